@@ -1,0 +1,34 @@
+//! Answers a call only when it has been cancelled.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "answers-after-cancel",
+    incident: "Cancellation and answer cross on the wire, so a late answer comes for a call that nobody waits for any more (protocol.md 3.1 and 3.2).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    let mut open = Vec::new();
+    let server = Plain::new(ANIMAL.name);
+    server.serve(|message| {
+        if let Some(answer) = server.answer(message).filter(|_| message.is_call()) {
+            open.push(answer);
+            return Ok(Next::Done);
+        }
+        if message.method() == "notifications/cancelled" {
+            let cancelled = &message.params()["requestId"];
+            for answer in open.extract_if(.., |answer| answer["id"] == *cancelled) {
+                pipe::send(&answer)?;
+            }
+        }
+        Ok(Next::Plain)
+    })
+}

@@ -1,0 +1,23 @@
+//! Answers each call twice.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "answers-twice",
+    incident: "The five real servers measured answer a repeated id twice, so two answers to one id do occur (contract.md part 4).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+        pipe::send(&answer)?;
+        pipe::send(&answer)
+    })
+}

@@ -1,0 +1,22 @@
+//! Answers each call with an array around its response.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "batch-answers",
+    incident: "Servers of the revision 2025-03-26 may answer with arrays, which every other revision forbids (protocol.md 1.1).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name).serve_calls(|_, answer| pipe::send(&json!([answer])))
+}

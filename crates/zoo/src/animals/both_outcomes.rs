@@ -1,0 +1,25 @@
+//! Answers each call with a result and an error at once.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "both-outcomes",
+    incident: "No thread reports it: a response with both result and error can be read in two ways, so it must not get through (protocol.md 3.2).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name).serve_calls(|_, mut answer| {
+        answer["error"] = json!({"code": -32000, "message": "it also failed"});
+        pipe::send(&answer)
+    })
+}

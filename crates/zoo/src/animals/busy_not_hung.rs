@@ -1,0 +1,29 @@
+//! Blocks everything, pings included, for so long at each call; `burn` as the text makes it burn a processor meanwhile.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::keeper;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "busy-not-hung",
+    incident: "A health check must not take a server that is busy with a blocking call for a hung one; neurolink tests that (peers.md 3.1 H, juspay/neurolink#1610).",
+    usage: "[MS]",
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let length = arguments.milliseconds(0, 2000)?;
+    Plain::new(ANIMAL.name).serve_calls(|message, answer| {
+        if message.argument("text") == "burn" {
+            keeper::burn(length);
+        } else {
+            keeper::pause(length);
+        }
+        pipe::send(&answer)
+    })
+}

@@ -1,0 +1,25 @@
+//! Ends its lines with CR LF and begins with a byte order mark.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "crlf",
+    incident: "No thread reports it: text streams on Windows end lines with CR LF and may begin with a byte order mark, which strict readers refuse (protocol.md 1.1).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    pipe::send_bytes(b"\xEF\xBB\xBF")?;
+    let server = Plain::new(ANIMAL.name);
+    server.serve(|message| {
+        server.answer(message).map_or(Ok(()), |answer| pipe::send_line(&format!("{answer}\r")))?;
+        Ok(Next::Done)
+    })
+}

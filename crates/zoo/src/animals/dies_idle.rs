@@ -1,0 +1,42 @@
+//! Dies while nobody asks it anything, so long after the handshake.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::keeper;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "dies-idle",
+    incident: "A stdio server that died between two calls was never started again (peers.md 3.1 H, anthropics/claude-code#43177).",
+    usage: "[MS]",
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let delay = arguments.milliseconds(0, 500)?;
+    let (doomed, death) = sync_channel::<()>(1);
+    let reader = std::thread::spawn(move || {
+        Plain::new(ANIMAL.name).serve(|message| {
+            if message.method() == "notifications/initialized" {
+                // Full means that the clock runs already.
+                let _ = doomed.try_send(());
+            }
+            Ok(Next::Plain)
+        })
+    });
+    if death.recv().is_ok() {
+        let end = keeper::now() + delay;
+        while keeper::now() < end && !reader.is_finished() {
+            keeper::pause(Duration::from_millis(5));
+        }
+        if !reader.is_finished() {
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    reader.join().unwrap_or(Ok(ExitCode::FAILURE))
+}

@@ -1,0 +1,24 @@
+//! Writes text directly in front of each response, on the same line.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "glued-text",
+    incident: "A progress text without a line end is glued to the response, which the SDK client then loses (protocol.md 3.2 and 5.3 #9).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    let server = Plain::new(ANIMAL.name);
+    server.serve(|message| {
+        server.answer(message).map_or(Ok(()), |answer| pipe::send_line(&format!("loading... {answer}")))?;
+        Ok(Next::Done)
+    })
+}

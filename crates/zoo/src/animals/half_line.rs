@@ -1,0 +1,25 @@
+//! Writes half a response to a call and then nothing more, whatever comes; it ends at the end of stdin.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "half-line",
+    incident: "A server stuck in the middle of a write leaves half a line that never ends (contract.md part 5, point 6).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+        let line = answer.to_string();
+        pipe::send_bytes(&line.as_bytes()[..line.len() / 2])?;
+        // Not even pings are answered, else their lines would end this one.
+        pipe::drain()
+    })
+}

@@ -1,0 +1,28 @@
+//! Writes half a response to a call and dies.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "half-line-then-dies",
+    incident: "A server that is killed in the middle of a write leaves half a line and an end of file (contract.md part 5, point 6).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    let server = Plain::new(ANIMAL.name);
+    server.serve(|message| {
+        let Some(answer) = server.answer(message).filter(|_| message.is_call()) else {
+            return Ok(Next::Plain);
+        };
+        let line = answer.to_string();
+        pipe::send_bytes(&line.as_bytes()[..line.len() / 2])?;
+        Ok(Next::Leave(ExitCode::FAILURE))
+    })
+}

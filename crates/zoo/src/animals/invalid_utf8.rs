@@ -1,0 +1,25 @@
+//! Answers a call with bytes in a string that are no UTF-8.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "invalid-utf8",
+    incident: "Bytes that are no UTF-8 get into results from file names and foreign code pages; every revision since 2025-03-26 forbids them (protocol.md 1.1).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name).serve_calls(|message, _| {
+        let answer = pipe::result(message.id(), pipe::text("caf#")).to_string();
+        let bytes: Vec<u8> = answer.bytes().map(|byte| if byte == b'#' { 0xE9 } else { byte }).collect();
+        pipe::send_bytes(&bytes)?;
+        pipe::send_line("")
+    })
+}

@@ -1,0 +1,30 @@
+//! Writes JSON log lines to stdout before it answers a call, and reads nothing meanwhile.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "json-logs",
+    incident: "JSON log lines on stdout made the rmcp client write an error for each into a stdin that nobody read, until both pipes were full (protocol.md 5.3 #1).",
+    usage: "[COUNT]",
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let count = arguments.number(0, 8000)?;
+    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+        for number in 0..count {
+            let line =
+                json!({"level": "info", "time": number, "msg": "a structured log line on the wrong stream"});
+            pipe::send(&line)?;
+        }
+        pipe::send(&answer)
+    })
+}

@@ -1,0 +1,33 @@
+//! Answers `server/discover` late, everything else at once.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::plain::{Next, Plain};
+use crate::{keeper, pipe};
+
+use super::era_locked::discovery;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "late-discover",
+    incident: "A late answer to the probe, after the client had gone on to initialize, failed the whole connection (protocol.md 1.4 and 5.3 #5).",
+    usage: "[MS]",
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let delay = arguments.milliseconds(0, 5000)?;
+    Plain::new(ANIMAL.name).serve(|message| {
+        if message.method() != "server/discover" {
+            return Ok(Next::Plain);
+        }
+        let answer = pipe::result(message.id(), discovery());
+        std::thread::spawn(move || {
+            keeper::pause(delay);
+            pipe::send(&answer)
+        });
+        Ok(Next::Done)
+    })
+}

@@ -1,0 +1,24 @@
+//! Leaves a daemon behind: forked twice, own session, no pipe of its parent open.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::offspring::{self, Offspring};
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "leaves-daemon",
+    incident: "A daemon belongs to nobody: its parent has gone and its group is another, so 20 of 20 kills of the group missed it (processes.md 1.4).",
+    usage: "--marker TEXT",
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let child = ["detaches", "--marker", arguments.required("marker")?];
+    // The one in the middle ends at once; its own child stays.
+    let middle = Offspring { own_session: true, ..Offspring::new(&child) };
+    offspring::wait(&mut middle.start()?)?;
+    Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain))
+}

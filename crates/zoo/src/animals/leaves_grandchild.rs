@@ -1,0 +1,23 @@
+//! Leaves a child behind that holds its stdout and stderr.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::offspring::Offspring;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "leaves-grandchild",
+    incident: "A child that outlives the server holds its pipes, so a reader that waits for the end of file waits for the child (contract.md 3.1, protocol.md 5.3 #7).",
+    usage: "--marker TEXT",
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let child = ["lingers", "--marker", arguments.required("marker")?];
+    // Not waited for: that it stays is the vice.
+    drop(Offspring::new(&child).start()?);
+    Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain))
+}

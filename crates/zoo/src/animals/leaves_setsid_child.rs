@@ -1,0 +1,23 @@
+//! Leaves a child behind that is in a session of its own and holds its stdout and stderr.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::offspring::Offspring;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "leaves-setsid-child",
+    incident: "A child in a session of its own escapes every kill of the process group (processes.md 1.4).",
+    usage: "--marker TEXT",
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let child = ["lingers", "--marker", arguments.required("marker")?];
+    // Not waited for: that it stays is the vice.
+    drop(Offspring { own_session: true, ..Offspring::new(&child) }.start()?);
+    Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain))
+}

@@ -1,0 +1,23 @@
+//! Leaves three generations behind, each in a session of its own.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::offspring::Offspring;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "leaves-three-sessions",
+    incident: "Three nested sessions escape a sweep that looks for children only once (processes.md 1.4).",
+    usage: "--marker TEXT",
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let child = ["lingers", "--marker", arguments.required("marker")?, "--sessions", "2"];
+    // Not waited for: that it stays is the vice.
+    drop(Offspring { own_session: true, ..Offspring::new(&child) }.start()?);
+    Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain))
+}

@@ -1,0 +1,22 @@
+//! Never answers calls of one tool; everything else it answers.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "never-answers",
+    incident: "A call ran for more than 16 hours because nothing ended it (peers.md 3.1 B, anthropics/claude-code#15945).",
+    usage: "TOOL",
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let tool = arguments.text(0, "TOOL")?;
+    Plain::new(ANIMAL.name).with_tool(tool).serve(|message| {
+        Ok(if message.is_call() && message.tool() == tool { Next::Done } else { Next::Plain })
+    })
+}

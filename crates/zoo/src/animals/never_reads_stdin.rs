@@ -1,0 +1,19 @@
+//! Never reads its stdin and never writes anything.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::keeper;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "never-reads-stdin",
+    incident: "A large argument to a child that does not read blocked the SDK client in a write that no timeout could end (protocol.md 5.3 #2).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Ok(keeper::linger())
+}

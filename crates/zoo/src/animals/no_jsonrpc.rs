@@ -1,0 +1,23 @@
+//! Answers each call without the member `jsonrpc`.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "no-jsonrpc",
+    incident: "A response without jsonrpc is dropped in silence by the SDK client, whose caller waits for ever (protocol.md 5.3 #9).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name)
+        .serve_calls(|message, answer| pipe::send(&json!({"id": message.id(), "result": answer["result"]})))
+}

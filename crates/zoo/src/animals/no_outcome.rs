@@ -1,0 +1,23 @@
+//! Answers each call with neither result nor error.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "no-outcome",
+    incident: "No thread reports it: a response with neither result nor error settles nothing, and its caller must be answered still (protocol.md 3.2).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name)
+        .serve_calls(|message, _| pipe::send(&json!({"jsonrpc": "2.0", "id": message.id()})))
+}

@@ -1,0 +1,25 @@
+//! Sends a log notification before each answer but the first.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "notification-before-each-answer",
+    incident: "One notification for each request gave Langvel a missing result or the answer to the call before (contract.md 3.3).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name).serve(|message| {
+        if message.is_request() && !message.is_handshake() {
+            pipe::send(&pipe::log("an answer follows"))?;
+        }
+        Ok(Next::Plain)
+    })
+}

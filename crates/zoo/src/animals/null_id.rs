@@ -1,0 +1,25 @@
+//! Answers each call under the id null.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "null-id",
+    incident: "Servers that fail before they read the id answer with null, which no caller can match (protocol.md 1.1, 3.2).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name).serve_calls(|_, mut answer| {
+        answer["id"] = Value::Null;
+        pipe::send(&answer)
+    })
+}

@@ -1,0 +1,27 @@
+//! Sends so many progress notifications before it answers a call that asked for progress.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "progress-flood",
+    incident: "Progress notifications wedge a server whose client does not read (peers.md 3.1 J, modelcontextprotocol/python-sdk#2654).",
+    usage: "[COUNT]",
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let count = arguments.number(0, 10_000)?;
+    Plain::new(ANIMAL.name).serve_calls(|message, answer| {
+        let token = message.progress_token();
+        for number in (1..=count).filter(|_| !token.is_null()) {
+            pipe::send(&pipe::progress(token, number, count))?;
+        }
+        pipe::send(&answer)
+    })
+}

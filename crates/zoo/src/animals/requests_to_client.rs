@@ -1,0 +1,42 @@
+//! Asks the client for sampling, input, roots and a ping during a call, and answers with what came back.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "requests-to-client",
+    incident: "A server that asks the client during a call waits for ever when something between them drops the question (protocol.md 3.3 #6 and #7).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    let server = Plain::new(ANIMAL.name);
+    server.serve_calls(|_, mut answer| {
+        let methods = ["sampling/createMessage", "elicitation/create", "roots/list", "ping"];
+        for (number, method) in methods.iter().enumerate() {
+            let params = super::well_behaved::question_params(method);
+            pipe::send(&json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))?;
+        }
+        let mut heard = 0;
+        while heard < methods.len() {
+            let Some(message) = pipe::receive()? else {
+                return Ok(());
+            };
+            if message.method().is_empty() {
+                heard += 1;
+            } else if let Some(other) = server.answer(&message).filter(|_| !message.is_call()) {
+                pipe::send(&other)?;
+            }
+        }
+        answer["result"]["content"][0]["text"] = json!(format!("the client answered {heard} questions"));
+        pipe::send(&answer)
+    })
+}

@@ -1,0 +1,31 @@
+//! Survives SIGINT, and dies of it at the next line on stdin, which is lost.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::keeper;
+use crate::pipe;
+use crate::plain::{Next, Plain};
+use crate::signals;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "sigint-deaf",
+    incident: "Python servers stay alive and deaf after SIGINT; the next line kills them after 0.27 s with a traceback (contract.md part 4).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    signals::catch_interrupt();
+    Plain::new(ANIMAL.name).serve(|_| {
+        if !signals::was_interrupted() {
+            return Ok(Next::Plain);
+        }
+        keeper::pause(Duration::from_millis(270));
+        pipe::complain("Traceback (most recent call last):\nKeyboardInterrupt")?;
+        Ok(Next::Leave(ExitCode::FAILURE))
+    })
+}

@@ -1,0 +1,20 @@
+//! Sleeps before it reads, then behaves.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::keeper;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "slow-start",
+    incident: "A cold npx or heavy imports of 17 to 23 s make a client give up on a healthy server (peers.md 3.1 I, palewire/datawrapper-mcp#82).",
+    usage: "[MS]",
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    keeper::pause(arguments.milliseconds(0, 3000)?);
+    super::well_behaved::serve(arguments)
+}

@@ -1,0 +1,30 @@
+//! Writes the response to a call piece by piece over a second.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::keeper;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "slow-writer",
+    incident: "A response that arrives in many small pieces must cost neither its framing nor the time of the others (peers.md 3.1 J, lynnswap/XcodeMCPKit#204).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+        let line = format!("{answer}\n");
+        let step = Duration::from_secs(1) / u32::try_from(line.len()).unwrap_or(u32::MAX);
+        for byte in line.as_bytes() {
+            pipe::send_bytes(std::slice::from_ref(byte))?;
+            keeper::pause(step);
+        }
+        Ok(())
+    })
+}

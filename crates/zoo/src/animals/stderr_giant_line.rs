@@ -1,0 +1,24 @@
+//! Writes bytes without a line end to stderr before it answers a call.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "stderr-giant-line",
+    incident: "One stderr line of 200,000 bytes overran the line reader of Langvel, which then drained nothing any more (contract.md 3.3).",
+    usage: "[BYTES]",
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let count = arguments.size(0, 200_000)?;
+    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+        pipe::send_letters(&mut io::stderr().lock(), count)?;
+        pipe::send(&answer)
+    })
+}

@@ -1,0 +1,25 @@
+//! Starts a child at each call that inherits stdin and reads a line of it, and waits for that child.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::offspring::{self, Holds, Offspring};
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "stdin-thief",
+    incident: "A subprocess that inherited stdin waited for input that could not come and ate the next protocol message (G-07 to G-10, modelcontextprotocol/python-sdk#671).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+        let thief = Offspring { holds: Holds::Everything, ..Offspring::new(&["reads-one-line"]) };
+        offspring::wait(&mut thief.start()?)?;
+        pipe::send(&answer)
+    })
+}

@@ -1,0 +1,38 @@
+//! Stops itself with SIGSTOP once the handshake is done.
+
+use std::io;
+use std::process::ExitCode;
+
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::offspring::{Holds, Offspring};
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "stopped",
+    incident: "No thread reports it: a server stopped by Ctrl+Z or a debugger is alive, silent and deaf to SIGTERM until it is continued (contract.md part 5, point 6).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    let mut stopped = false;
+    Plain::new(ANIMAL.name).serve(|message| {
+        if !stopped && (message.method() == "notifications/initialized" || message.is_work()) {
+            stopped = true;
+            // A stopped process cannot keep its own bound, so a child keeps it.
+            drop(
+                Offspring {
+                    holds: Holds::Nothing,
+                    dies_with_parent: true,
+                    ..Offspring::new(&["ends-parent"])
+                }
+                .start()?,
+            );
+            kill_process(getpid(), Signal::STOP)?;
+        }
+        Ok(Next::Plain)
+    })
+}

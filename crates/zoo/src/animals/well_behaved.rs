@@ -1,0 +1,241 @@
+//! The complete and correct server that every other animal is compared with, and that a guard must not change.
+//!
+//! # Invariants
+//!
+//! - Each request gets one answer, unless it was cancelled or asked the process to die.
+//! - A handshake is insisted on, so that a session that was not replayed after a restart is noticed.
+
+mod eras;
+mod listings;
+mod tools;
+
+pub(crate) use tools::question_params;
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::process::ExitCode;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Condvar, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::keeper::{BOUND, lock};
+use crate::pipe::{self, Message};
+use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND};
+
+use eras::Era;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "well-behaved",
+    incident: "Stands for no incident: it is the honest server that shows what a guard may not change (protocol.md 1.1).",
+    usage: "[--page N]",
+    run: serve,
+};
+
+/// What the process knows about its session; `state` shows it, so that a test can see whether a session was replayed.
+#[derive(Default)]
+struct Session {
+    initialized: bool,
+    protocol_version: Option<String>,
+    client_name: Option<String>,
+    level: Option<String>,
+    subscriptions: BTreeSet<String>,
+    calls: u64,
+    /// Open `subscriptions/listen` requests: id and filter.
+    listens: Vec<(Value, Value)>,
+}
+
+/// A question to the client that waits for its answer.
+struct Question {
+    /// The call that it belongs to.
+    call: String,
+    answer: SyncSender<Value>,
+}
+
+struct Server {
+    /// How many items a page of a list has.
+    page: usize,
+    session: Mutex<Session>,
+    /// Calls that run in threads of their own, by id, and whether they were cancelled.
+    running: Mutex<HashMap<String, bool>>,
+    /// Signalled at every change of `running`.
+    changed: Condvar,
+    questions: Mutex<HashMap<String, Question>>,
+}
+
+/// What became of a request.
+enum Outcome {
+    Result(Value),
+    Error {
+        code: i64,
+        message: String,
+        data: Value,
+    },
+    /// The answer comes from a thread, or never.
+    Later,
+    Leave(ExitCode),
+}
+
+impl Outcome {
+    fn error(code: i64, message: &str) -> Self {
+        Self::Error { code, message: message.to_owned(), data: Value::Null }
+    }
+}
+
+/// Serves until stdin ends and the calls in flight have been answered, as the measured servers do (contract.md part 4).
+pub(crate) fn serve(arguments: &Arguments) -> io::Result<ExitCode> {
+    let page = usize::try_from(arguments.number_option("page", u64::MAX)?).unwrap_or(usize::MAX).max(1);
+    let server = Arc::new(Server {
+        page,
+        session: Mutex::default(),
+        running: Mutex::default(),
+        changed: Condvar::new(),
+        questions: Mutex::default(),
+    });
+    while let Some(message) = pipe::receive()? {
+        if let Some(code) = server.take(&message)? {
+            return Ok(code);
+        }
+    }
+    server.finish();
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Server {
+    /// Deals with one message; a code when the process shall end.
+    fn take(self: &Arc<Self>, message: &Message) -> io::Result<Option<ExitCode>> {
+        if !message.is_request() {
+            if message.method().is_empty() {
+                self.settle_question(message);
+            } else {
+                self.note(message);
+            }
+            return Ok(None);
+        }
+        let era = Era::of(message);
+        let response = match self.request(message, &era) {
+            Outcome::Result(result) => pipe::result(message.id(), era.dress(message.method(), result)),
+            Outcome::Error { code, message: text, data } => {
+                let mut response = pipe::error(message.id(), code, &text);
+                if !data.is_null() {
+                    response["error"]["data"] = data;
+                }
+                response
+            }
+            Outcome::Later => return Ok(None),
+            Outcome::Leave(code) => return Ok(Some(code)),
+        };
+        pipe::send(&response).map(|()| None)
+    }
+
+    fn note(&self, message: &Message) {
+        match message.method() {
+            "notifications/initialized" => lock(&self.session).initialized = true,
+            "notifications/cancelled" => self.cancel(&message.params()["requestId"]),
+            _ => {}
+        }
+    }
+
+    fn request(self: &Arc<Self>, message: &Message, era: &Era) -> Outcome {
+        if let Some(refusal) = self.refusal(message, era) {
+            return refusal;
+        }
+        match message.method() {
+            "initialize" => Outcome::Result(eras::introduce(&mut lock(&self.session), message)),
+            "server/discover" => Outcome::Result(eras::discovery()),
+            "ping" => Outcome::Result(json!({})),
+            "logging/setLevel" => self.set_level(message),
+            "subscriptions/listen" => self.listen(message),
+            "tools/call" => tools::call(self, message, era),
+            _ => listings::answer(self, message, era).unwrap_or_else(|| {
+                Outcome::error(METHOD_NOT_FOUND, &format!("Method not found: {}", message.method()))
+            }),
+        }
+    }
+
+    /// Says no to requests that do not belong into their era, or come before a handshake.
+    fn refusal(&self, message: &Message, era: &Era) -> Option<Outcome> {
+        let method = message.method();
+        if let Some(refusal) = era.refusal(message) {
+            return Some(refusal);
+        }
+        let strange = match era {
+            Era::Modern => matches!(
+                method,
+                "initialize" | "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
+            ),
+            Era::Handshake => matches!(method, "server/discover" | "subscriptions/listen"),
+        };
+        if strange {
+            return Some(Outcome::error(METHOD_NOT_FOUND, &format!("Method not found: {method}")));
+        }
+        let free = matches!(method, "initialize" | "ping") || matches!(era, Era::Modern);
+        let early = !free && lock(&self.session).protocol_version.is_none();
+        early.then(|| Outcome::error(INVALID_PARAMS, "Received request before initialization was complete"))
+    }
+
+    fn set_level(&self, message: &Message) -> Outcome {
+        let Some(level) = message.params()["level"].as_str() else {
+            return Outcome::error(INVALID_PARAMS, "`level` is missing");
+        };
+        lock(&self.session).level = Some(level.to_owned());
+        Outcome::Result(json!({}))
+    }
+
+    /// Opens a subscription: the acknowledgement goes out first, the response only when it ends.
+    fn listen(&self, message: &Message) -> Outcome {
+        let filter = &message.params()["notifications"];
+        let mut session = lock(&self.session);
+        session.listens.push((message.id().clone(), filter.clone()));
+        let params = json!({"_meta": {eras::SUBSCRIPTION_ID: message.id()}, "notifications": filter});
+        // A client that has gone is noticed at the next read.
+        let _ = pipe::send(&pipe::notification("notifications/subscriptions/acknowledged", &params));
+        Outcome::Later
+    }
+
+    /// Sends a change notification to whoever asked for it, in the way of either era.
+    fn announce(&self, method: &str, filter_key: &str, params: &Value) -> io::Result<()> {
+        let session = lock(&self.session);
+        if session.protocol_version.is_some() {
+            pipe::send(&pipe::notification(method, params))?;
+        }
+        for (id, filter) in &session.listens {
+            let wanted = match &filter[filter_key] {
+                Value::Array(uris) => uris.contains(&params["uri"]),
+                flag => flag == &json!(true),
+            };
+            if wanted {
+                let mut tagged = params.clone();
+                tagged["_meta"] = json!({eras::SUBSCRIPTION_ID: id});
+                pipe::send(&pipe::notification(method, &tagged))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_question(&self, message: &Message) {
+        if let Some(question) = lock(&self.questions).remove(&message.id().to_string()) {
+            // The call may have been cancelled meanwhile.
+            let _ = question.answer.try_send(message.raw().clone());
+        }
+    }
+
+    fn cancel(&self, id: &Value) {
+        let call = id.to_string();
+        lock(&self.session).listens.retain(|(listen, _)| listen != id);
+        lock(&self.questions).retain(|_, question| question.call != call);
+        if let Some(cancelled) = lock(&self.running).get_mut(&call) {
+            *cancelled = true;
+        }
+        self.changed.notify_all();
+    }
+
+    /// Lets the calls in flight end; questions can get no answer any more.
+    fn finish(&self) {
+        lock(&self.questions).clear();
+        let idle = self.changed.wait_timeout_while(lock(&self.running), BOUND, |running| !running.is_empty());
+        drop(idle);
+    }
+}

@@ -1,0 +1,285 @@
+//! The tools of the well-behaved server: one for each thing that a test wants to make it do.
+//!
+//! # Invariants
+//!
+//! - Only `sleep` and `ask` wait, and both in threads of their own; everything else is answered at once and in order.
+
+use std::collections::HashMap;
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use rustix::process::{Signal, getpid, kill_process};
+use serde_json::{Value, json};
+
+use crate::keeper::{BOUND, lock};
+use crate::pipe::{self, Message};
+use crate::plain::INVALID_PARAMS;
+use crate::signals;
+
+use super::eras::Era;
+use super::{Outcome, Question, Server};
+
+/// How often a sleeping call reports progress.
+const PROGRESS_STEP: Duration = Duration::from_millis(100);
+
+/// A tool as it is listed.
+struct Tool {
+    name: &'static str,
+    description: &'static str,
+    /// Name and JSON type of each argument; all are required.
+    arguments: &'static [(&'static str, &'static str)],
+    /// Whether the tool declares that calling it again does no harm, so that a lost call may be repeated.
+    safe: bool,
+}
+
+const fn tool(
+    name: &'static str,
+    description: &'static str,
+    arguments: &'static [(&'static str, &'static str)],
+    safe: bool,
+) -> Tool {
+    Tool { name, description, arguments, safe }
+}
+
+const TOOLS: &[Tool] = &[
+    tool("ask", "Sends a request to the client and returns its answer", &[("method", "string")], false),
+    tool("big", "Returns a text of so many bytes", &[("bytes", "integer")], true),
+    tool("die", "Ends the process with an exit code, unanswered", &[("code", "integer")], false),
+    tool("die-by-signal", "Sends the process a signal, unanswered", &[("signal", "integer")], false),
+    tool(
+        "die-once",
+        "Ends the process if FILE is missing, and creates it first",
+        &[("file", "string")],
+        true,
+    ),
+    tool("echo", "Returns the text", &[("text", "string")], true),
+    tool("environment", "Returns a variable of the environment", &[("name", "string")], true),
+    tool("fail", "Returns a result that is an error", &[("text", "string")], true),
+    tool("log", "Sends so many log notifications, then answers", &[("count", "integer")], false),
+    tool("notify-list-changed", "Announces changes of the three lists", &[], false),
+    tool("notify-resource-updated", "Announces a change of a resource", &[("uri", "string")], false),
+    tool("pid", "Returns the process id", &[], true),
+    tool("sleep", "Answers after so many milliseconds", &[("ms", "integer")], true),
+    tool("state", "Returns what the process knows about its session", &[], true),
+    tool("stderr", "Writes so many bytes of lines to stderr, then answers", &[("bytes", "integer")], false),
+];
+
+/// Returns the tools as `tools/list` shows them.
+pub(super) fn descriptions() -> Vec<Value> {
+    TOOLS.iter().map(describe).collect()
+}
+
+fn describe(tool: &Tool) -> Value {
+    let properties: serde_json::Map<_, _> =
+        tool.arguments.iter().map(|(name, kind)| ((*name).to_owned(), json!({"type": kind}))).collect();
+    let required: Vec<_> = tool.arguments.iter().map(|(name, _)| *name).collect();
+    json!({
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": {"type": "object", "properties": properties, "required": required},
+        "annotations": {"readOnlyHint": tool.safe, "idempotentHint": tool.safe},
+    })
+}
+
+/// Runs one `tools/call`.
+pub(super) fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
+    let Some(tool) = TOOLS.iter().find(|tool| tool.name == message.tool()) else {
+        return Outcome::error(INVALID_PARAMS, &format!("Unknown tool: {}", message.tool()));
+    };
+    for (name, kind) in tool.arguments {
+        let value = message.argument(name);
+        if !(if *kind == "integer" { value.is_u64() } else { value.is_string() }) {
+            return Outcome::error(INVALID_PARAMS, &format!("`{name}` of `{}` must be: {kind}", tool.name));
+        }
+    }
+    lock(&server.session).calls += 1;
+    perform(server, message, era)
+        .unwrap_or_else(|error| Outcome::Result(failure(&format!("{}: {error}", tool.name))))
+}
+
+fn perform(server: &Arc<Server>, message: &Message, era: &Era) -> io::Result<Outcome> {
+    let number = |name| message.argument(name).as_u64().unwrap_or_default();
+    let text = |name| message.argument(name).as_str().unwrap_or_default();
+    let size = |name| usize::try_from(number(name)).unwrap_or(usize::MAX);
+    let answer = match message.tool() {
+        "ask" => return Ok(ask(server, message, era)),
+        "sleep" => return Ok(sleep(server, message, number("ms"))),
+        "die" => return Ok(Outcome::Leave(ExitCode::from(u8::try_from(number("code")).unwrap_or(u8::MAX)))),
+        "die-by-signal" => {
+            let signal = i32::try_from(number("signal")).ok().and_then(Signal::from_named_raw);
+            let signal = signal.ok_or(io::ErrorKind::InvalidInput)?;
+            signals::restore(signal);
+            kill_process(getpid(), signal)?;
+            return Ok(Outcome::Later);
+        }
+        "die-once" if std::fs::exists(text("file"))? => "still alive".to_owned(),
+        "die-once" => {
+            std::fs::write(text("file"), std::process::id().to_string())?;
+            return Ok(Outcome::Leave(ExitCode::FAILURE));
+        }
+        "fail" => return Ok(Outcome::Result(failure(text("text")))),
+        "big" => "x".repeat(size("bytes")),
+        "echo" => text("text").to_owned(),
+        "environment" => std::env::var(text("name")).unwrap_or_default(),
+        "pid" => std::process::id().to_string(),
+        "state" => state(server),
+        "log" => log(message, era, number("count"))?,
+        "notify-list-changed" => announce_lists(server)?,
+        "notify-resource-updated" => announce_resource(server, text("uri"))?,
+        _ => pipe::complain_lines(size("bytes")).map(|()| format!("wrote {} bytes", number("bytes")))?,
+    };
+    Ok(Outcome::Result(pipe::text(&answer)))
+}
+
+fn failure(text: &str) -> Value {
+    json!({"content": [{"type": "text", "text": text}], "isError": true})
+}
+
+fn state(server: &Server) -> String {
+    let session = lock(&server.session);
+    json!({
+        "pid": std::process::id(),
+        "calls": session.calls,
+        "initialized": session.initialized,
+        "level": session.level,
+        "subscriptions": session.subscriptions,
+        "listens": session.listens.len(),
+        "protocolVersion": session.protocol_version,
+        "clientName": session.client_name,
+    })
+    .to_string()
+}
+
+fn log(message: &Message, era: &Era, count: u64) -> io::Result<String> {
+    if !era.wants_log(message) {
+        return Ok("no log messages were asked for".to_owned());
+    }
+    for number in 1..=count {
+        pipe::send(&pipe::log(&format!("message {number} of {count}")))?;
+    }
+    Ok(format!("sent {count} log messages"))
+}
+
+fn announce_lists(server: &Server) -> io::Result<String> {
+    for kind in ["tools", "resources", "prompts"] {
+        server.announce(
+            &format!("notifications/{kind}/list_changed"),
+            &format!("{kind}ListChanged"),
+            &json!({}),
+        )?;
+    }
+    Ok("announced".to_owned())
+}
+
+fn announce_resource(server: &Server, uri: &str) -> io::Result<String> {
+    let (subscribed, listened) = {
+        let session = lock(&server.session);
+        (session.subscriptions.contains(uri), !session.listens.is_empty())
+    };
+    if subscribed || listened {
+        server.announce("notifications/resources/updated", "resourceSubscriptions", &json!({"uri": uri}))?;
+    }
+    Ok(format!("subscribed: {subscribed}"))
+}
+
+/// Runs `work` beside all other requests; its value is the answer unless it is `None` or the call was cancelled.
+fn beside(
+    server: &Arc<Server>,
+    message: &Message,
+    work: impl FnOnce(&Server, &str) -> Option<Value> + Send + 'static,
+) -> Outcome {
+    let (owned, id) = (Arc::clone(server), message.id().clone());
+    let (call, era, method) = (id.to_string(), Era::of(message), message.method().to_owned());
+    // Entered before the thread runs, so that a cancellation right behind the call finds it.
+    lock(&server.running).insert(call.clone(), false);
+    let thread = std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
+        let result = work(&owned, &call);
+        let cancelled = lock(&owned.running).get(&call).copied().unwrap_or_default();
+        if let Some(result) = result.filter(|_| !cancelled) {
+            // A client that has gone is noticed at the next read.
+            let _ = pipe::send(&pipe::result(&id, era.dress(&method, result)));
+        }
+        lock(&owned.running).remove(&call);
+        owned.changed.notify_all();
+    });
+    match thread {
+        Ok(_) => Outcome::Later,
+        Err(error) => {
+            lock(&server.running).remove(&message.id().to_string());
+            Outcome::Result(failure(&format!("starting a thread: {error}")))
+        }
+    }
+}
+
+fn sleep(server: &Arc<Server>, message: &Message, milliseconds: u64) -> Outcome {
+    let token = message.progress_token().clone();
+    beside(server, message, move |server, call| {
+        let mut left = Duration::from_millis(milliseconds).min(BOUND);
+        while !left.is_zero() {
+            let step = left.min(PROGRESS_STEP);
+            let running = lock(&server.running);
+            let waits = |running: &mut HashMap<String, bool>| running.get(call) == Some(&false);
+            let (still_running, timeout) = server.changed.wait_timeout_while(running, step, waits).ok()?;
+            drop(still_running);
+            if !timeout.timed_out() {
+                return None;
+            }
+            left -= step;
+            if !token.is_null() {
+                let done = milliseconds - u64::try_from(left.as_millis()).unwrap_or_default();
+                pipe::send(&pipe::progress(&token, done, milliseconds)).ok()?;
+            }
+        }
+        Some(pipe::text(&format!("slept {milliseconds} ms")))
+    })
+}
+
+/// Asks the client something: by a request of its own under a handshake, by an `input_required` result without.
+fn ask(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let method = message.argument("method").as_str().unwrap_or_default().to_owned();
+    if matches!(era, Era::Modern) {
+        return ask_by_result(message, &method);
+    }
+    let id = json!(format!("question-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+    let (sender, answer) = sync_channel(1);
+    // Entered before the thread runs, so that the end of stdin and a cancellation find it.
+    let waiting = Question { call: message.id().to_string(), answer: sender };
+    lock(&server.questions).insert(id.to_string(), waiting);
+    beside(server, message, move |_, _| {
+        let params = question_params(&method);
+        pipe::send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).ok()?;
+        let answer: Value = answer.recv_timeout(BOUND).ok()?;
+        let outcome = if answer["error"].is_null() { &answer["result"] } else { &answer["error"] };
+        Some(pipe::text(&outcome.to_string()))
+    })
+}
+
+fn ask_by_result(message: &Message, method: &str) -> Outcome {
+    let answer = &message.params()["inputResponses"]["question"];
+    if !answer.is_null() {
+        return Outcome::Result(pipe::text(&answer.to_string()));
+    }
+    let question = json!({"method": method, "params": question_params(method)});
+    Outcome::Result(json!({"resultType": "input_required", "inputRequests": {"question": question}}))
+}
+
+/// Returns valid parameters for a request to the client.
+pub(crate) fn question_params(method: &str) -> Value {
+    match method {
+        "sampling/createMessage" => json!({
+            "messages": [{"role": "user", "content": {"type": "text", "text": "What is the answer?"}}],
+            "maxTokens": 10,
+        }),
+        "elicitation/create" => json!({
+            "mode": "form",
+            "message": "What is your name?",
+            "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+        }),
+        _ => json!({}),
+    }
+}

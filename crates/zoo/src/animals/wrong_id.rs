@@ -1,0 +1,25 @@
+//! Answers each call under an id that nobody used.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "wrong-id",
+    incident: "A response with an unknown id is dropped in silence by the SDK client, whose caller waits for ever (protocol.md 5.3 #9).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name).serve_calls(|_, mut answer| {
+        answer["id"] = json!(987_654_321);
+        pipe::send(&answer)
+    })
+}

@@ -1,0 +1,25 @@
+//! Answers each call as JSON-RPC 1.0.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::Animal;
+use crate::arguments::Arguments;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "wrong-version",
+    incident: "A message of another JSON-RPC version has a readable id, so its sender must not be left waiting (protocol.md 3.2 and 5.3 #14).",
+    usage: "",
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name).serve_calls(|_, mut answer| {
+        answer["jsonrpc"] = json!("1.0");
+        pipe::send(&answer)
+    })
+}

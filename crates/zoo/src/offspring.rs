@@ -1,0 +1,203 @@
+//! Processes that animals start, and what those processes do: linger, breed, steal.
+//!
+//! # Invariants
+//!
+//! - A child is this very program again (`zoo HELPER ...`), so an animal needs nothing else on the machine.
+//! - Every child that stays carries `--marker TEXT` in its command line and ends by itself after [`crate::BOUND`].
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal, setsid};
+
+use crate::arguments::Arguments;
+use crate::{keeper, pipe};
+
+type Run = fn(&Arguments) -> io::Result<ExitCode>;
+
+/// What the children run; reachable by name like an animal, but not in the list.
+pub(crate) const HELPERS: &[(&str, Run)] = &[
+    ("lingers", linger),
+    ("hops", hop),
+    ("detaches", detach),
+    ("reads-one-line", read_one_line),
+    ("ends-parent", end_parent),
+    ("hosts", host),
+];
+
+/// Which of its parent's pipes a child keeps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// None: all three are the null device, as a tidy daemon has them.
+    Nothing,
+    /// stdout and stderr, so that their readers see no end while the child lives.
+    Outputs,
+    /// All three, stdin included (G-07).
+    Everything,
+}
+
+/// A child to be started.
+#[derive(Clone, Copy)]
+pub(crate) struct Offspring<'a> {
+    pub(crate) arguments: &'a [&'a str],
+    pub(crate) holds: Holds,
+    pub(crate) own_session: bool,
+    pub(crate) empty_environment: bool,
+    /// Whether the kernel kills it when its parent ends.
+    pub(crate) dies_with_parent: bool,
+}
+
+impl<'a> Offspring<'a> {
+    /// Describes a child in its parent's session that holds stdout and stderr.
+    pub(crate) fn new(arguments: &'a [&'a str]) -> Self {
+        Self {
+            arguments,
+            holds: Holds::Outputs,
+            own_session: false,
+            empty_environment: false,
+            dies_with_parent: false,
+        }
+    }
+
+    /// Starts the child and returns once it runs.
+    pub(crate) fn start(self) -> io::Result<Child> {
+        let output = if self.holds == Holds::Nothing { Stdio::null } else { Stdio::inherit };
+        let mut command = new_command("/proc/self/exe");
+        command.arg0("unhang").arg("zoo").args(self.arguments).stdout(output()).stderr(output());
+        command.stdin(if self.holds == Holds::Everything { Stdio::inherit() } else { Stdio::null() });
+        if self.empty_environment {
+            command.env_clear();
+        }
+        if self.dies_with_parent {
+            before_exec(&mut command, bind_to_parent(getpid()));
+        }
+        if self.own_session {
+            before_exec(&mut command, || setsid().map(drop).map_err(io::Error::from));
+        }
+        spawn(&mut command)
+    }
+}
+
+/// Starts another program with piped stdin and stdout that the kernel kills when this one dies.
+pub(crate) fn start_bound(program: &str, arguments: &[String]) -> io::Result<Child> {
+    let mut command = new_command(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    before_exec(&mut command, bind_to_parent(getpid()));
+    spawn(&mut command)
+}
+
+/// Returns what makes the kernel kill a child when the calling thread of `parent` ends.
+fn bind_to_parent(parent: Pid) -> impl FnMut() -> io::Result<()> + Send + Sync + 'static {
+    move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died before the kernel was asked.
+        if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+    }
+}
+
+/// Waits for a child that is known to end soon.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the zoo is the misbehaving side; its own children are bounded"
+)]
+pub(crate) fn wait(child: &mut Child) -> io::Result<()> {
+    child.wait().map(drop)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the zoo shares no code with what it tests, so it spawns by itself"
+)]
+fn new_command(program: &str) -> Command {
+    Command::new(program)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the zoo shares no code with what it tests, so it spawns by itself"
+)]
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    command.spawn()
+}
+
+#[expect(
+    unsafe_code,
+    reason = "only between fork and exec can a child change its session or its death signal"
+)]
+fn before_exec(command: &mut Command, action: impl FnMut() -> io::Result<()> + Send + Sync + 'static) {
+    // SAFETY: the callers above pass closures that make plain system calls and neither allocate nor take locks.
+    unsafe { command.pre_exec(action) };
+}
+
+/// `lingers --marker TEXT [--sessions N]`: stays for a while, with N more generations below it, each in its own session.
+fn linger(arguments: &Arguments) -> io::Result<ExitCode> {
+    let sessions = arguments.number_option("sessions", 0)?;
+    let deeper = sessions.saturating_sub(1).to_string();
+    if sessions > 0 {
+        let next = ["lingers", "--marker", arguments.required("marker")?, "--sessions", &deeper];
+        let offspring = Offspring { own_session: true, ..Offspring::new(&next) };
+        // Not waited for: that both of them stay is the point.
+        drop(offspring.start()?);
+    }
+    Ok(keeper::linger())
+}
+
+/// `hosts -- ANIMAL [ARGS...]`: stands for a client that lives on when its server has died; the animal has its streams.
+fn host(arguments: &Arguments) -> io::Result<ExitCode> {
+    let (animal, rest) = arguments.command()?;
+    let words: Vec<_> = std::iter::once(animal).chain(rest.iter().map(String::as_str)).collect();
+    wait(&mut Offspring { holds: Holds::Everything, ..Offspring::new(&words) }.start()?)?;
+    Ok(keeper::linger())
+}
+
+/// `detaches --marker TEXT [--environment empty]`: the middle of a double fork, started in its own session.
+fn detach(arguments: &Arguments) -> io::Result<ExitCode> {
+    let daemon = ["lingers", "--marker", arguments.required("marker")?];
+    let empty_environment = arguments.option("environment")? == Some("empty");
+    let offspring = Offspring { holds: Holds::Nothing, empty_environment, ..Offspring::new(&daemon) };
+    drop(offspring.start()?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `hops --marker TEXT --left N --until EPOCH_MS`: starts its successor in a new session after 2 ms and is gone.
+///
+/// The last of the line lingers, so that a test that looks late still finds what was missed.
+fn hop(arguments: &Arguments) -> io::Result<ExitCode> {
+    let (marker, until) = (arguments.required("marker")?, arguments.number_option("until", 0)?);
+    let left = arguments.number_option("left", 0)?.saturating_sub(1).to_string();
+    keeper::pause(Duration::from_millis(2));
+    let until_text = until.to_string();
+    let next: &[&str] = if left == "0" || epoch_milliseconds() >= until {
+        &["lingers", "--marker", marker]
+    } else {
+        &["hops", "--marker", marker, "--left", &left, "--until", &until_text]
+    };
+    drop(Offspring { holds: Holds::Nothing, own_session: true, ..Offspring::new(next) }.start()?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `reads-one-line`: reads one line of the stdin that it inherited, byte by byte as a prompt does, and shows it on stderr.
+fn read_one_line(_: &Arguments) -> io::Result<ExitCode> {
+    let (mut byte, mut count) = ([0], 0);
+    while rustix::io::read(rustix::stdio::stdin(), &mut byte)? == 1 && byte != *b"\n" {
+        count += 1;
+    }
+    pipe::complain(&format!("the child read {count} bytes that were not for it"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `ends-parent`: kills its stopped parent after the bound that the parent cannot keep itself.
+fn end_parent(_: &Arguments) -> io::Result<ExitCode> {
+    let code = keeper::linger();
+    // The kernel ties this process to its parent, so the parent still is who it was.
+    getppid().map_or(Ok(()), |parent| kill_process(parent, Signal::KILL))?;
+    Ok(code)
+}
+
+/// Returns the wall clock in milliseconds, to be handed from process to process.
+pub(crate) fn epoch_milliseconds() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,166 @@
+//! Messages from stdin and onto stdout, blocking and one line each.
+//!
+//! # Invariants
+//!
+//! - Every write is flushed before it returns, and one call writes one uninterrupted piece even with many threads.
+//! - What is not a JSON object is skipped in silence, as all five measured servers do (contract.md part 4).
+
+use std::io::{self, BufRead, Write};
+
+use serde_json::{Map, Value, json};
+
+/// One message of the client.
+pub(crate) struct Message(Value);
+
+impl Message {
+    /// Returns the method, empty for a response.
+    pub(crate) fn method(&self) -> &str {
+        self.0["method"].as_str().unwrap_or_default()
+    }
+
+    /// Returns the id, null for a notification.
+    pub(crate) fn id(&self) -> &Value {
+        &self.0["id"]
+    }
+
+    pub(crate) fn params(&self) -> &Value {
+        &self.0["params"]
+    }
+
+    /// Returns the whole message.
+    pub(crate) fn raw(&self) -> &Value {
+        &self.0
+    }
+
+    pub(crate) fn is_request(&self) -> bool {
+        !self.method().is_empty() && !self.id().is_null()
+    }
+
+    /// Whether the message belongs to finding out about each other, not to the work.
+    pub(crate) fn is_handshake(&self) -> bool {
+        matches!(self.method(), "initialize" | "server/discover" | "notifications/initialized")
+    }
+
+    /// Whether it is a request that a session is for: neither handshake nor ping.
+    pub(crate) fn is_work(&self) -> bool {
+        self.is_request() && !self.is_handshake() && self.method() != "ping"
+    }
+
+    pub(crate) fn is_call(&self) -> bool {
+        self.is_request() && self.method() == "tools/call"
+    }
+
+    /// Returns the name of the called tool, empty when there is none.
+    pub(crate) fn tool(&self) -> &str {
+        self.params()["name"].as_str().unwrap_or_default()
+    }
+
+    /// Returns an argument of the called tool, null when it is absent.
+    pub(crate) fn argument(&self, name: &str) -> &Value {
+        &self.params()["arguments"][name]
+    }
+
+    /// Returns the token under which the client wants to hear of progress, null when it does not.
+    pub(crate) fn progress_token(&self) -> &Value {
+        &self.params()["_meta"]["progressToken"]
+    }
+}
+
+/// Waits for the next message; `None` at the end of stdin.
+pub(crate) fn receive() -> io::Result<Option<Message>> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if io::stdin().lock().read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
+        }
+        if let Ok(message @ Value::Object(_)) = serde_json::from_slice(&line) {
+            return Ok(Some(Message(message)));
+        }
+    }
+}
+
+/// Reads stdin to its end and throws it away.
+pub(crate) fn drain() -> io::Result<()> {
+    io::copy(&mut io::stdin().lock(), &mut io::sink()).map(drop)
+}
+
+/// Writes one message and its line end.
+pub(crate) fn send(message: &Value) -> io::Result<()> {
+    let mut line = message.to_string().into_bytes();
+    line.push(b'\n');
+    send_bytes(&line)
+}
+
+/// Writes text and a line end.
+pub(crate) fn send_line(text: &str) -> io::Result<()> {
+    send_bytes(format!("{text}\n").as_bytes())
+}
+
+/// Writes bytes as they are.
+pub(crate) fn send_bytes(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
+}
+
+/// Writes `count` bytes of the letter `x` without a line end, in pieces, so that memory stays small.
+pub(crate) fn send_letters(out: &mut impl Write, mut count: usize) -> io::Result<()> {
+    const PIECE: [u8; 16 * 1024] = [b'x'; 16 * 1024];
+    while count > 0 {
+        let piece = count.min(PIECE.len());
+        out.write_all(&PIECE[..piece])?;
+        count -= piece;
+    }
+    out.flush()
+}
+
+/// Writes lines of 100 bytes to stderr until `count` bytes are written.
+pub(crate) fn complain_lines(count: usize) -> io::Result<()> {
+    let mut stderr = io::stderr().lock();
+    for start in (0..count).step_by(100) {
+        let text = format!("WARN something that happened at byte {start} ");
+        let width = 100.min(count - start).saturating_sub(1);
+        writeln!(stderr, "{:.<width$}", &text[..text.len().min(width)])?;
+    }
+    Ok(())
+}
+
+/// Writes text and a line end to stderr.
+pub(crate) fn complain(text: &str) -> io::Result<()> {
+    writeln!(io::stderr().lock(), "{text}")
+}
+
+/// Builds a successful response.
+pub(crate) fn result(id: &Value, result: Value) -> Value {
+    let mut response = Map::new();
+    response.insert("jsonrpc".to_owned(), json!("2.0"));
+    response.insert("id".to_owned(), id.clone());
+    response.insert("result".to_owned(), result);
+    Value::Object(response)
+}
+
+/// Builds an error response.
+pub(crate) fn error(id: &Value, code: i64, message: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+}
+
+/// Builds a notification.
+pub(crate) fn notification(method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "method": method, "params": params})
+}
+
+/// Builds a log notification.
+pub(crate) fn log(text: &str) -> Value {
+    notification("notifications/message", &json!({"level": "info", "logger": "zoo", "data": text}))
+}
+
+/// Builds a progress notification.
+pub(crate) fn progress(token: &Value, done: u64, total: u64) -> Value {
+    notification("notifications/progress", &json!({"progressToken": token, "progress": done, "total": total}))
+}
+
+/// Builds the result of a tool that says one thing.
+pub(crate) fn text(text: &str) -> Value {
+    json!({"content": [{"type": "text", "text": text}], "isError": false})
+}

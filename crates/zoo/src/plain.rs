@@ -1,0 +1,131 @@
+//! The plain server: a handshake, two tools, one thing at a time. Most animals are this with one vice.
+//!
+//! # Invariants
+//!
+//! - It is correct by the handshake revisions (2024-11-05 to 2025-11-25), answers in order and ends at the end of stdin.
+//! - It answers `server/discover` with -32601, as the measured Node servers do (contract.md part 4).
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::pipe::{self, Message};
+
+/// The revisions that begin with `initialize`, newest first.
+pub(crate) const HANDSHAKE_REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+/// The one revision without a handshake.
+pub(crate) const MODERN_REVISION: &str = "2026-07-28";
+
+pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
+pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+pub(crate) const INVALID_PARAMS: i64 = -32602;
+
+/// What a vice has done about a message.
+pub(crate) enum Next {
+    /// Nothing: the plain server deals with it.
+    Plain,
+    /// Everything: the plain server goes on to the next message.
+    Done,
+    /// The animal ends.
+    Leave(ExitCode),
+}
+
+/// A plain server under the name of its animal.
+pub(crate) struct Plain {
+    name: &'static str,
+    tools: Vec<String>,
+}
+
+impl Plain {
+    pub(crate) fn new(name: &'static str) -> Self {
+        Self { name, tools: vec!["echo".to_owned(), "pid".to_owned()] }
+    }
+
+    /// Adds a tool that does nothing but say so.
+    pub(crate) fn with_tool(mut self, tool: &str) -> Self {
+        self.tools.push(tool.to_owned());
+        self
+    }
+
+    /// Serves until stdin ends; `vice` sees every message first.
+    pub(crate) fn serve(&self, mut vice: impl FnMut(&Message) -> io::Result<Next>) -> io::Result<ExitCode> {
+        while let Some(message) = pipe::receive()? {
+            match vice(&message)? {
+                Next::Plain => self.answer(&message).map_or(Ok(()), |answer| pipe::send(&answer))?,
+                Next::Done => {}
+                Next::Leave(code) => return Ok(code),
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Serves until stdin ends; `deliver` writes each answer to a `tools/call` in its own way.
+    pub(crate) fn serve_calls(
+        &self,
+        mut deliver: impl FnMut(&Message, Value) -> io::Result<()>,
+    ) -> io::Result<ExitCode> {
+        self.serve(|message| match self.answer(message) {
+            Some(answer) if message.is_call() => deliver(message, answer).map(|()| Next::Done),
+            _ => Ok(Next::Plain),
+        })
+    }
+
+    /// Returns the correct response, `None` where none is due.
+    pub(crate) fn answer(&self, message: &Message) -> Option<Value> {
+        if !message.is_request() {
+            return None;
+        }
+        let id = message.id();
+        Some(match message.method() {
+            "initialize" => pipe::result(id, self.introduction(message)),
+            "ping" => pipe::result(id, json!({})),
+            "tools/list" => pipe::result(id, self.tools()),
+            "tools/call" => self.call(message),
+            method => pipe::error(id, METHOD_NOT_FOUND, &format!("Method not found: {method}")),
+        })
+    }
+
+    fn introduction(&self, message: &Message) -> Value {
+        json!({
+            "protocolVersion": settle_revision(message),
+            "capabilities": {"tools": {"listChanged": true}, "logging": {}},
+            "serverInfo": {"name": self.name, "version": env!("CARGO_PKG_VERSION")},
+        })
+    }
+
+    fn tools(&self) -> Value {
+        let tools: Vec<_> = self
+            .tools
+            .iter()
+            .map(|name| {
+                json!({
+                    "name": name,
+                    "description": format!("The tool `{name}` of the animal `{}`", self.name),
+                    "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
+                })
+            })
+            .collect();
+        json!({"tools": tools})
+    }
+
+    fn call(&self, message: &Message) -> Value {
+        let (id, tool) = (message.id(), message.tool());
+        if !self.tools.iter().any(|known| known == tool) {
+            return pipe::error(id, INVALID_PARAMS, &format!("Unknown tool: {tool}"));
+        }
+        let text = match tool {
+            "echo" => message.argument("text").as_str().unwrap_or("nothing to echo").to_owned(),
+            "pid" => std::process::id().to_string(),
+            other => format!("`{other}` was called"),
+        };
+        pipe::result(id, pipe::text(&text))
+    }
+}
+
+/// Returns the revision for the answer to an `initialize`: the client's own if it has a handshake, else the newest that has.
+pub(crate) fn settle_revision(message: &Message) -> &str {
+    let wanted = message.params()["protocolVersion"].as_str().unwrap_or_default();
+    HANDSHAKE_REVISIONS.into_iter().find(|known| *known == wanted).unwrap_or(HANDSHAKE_REVISIONS[0])
+}

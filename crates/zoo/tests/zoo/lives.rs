@@ -1,0 +1,263 @@
+//! The vices that show in how an animal begins, ends, listens, and what it leaves behind.
+
+use std::os::unix::process::ExitStatusExt;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::visitor::{Visitor, clear, introduction, marked, marker, signal, stat, wait_until};
+
+/// Does the handshake, calls a tool, and returns how the animal ended unanswered.
+fn end_of_a_call(animal: &str) -> (Option<i32>, String) {
+    let mut visitor = Visitor::meet(animal);
+    visitor.shake_hands();
+    visitor.call(1, "echo", &json!({"text": "x"}));
+    let code = visitor.end().code();
+    let line = visitor.line().map(|line| String::from_utf8_lossy(&line).into_owned());
+    assert!(line.is_none_or(|line| !line.ends_with('\n')), "{animal} does not answer");
+    (code, visitor.last_words())
+}
+
+#[test]
+fn deaths_in_a_call() {
+    for (animal, code, word) in [
+        ("exits-on-first-request", 1, "fatal"),
+        ("dies-every-call", 101, "panic"),
+        ("half-line-then-dies", 1, ""),
+        ("stderr-flood-while-dying 300000", 1, "the last words"),
+    ] {
+        let (ended, words) = end_of_a_call(animal);
+        assert_eq!(ended, Some(code), "{animal}");
+        assert!(words.contains(word), "{animal}");
+    }
+}
+
+#[test]
+fn deaths_without_a_call() {
+    let mut early = Visitor::meet("dies-at-start 3");
+    assert_eq!(early.end().code(), Some(3));
+    assert_eq!(early.last_words().lines().count(), 1);
+
+    let mut idle = Visitor::meet("dies-idle 50");
+    idle.shake_hands();
+    assert_eq!(idle.end().code(), Some(1));
+    let mut left_alone = Visitor::meet("dies-idle 60000");
+    left_alone.shake_hands();
+    left_alone.close_stdin();
+    assert!(left_alone.end().success());
+
+    let mut polite = Visitor::meet("exits-zero-after-each-answer");
+    polite.shake_hands();
+    assert_eq!(polite.call_text(1, "echo", &json!({"text": "x"})), "x");
+    assert!(polite.end().success());
+}
+
+#[test]
+fn starts_that_disappoint() {
+    let mut silent = Visitor::meet("silent-at-start");
+    silent.shake_silently();
+    silent.close_stdin();
+    assert!(silent.end().success());
+    assert!(silent.line().is_none());
+
+    let start = crate::visitor::now();
+    let mut slow = Visitor::meet("slow-start 300");
+    slow.shake_hands();
+    assert!(start.elapsed().as_millis() >= 300);
+    assert_eq!(slow.call_text(1, "echo", &json!({"text": "x"})), "x");
+}
+
+#[test]
+fn starts_are_counted_and_fail_after_the_first() {
+    let file = std::env::temp_dir().join(marker("starts"));
+    let path = file.to_str().expect("a plain path");
+    let animal = format!("restarts-broken --count-file {path} 1");
+    let mut first = Visitor::meet(&animal);
+    first.shake_hands();
+    assert_eq!(first.call_text(1, "pid", &json!({})), first.pid().to_string());
+    let mut second = Visitor::meet(&animal);
+    assert_eq!(second.end().code(), Some(1));
+    let counted = std::fs::read_to_string(&file).expect("the file is there");
+    std::fs::remove_file(&file).expect("the file can be removed");
+    assert_eq!(counted, format!("{}\n{}\n", first.pid(), second.pid()));
+}
+
+#[test]
+fn the_end_of_stdin_is_ignored() {
+    for animal in ["ignores-stdin-close", "ignores-everything"] {
+        let mut visitor = Visitor::meet(animal);
+        visitor.shake_hands();
+        visitor.close_stdin();
+        // Asleep in its own wait, so it has seen the end.
+        wait_until("the animal has seen the end of stdin", || {
+            in_call(visitor.pid(), "nanosleep").then_some(())
+        });
+        assert!(!visitor.has_ended(), "{animal}");
+        signal(visitor.pid(), Signal::TERM);
+        if animal == "ignores-stdin-close" {
+            assert_eq!(visitor.end().signal(), Some(Signal::TERM.as_raw()));
+        } else {
+            [Signal::HUP, Signal::INT, Signal::QUIT].iter().for_each(|kind| signal(visitor.pid(), *kind));
+            assert!(!visitor.has_ended(), "{animal}");
+            signal(visitor.pid(), Signal::KILL);
+            assert_eq!(visitor.end().signal(), Some(Signal::KILL.as_raw()));
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_kills_at_the_next_line() {
+    let mut visitor = Visitor::meet("sigint-deaf");
+    visitor.shake_hands();
+    signal(visitor.pid(), Signal::INT);
+    wait_until("the signal is taken", || (!pending(visitor.pid(), Signal::INT)).then_some(()));
+    assert!(!visitor.has_ended());
+    visitor.request(1, "ping", &json!({}));
+    assert_eq!(visitor.end().code(), Some(1));
+    assert!(visitor.line().is_none(), "the line is lost");
+    assert!(visitor.last_words().contains("KeyboardInterrupt"));
+}
+
+#[test]
+fn a_stopped_server_is_silent() {
+    let mut visitor = Visitor::meet("stopped");
+    visitor.shake_hands();
+    wait_until("the animal is stopped", || (stat(visitor.pid(), 0) == "T").then_some(()));
+    signal(visitor.pid(), Signal::CONT);
+    assert_eq!(visitor.call_text(1, "echo", &json!({"text": "on"})), "on");
+}
+
+#[test]
+fn hanging_after_an_idle_while() {
+    let file = std::env::temp_dir().join(marker("once"));
+    let animal = format!("hangs-idle 100 --once {}", file.to_str().expect("a plain path"));
+    let mut visitor = Visitor::meet(&animal);
+    visitor.shake_hands();
+    wait_until("the animal hangs", || file.exists().then_some(()));
+    visitor.request(1, "ping", &json!({}));
+    visitor.close_stdin();
+    assert!(!visitor.has_line() && !visitor.has_ended());
+    let mut second = Visitor::meet(&animal);
+    second.shake_hands();
+    assert_eq!(second.call_text(1, "echo", &json!({"text": "well"})), "well");
+    std::fs::remove_file(&file).expect("the file can be removed");
+}
+
+#[test]
+fn pipes_are_closed_or_left_alone() {
+    let mut mute = Visitor::meet("closes-stdout");
+    mute.shake_hands();
+    mute.call(1, "echo", &json!({}));
+    assert!(mute.line().is_none() && !mute.has_ended());
+    mute.close_stdin();
+    assert!(mute.end().success());
+
+    let mut deaf = Visitor::meet("closes-stdin");
+    deaf.shake_hands();
+    assert_eq!(deaf.call_text(1, "echo", &json!({"text": "x"})), "x");
+    assert!(deaf.writing_fails() && !deaf.has_ended());
+
+    for (animal, answers) in [("never-reads-stdin", 0), ("stops-reading-after 2", 2)] {
+        let mut visitor = Visitor::meet(animal);
+        for id in 0..4 {
+            visitor.request(id, "ping", &json!({}));
+        }
+        for id in 0..answers {
+            assert_eq!(visitor.json()["id"], id, "{animal}");
+        }
+        wait_until("the animal does not read any more", || in_call(visitor.pid(), "nanosleep").then_some(()));
+        assert!(!visitor.has_line() && !visitor.has_ended(), "{animal}");
+    }
+}
+
+#[test]
+fn a_child_steals_a_line() {
+    let mut visitor = Visitor::meet("stdin-thief");
+    visitor.shake_hands();
+    visitor.call(1, "echo", &json!({"text": "x"}));
+    wait_until("the child runs", || children(visitor.pid()).first().copied());
+    visitor.request(2, "ping", &json!({}));
+    assert_eq!(visitor.json()["id"], 1);
+    visitor.request(3, "ping", &json!({}));
+    assert_eq!(visitor.json()["id"], 3, "the ping before was stolen");
+}
+
+#[test]
+fn something_is_left_behind() {
+    // Name, how many stay, whether in another session, whether the pipes are held, whether the environment is empty.
+    for (animal, count, apart, holding, bare) in [
+        ("leaves-grandchild", 1, false, true, false),
+        ("leaves-setsid-child", 1, true, true, false),
+        ("leaves-three-sessions", 3, true, true, false),
+        ("leaves-daemon", 1, true, false, false),
+        ("leaves-daemon-empty-env", 1, true, false, true),
+    ] {
+        let marker = marker(animal);
+        let mut visitor = Visitor::meet_with(&[animal, "--marker", &marker]);
+        visitor.shake_hands();
+        let session = stat(visitor.pid(), SESSION);
+        visitor.close_stdin();
+        assert!(visitor.end().success(), "{animal}");
+        let left = wait_until("those left behind are all there", || {
+            Some(marked("lingers", &marker)).filter(|left| left.len() == count)
+        });
+        for pid in &left {
+            assert_eq!(stat(*pid, SESSION) != session, apart, "{animal}: session");
+            let output = std::fs::read_link(format!("/proc/{pid}/fd/1")).expect("the child lives");
+            assert_eq!(output.to_string_lossy().starts_with("pipe:"), holding, "{animal}: stdout");
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).expect("the child lives");
+            assert_eq!(environment.is_empty(), bare, "{animal}: environment");
+        }
+        let mut sessions: Vec<_> = left.iter().map(|pid| stat(*pid, SESSION)).collect();
+        sessions.sort_unstable();
+        sessions.dedup();
+        assert_eq!(sessions.len(), count, "{animal}: each has its own session");
+        clear(&marker);
+    }
+}
+
+#[test]
+fn new_sessions_are_forked_again_and_again() {
+    let marker = marker("forks");
+    let mut visitor = Visitor::meet_with(&["forks-forever", "--marker", &marker]);
+    visitor.shake_hands();
+    visitor.close_stdin();
+    assert!(visitor.end().success());
+    let mut seen = std::collections::BTreeSet::new();
+    wait_until("generation after generation is seen", || {
+        seen.extend(marked("hops", &marker));
+        (seen.len() >= 2).then_some(())
+    });
+    wait_until("the last one stays", || marked("lingers", &marker).first().copied());
+    clear(&marker);
+}
+
+/// The session in `/proc/PID/stat`, counted from the state.
+const SESSION: usize = 3;
+
+/// Whether the main thread of a process waits in a system call whose kernel function has `word` in its name, or, where the
+/// kernel does not tell, whether it sleeps.
+fn in_call(pid: u32, word: &str) -> bool {
+    let place = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+    if place.is_empty() || place == "0" { stat(pid, 0) == "S" } else { place.contains(word) }
+}
+
+/// Whether a signal waits to be taken by a process.
+fn pending(pid: u32, kind: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().filter_map(|line| line.strip_prefix("ShdPnd:").or(line.strip_prefix("SigPnd:"))).any(
+        |mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask >> (kind.as_raw() - 1) & 1 == 1),
+    )
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+impl Visitor {
+    fn shake_silently(&mut self) {
+        self.request(0, "initialize", &introduction());
+        self.notify("notifications/initialized", &Value::Null);
+    }
+}
