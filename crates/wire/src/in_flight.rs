@@ -1,0 +1,242 @@
+//! The ids that are in flight towards one peer, and those whose answers may still come late.
+//!
+//! Time is a [`Duration`] since an origin that the owner chooses and hands in; the table reads no clock.
+//!
+//! Invariants
+//!
+//! - An id is in flight, or awaited late, or neither; never both.
+//! - Every entry that was registered comes out exactly once: by `complete`, `cancel`, `expire` or `take_all`.
+//! - Late ids are bounded; the oldest is forgotten first, and then its answer is unknown, which is dropped as well.
+//! - No operation costs more than O(log n), `take_all` and `iter` apart.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use crate::Id;
+
+/// The table of ids in flight, with one entry of the owner's for each.
+#[derive(Debug)]
+pub struct InFlight<E> {
+    waiting: HashMap<Id, Waiting<E>>,
+    /// By time and then by registration, so that what is due at the same moment keeps its order.
+    deadlines: BTreeMap<(Duration, u64), Id>,
+    registered: u64,
+    late: Late,
+}
+
+#[derive(Debug)]
+struct Waiting<E> {
+    order: u64,
+    deadline: Option<Duration>,
+    entry: E,
+}
+
+/// Why an id could not be registered; it gives the entry back.
+///
+/// It is closed on purpose: an owner has to answer each case differently, and must not lose the entry.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused<E> {
+    /// A request with the same id waits for its answer.
+    #[error("the id is in flight already")]
+    InFlight(E),
+    /// A request with the same id was cancelled or has expired, and its answer may still come: it would be taken for
+    /// the answer to the new one.
+    #[error("the late answer to an earlier request with this id may still come")]
+    AwaitsLate(E),
+}
+
+impl<E> Refused<E> {
+    /// The entry that was to be registered.
+    pub fn into_entry(self) -> E {
+        match self {
+            Self::InFlight(entry) | Self::AwaitsLate(entry) => entry,
+        }
+    }
+}
+
+/// What an answer's id means.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Completion<E> {
+    /// It was in flight.
+    Matched(E),
+    /// Exactly one id was in flight and the answer's is the same in the other type (`"1"` for `1`).
+    Repaired {
+        /// The id as it was registered, which is the one to answer with.
+        id: Id,
+        /// Its entry.
+        entry: E,
+    },
+    /// It was cancelled or has expired before; the answer is to be swallowed. Forgotten now.
+    Late,
+    /// Never seen, answered before, or forgotten.
+    Unknown,
+}
+
+impl<E> InFlight<E> {
+    /// An empty table that remembers up to `late_capacity` ids whose answers may come late.
+    pub fn new(late_capacity: usize) -> Self {
+        Self {
+            waiting: HashMap::new(),
+            deadlines: BTreeMap::new(),
+            registered: 0,
+            late: Late::new(late_capacity),
+        }
+    }
+
+    /// Puts an id in flight. Without a deadline it never expires.
+    pub fn register(&mut self, id: Id, deadline: Option<Duration>, entry: E) -> Result<(), Refused<E>> {
+        if self.waiting.contains_key(&id) {
+            return Err(Refused::InFlight(entry));
+        }
+        if self.late.contains(&id) {
+            return Err(Refused::AwaitsLate(entry));
+        }
+        let order = self.registered;
+        self.registered += 1;
+        if let Some(deadline) = deadline {
+            self.deadlines.insert((deadline, order), id.clone());
+        }
+        self.waiting.insert(id, Waiting { order, deadline, entry });
+        Ok(())
+    }
+
+    /// Takes out the entry that an answer with this id belongs to.
+    pub fn complete(&mut self, id: &Id) -> Completion<E> {
+        if let Some((_, entry)) = self.remove(id) {
+            return Completion::Matched(entry);
+        }
+        if self.late.forget(id) {
+            return Completion::Late;
+        }
+        let Some(variant) = id.variant() else { return Completion::Unknown };
+        if self.late.forget(&variant) {
+            return Completion::Late;
+        }
+        if self.waiting.len() != 1 {
+            return Completion::Unknown;
+        }
+        match self.remove(&variant) {
+            Some((id, entry)) => Completion::Repaired { id, entry },
+            None => Completion::Unknown,
+        }
+    }
+
+    /// Takes an id out of flight because nobody waits any more; its late answer will be swallowed.
+    pub fn cancel(&mut self, id: &Id) -> Option<E> {
+        let (id, entry) = self.remove(id)?;
+        self.late.remember(id);
+        Some(entry)
+    }
+
+    /// Takes out one id that is due at `now`, the earliest first; its late answer will be swallowed.
+    pub fn expire(&mut self, now: Duration) -> Option<(Id, E)> {
+        let due = self.deadlines.first_entry().filter(|first| first.key().0 <= now)?;
+        let id = due.remove();
+        let waiting = self.waiting.remove(&id)?;
+        self.late.remember(id.clone());
+        Some((id, waiting.entry))
+    }
+
+    /// When the next id is due; `None` if none ever is.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.deadlines.first_key_value().map(|((deadline, _), _)| *deadline)
+    }
+
+    /// Takes out everything in order of registration and forgets the late ids too: the peer is gone, no answer will
+    /// come from it.
+    pub fn take_all(&mut self) -> Vec<(Id, E)> {
+        self.deadlines.clear();
+        self.late.clear();
+        let mut all: Vec<_> = self.waiting.drain().collect();
+        all.sort_unstable_by_key(|(_, waiting)| waiting.order);
+        all.into_iter().map(|(id, waiting)| (id, waiting.entry)).collect()
+    }
+
+    /// The entry of an id in flight.
+    pub fn get(&self, id: &Id) -> Option<&E> {
+        self.waiting.get(id).map(|waiting| &waiting.entry)
+    }
+
+    /// The entry of an id in flight, to be changed.
+    pub fn get_mut(&mut self, id: &Id) -> Option<&mut E> {
+        self.waiting.get_mut(id).map(|waiting| &mut waiting.entry)
+    }
+
+    /// Whether the id is in flight.
+    pub fn contains(&self, id: &Id) -> bool {
+        self.waiting.contains_key(id)
+    }
+
+    /// How many are in flight. Late ids do not count.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none is in flight.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// All in flight, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Id, &E)> {
+        self.waiting.iter().map(|(id, waiting)| (id, &waiting.entry))
+    }
+
+    /// The one in flight, if there is exactly one.
+    pub fn only(&self) -> Option<(&Id, &E)> {
+        self.iter().next().filter(|_| self.len() == 1)
+    }
+
+    fn remove(&mut self, id: &Id) -> Option<(Id, E)> {
+        let (id, waiting) = self.waiting.remove_entry(id)?;
+        if let Some(deadline) = waiting.deadline {
+            self.deadlines.remove(&(deadline, waiting.order));
+        }
+        Some((id, waiting.entry))
+    }
+}
+
+/// The ids whose answers may come late, oldest forgotten first.
+#[derive(Debug)]
+struct Late {
+    capacity: usize,
+    remembered: u64,
+    by_id: HashMap<Id, u64>,
+    by_age: BTreeMap<u64, Id>,
+}
+
+impl Late {
+    fn new(capacity: usize) -> Self {
+        Self { capacity, remembered: 0, by_id: HashMap::new(), by_age: BTreeMap::new() }
+    }
+
+    fn remember(&mut self, id: Id) {
+        if self.capacity == 0 {
+            return;
+        }
+        if self.by_age.len() >= self.capacity
+            && let Some((_, oldest)) = self.by_age.pop_first()
+        {
+            self.by_id.remove(&oldest);
+        }
+        self.by_id.insert(id.clone(), self.remembered);
+        self.by_age.insert(self.remembered, id);
+        self.remembered += 1;
+    }
+
+    fn contains(&self, id: &Id) -> bool {
+        self.by_id.contains_key(id)
+    }
+
+    fn forget(&mut self, id: &Id) -> bool {
+        self.by_id.remove(id).and_then(|age| self.by_age.remove(&age)).is_some()
+    }
+
+    fn clear(&mut self) {
+        self.by_id.clear();
+        self.by_age.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

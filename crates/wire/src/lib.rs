@@ -1,0 +1,38 @@
+//! Bytes to MCP messages and back: framing, envelope, ids in flight.
+//!
+//! The room is pure: it has no clock, no processes, no files and no async runtime, and it knows JSON-RPC but hardly
+//! any MCP. Everything here is a function of (state, event), tested without a runtime (R-10).
+//!
+//! ```text
+//! bytes ─ Lines ─ Line::Whole ─ read ─ Pieces ─┬ Message   forwarded as the bytes that came
+//!                └ Line::Oversized (id, method)├ Batch     the same, several
+//!                                              ├ Invalid   answered, with its id where one can be read
+//!                                              └ Junk      logged and counted, never answered as a message
+//! ids ─ InFlight: what is awaited, until when, and whose late answers are to be swallowed
+//! ```
+//!
+//! Invariants
+//!
+//! - Payload bytes are never copied and never changed: a [`Message`] borrows the line, `params` and `result` are raw.
+//! - Work per line is linear in its length, whatever the bytes are, and never recurses with their nesting.
+//! - Memory is bounded by the owner's `max_message`, see [`Lines`].
+//! - Nothing panics on any input.
+
+mod envelope;
+mod id;
+mod in_flight;
+mod lines;
+mod message;
+mod peek;
+mod pieces;
+mod skim;
+
+pub use id::Id;
+pub use in_flight::{Completion, InFlight, Refused};
+pub use lines::{Line, Lines, Oversized};
+pub use message::{Body, Invalid, Message, Outcome, Piece, Reason, Shape, one_line, replace_id};
+pub use peek::{
+    cancelled_request, client_name, notified_token, progress_token, request_version, text_member,
+};
+pub use pieces::{MAX_BATCH, Pieces, read};
+pub use serde_json::value::RawValue;

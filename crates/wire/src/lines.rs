@@ -1,0 +1,281 @@
+//! Framing: a stream of bytes cut into lines, in bounded memory.
+//!
+//! A line ends with a line feed or with carriage return and line feed. Blank lines, and a byte order mark at the very
+//! beginning, are skipped. A line of more than `max_message` bytes is not kept: a scanner reads its id and method while
+//! it passes, the owner is told, and the next line is read as usual (limit `max-message`, design 3).
+//!
+//! Invariants
+//!
+//! - The lines depend on the bytes alone, never on how they were cut into reads.
+//! - Every byte is searched for a line feed once, and moved at most a constant number of times.
+//! - As long as lines are taken whenever there are some, memory stays below `max_message` and one chunk, and goes back
+//!   to a small buffer after a long line, so that an idle connection holds little.
+
+use std::ops::Range;
+
+use crate::Id;
+use crate::message::Shape;
+use crate::pieces::blanks;
+use crate::skim::Skim;
+
+/// The least room that is offered for reading: what a pipe holds by default.
+const CHUNK: usize = 64 * 1024;
+
+/// The most room that is offered while a long line arrives: fewer system calls, and it still fits a core's cache.
+const MAX_CHUNK: usize = 256 * 1024;
+
+/// The most memory that is kept when no long line is arriving.
+const IDLE_CAPACITY: usize = 256 * 1024;
+
+/// The byte order mark, in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Cuts a stream of bytes into lines.
+///
+/// The owner repeats: read into [`Lines::spare`], say [`Lines::filled`], take [`Lines::next_line`] until it is `None`.
+/// At the end of the stream it takes [`Lines::finish`] until that is `None`.
+#[derive(Debug)]
+pub struct Lines {
+    max_message: usize,
+    /// Its length is what was initialised; only `start..end` was received.
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Up to here there is no line feed.
+    searched: usize,
+    /// The first bytes of the stream have been looked at.
+    begun: bool,
+    skipping: Option<Skipping>,
+}
+
+/// A line.
+#[derive(Clone, Debug)]
+pub enum Line<'a> {
+    /// The whole line without its ending, never blank, up to `max_message` bytes.
+    Whole(&'a [u8]),
+    /// A line that was longer than that, and is gone.
+    Oversized(Oversized),
+}
+
+/// What is known of a line that was too long to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Oversized {
+    /// Its length in bytes, without its ending.
+    pub length: u64,
+    /// The id at the top level, if the line is an object with one that can be trusted.
+    pub id: Option<Id>,
+    /// The method at the top level, decoded.
+    pub method: Option<String>,
+    /// What it seems meant to be.
+    pub shape: Shape,
+}
+
+/// A line that is being skipped.
+#[derive(Debug, Default)]
+struct Skipping {
+    length: u64,
+    /// The last byte was a carriage return, which belongs to the line ending if a line feed follows.
+    carriage_return: bool,
+    skim: Skim,
+}
+
+/// A line, before it is lent out.
+enum Found {
+    Whole(Range<usize>),
+    Oversized(Oversized),
+}
+
+impl Lines {
+    /// For lines of up to `max_message` bytes, their ending not counted. Nothing is allocated yet.
+    pub fn new(max_message: usize) -> Self {
+        Self { max_message, buffer: Vec::new(), start: 0, end: 0, searched: 0, begun: false, skipping: None }
+    }
+
+    /// Room to read into, never empty. Ask for all lines first: what has not been taken stays in memory.
+    pub fn spare(&mut self) -> &mut [u8] {
+        let room = (self.end - self.start).clamp(CHUNK, MAX_CHUNK);
+        if self.buffer.len() - self.end < CHUNK {
+            self.compact();
+            self.grow(room);
+        }
+        &mut self.buffer[self.end..]
+    }
+
+    /// Says that so many bytes were read into the room that [`Lines::spare`] gave.
+    pub fn filled(&mut self, count: usize) {
+        self.end = self.buffer.len().min(self.end + count);
+    }
+
+    /// Copies bytes in, for those who have them already.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = self.spare();
+            let count = room.len().min(bytes.len());
+            room[..count].copy_from_slice(&bytes[..count]);
+            self.filled(count);
+            bytes = &bytes[count..];
+        }
+    }
+
+    /// The next line that has ended; `None` when more bytes are needed.
+    pub fn next_line(&mut self) -> Option<Line<'_>> {
+        let found = self.find();
+        if found.is_none() {
+            self.shrink();
+        }
+        self.lend(found?)
+    }
+
+    /// At the end of the stream: the lines that were not taken yet, then the one that has no ending, then `None`.
+    pub fn finish(&mut self) -> Option<Line<'_>> {
+        let found = self.find().or_else(|| self.last());
+        self.lend(found?)
+    }
+
+    /// How many bytes of memory are held.
+    pub fn capacity(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    fn lend(&self, found: Found) -> Option<Line<'_>> {
+        Some(match found {
+            Found::Whole(range) => Line::Whole(&self.buffer[range]),
+            Found::Oversized(oversized) => Line::Oversized(oversized),
+        })
+    }
+
+    /// Takes lines until one is worth lending out.
+    fn find(&mut self) -> Option<Found> {
+        self.skip_byte_order_mark()?;
+        loop {
+            let Some(found) = memchr::memchr(b'\n', &self.buffer[self.searched..self.end]) else {
+                self.searched = self.end;
+                self.skip_if_long();
+                return None;
+            };
+            let line_feed = self.searched + found;
+            let line = self.start..line_feed;
+            self.start = line_feed + 1;
+            self.searched = self.start;
+            if let Some(found) = self.ended(line) {
+                return Some(found);
+            }
+        }
+    }
+
+    /// At the end of the stream: what is left is a line.
+    fn last(&mut self) -> Option<Found> {
+        let line = self.start..self.end;
+        self.start = self.end;
+        self.searched = self.end;
+        self.begun = true;
+        self.ended(line)
+    }
+
+    /// A line has ended: whole, oversized, or blank.
+    fn ended(&mut self, line: Range<usize>) -> Option<Found> {
+        let bytes = &self.buffer[line.clone()];
+        let content = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        if self.skipping.is_none() && content.len() <= self.max_message {
+            let whole = line.start..line.start + content.len();
+            return (blanks(content) < content.len()).then_some(Found::Whole(whole));
+        }
+        let mut skipping = self.skipping.take().unwrap_or_default();
+        skipping.feed(bytes);
+        Some(Found::Oversized(skipping.finish()))
+    }
+
+    /// Gives up a line that is too long as soon as that is certain.
+    fn skip_if_long(&mut self) {
+        let held = &self.buffer[self.start..self.end];
+        let content = held.strip_suffix(b"\r").unwrap_or(held);
+        if self.skipping.is_none() && content.len() <= self.max_message {
+            return;
+        }
+        self.skipping.get_or_insert_default().feed(held);
+        self.start = self.end;
+    }
+
+    /// `None` while the stream is too short to tell.
+    fn skip_byte_order_mark(&mut self) -> Option<()> {
+        if self.begun {
+            return Some(());
+        }
+        let held = &self.buffer[self.start..self.end];
+        if held.starts_with(BYTE_ORDER_MARK) {
+            self.start += BYTE_ORDER_MARK.len();
+            self.searched = self.start;
+        } else if BYTE_ORDER_MARK.starts_with(held) {
+            return None;
+        }
+        self.begun = true;
+        Some(())
+    }
+
+    /// Moves what is held to the front.
+    fn compact(&mut self) {
+        if self.start == 0 {
+            return;
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.searched -= self.start;
+        self.end -= self.start;
+        self.start = 0;
+    }
+
+    /// Makes room behind what is held: by doubling, but not beyond one chunk more than the longest line.
+    fn grow(&mut self, room: usize) {
+        let needed = self.end + room;
+        if needed > self.buffer.capacity() {
+            let most = self.max_message.saturating_add(MAX_CHUNK);
+            let wanted = (2 * self.buffer.capacity()).min(most).max(needed);
+            self.buffer.reserve_exact(wanted - self.buffer.len());
+        }
+        // Only what is about to be read into is zeroed, so memory that is never used is never touched.
+        if needed > self.buffer.len() {
+            self.buffer.resize(needed, 0);
+        }
+    }
+
+    /// Gives memory back when no long line is arriving.
+    fn shrink(&mut self) {
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+            self.searched = 0;
+        }
+        let held = self.end - self.start;
+        // A quarter, because a buffer that has just been doubled for the line that is arriving is fuller than that.
+        if self.buffer.capacity() > IDLE_CAPACITY && held < self.buffer.capacity() / 4 {
+            let mut small = Vec::with_capacity(held + CHUNK);
+            small.extend_from_slice(&self.buffer[self.start..self.end]);
+            self.searched -= self.start;
+            self.start = 0;
+            self.end = held;
+            self.buffer = small;
+        }
+    }
+}
+
+impl Skipping {
+    fn feed(&mut self, bytes: &[u8]) {
+        let Some(last) = bytes.last() else { return };
+        self.length += bytes.len() as u64;
+        self.carriage_return = *last == b'\r';
+        self.skim.feed(bytes);
+    }
+
+    fn finish(self) -> Oversized {
+        let skimmed = self.skim.finish();
+        Oversized {
+            length: self.length - u64::from(self.carriage_return),
+            id: skimmed.id,
+            method: skimmed.method,
+            shape: skimmed.shape,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

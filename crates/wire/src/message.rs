@@ -1,0 +1,237 @@
+//! The parts of a line: messages, invalid messages, batches and junk.
+//!
+//! Invariants
+//!
+//! - `raw` is always a sub-slice of the line that was read.
+//! - A [`Message`] is a valid JSON-RPC 2.0 envelope; its `params`, `result` and `error` are whole JSON in UTF-8.
+//! - An id that is given, here or in [`Invalid`], stood at the top level of that very object.
+//!
+//! [`crate::read`] documents how a line is cut into these.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::value::RawValue;
+
+use crate::Id;
+
+/// A part of a line.
+#[derive(Clone, Debug)]
+pub enum Piece<'a> {
+    /// A valid message.
+    Message(Message<'a>),
+    /// A JSON-RPC batch: its elements in order, each a message, invalid or junk. Never empty, never nested.
+    Batch(Vec<Piece<'a>>),
+    /// What was meant as a message and is none.
+    Invalid(Invalid<'a>),
+    /// What was not meant as a message: log text, JSON that is no JSON-RPC. Trimmed of white space, never empty.
+    /// It is to be logged and counted, and nothing in it is to be answered by id.
+    Junk(&'a [u8]),
+}
+
+/// A valid message and the bytes it came in.
+#[derive(Clone, Debug)]
+pub struct Message<'a> {
+    /// The exact bytes of this message within the line. They hold no line feed, if the line came from
+    /// [`crate::Lines`]; they may hold carriage returns, see [`one_line`].
+    pub raw: &'a [u8],
+    /// What kind of message it is, and its members.
+    pub body: Body<'a>,
+}
+
+/// The kinds of message.
+#[derive(Clone, Debug)]
+pub enum Body<'a> {
+    /// A request, to be answered once with its id.
+    Request {
+        /// The id.
+        id: Id,
+        /// Where the JSON text of the id stands in [`Message::raw`], for [`replace_id`].
+        id_span: Range<usize>,
+        /// The method, decoded.
+        method: Cow<'a, str>,
+        /// The parameters: an object or an array.
+        params: Option<&'a RawValue>,
+    },
+    /// A notification, never answered.
+    Notification {
+        /// The method, decoded.
+        method: Cow<'a, str>,
+        /// The parameters: an object or an array.
+        params: Option<&'a RawValue>,
+    },
+    /// The answer to a request.
+    Response {
+        /// The id of the request.
+        id: Id,
+        /// Where the JSON text of the id stands in [`Message::raw`], for [`replace_id`].
+        id_span: Range<usize>,
+        /// What came of it.
+        outcome: Outcome<'a>,
+    },
+}
+
+/// What a response says.
+#[derive(Clone, Copy, Debug)]
+pub enum Outcome<'a> {
+    /// The result, any JSON value, `null` too.
+    Result(&'a RawValue),
+    /// The error: an object with an integer `code` and a text `message`.
+    Error(&'a RawValue),
+}
+
+/// What was meant as a message and is none.
+#[derive(Clone, Debug)]
+pub struct Invalid<'a> {
+    /// The exact bytes within the line. Where the JSON is broken, this is the rest of the line.
+    pub raw: &'a [u8],
+    /// The id, where there is one that can be trusted: at the top level, once, a string or an integer.
+    pub id: Option<Id>,
+    /// The JSON text of the member `id` where the object is whole JSON, whatever its type, up to
+    /// [`Id::MAX_JSON`] bytes.
+    pub raw_id: Option<&'a str>,
+    /// What it seems meant to be.
+    pub shape: Shape,
+    /// What is wrong with it.
+    pub reason: Reason,
+}
+
+/// What an invalid message seems meant to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// It has `method`, or an `id` and `params`: a request or a notification.
+    Request,
+    /// It has `result` or `error`, or an `id` alone, and no `method`.
+    Response,
+    /// Neither.
+    Unknown,
+}
+
+impl Shape {
+    /// The shape of an object with these members.
+    pub(crate) fn of(method: bool, outcome: bool, id: bool, params: bool) -> Self {
+        match (method, outcome, id) {
+            (true, _, _) => Self::Request,
+            (false, true, _) => Self::Response,
+            (false, false, true) if params => Self::Request,
+            (false, false, true) => Self::Response,
+            (false, false, false) => Self::Unknown,
+        }
+    }
+}
+
+/// Why something is no valid message: a fragment that fits after "the message" or "refused:".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It begins like a JSON object, and is broken or cut off.
+    #[error("is not valid JSON")]
+    NotJson,
+    /// It holds bytes that are not UTF-8.
+    #[error("is not valid UTF-8")]
+    InvalidUtf8,
+    /// An element of a batch is no object.
+    #[error("is not a JSON object")]
+    NotAnObject,
+    /// A batch without elements.
+    #[error("is an empty batch")]
+    EmptyBatch,
+    /// A batch with more than [`crate::MAX_BATCH`] elements.
+    #[error("is a batch of more than {} elements", crate::MAX_BATCH)]
+    LongBatch,
+    /// A member of the envelope occurs twice, so that readers would disagree.
+    #[error("has the member `{member}` twice")]
+    DuplicateMember {
+        /// The name of the member.
+        member: &'static str,
+    },
+    /// `jsonrpc` is absent.
+    #[error("has no `jsonrpc` member")]
+    MissingVersion,
+    /// `jsonrpc` is not `"2.0"`.
+    #[error("has a `jsonrpc` other than \"2.0\"")]
+    WrongVersion,
+    /// `id` is `null`, a fraction, a boolean, an array or an object.
+    #[error("has an `id` that is neither a string nor an integer")]
+    BadId,
+    /// `id` is longer than [`Id::MAX_JSON`].
+    #[error("has an `id` of more than {} bytes", Id::MAX_JSON)]
+    LongId,
+    /// A response without an id.
+    #[error("is a response without an `id`")]
+    MissingId,
+    /// `method` is no string.
+    #[error("has a `method` that is not a string")]
+    BadMethod,
+    /// Neither a method nor an outcome, and `params` or nothing at all.
+    #[error("has no `method`")]
+    MissingMethod,
+    /// `params` is neither an object nor an array.
+    #[error("has `params` that are neither an object nor an array")]
+    BadParams,
+    /// An id alone.
+    #[error("has neither a `result` nor an `error`")]
+    MissingOutcome,
+    /// Both `result` and `error`.
+    #[error("has both a `result` and an `error`")]
+    BothOutcomes,
+    /// `error` is no object with an integer `code` and a string `message`.
+    #[error("has an `error` that is not an object with an integer `code` and a string `message`")]
+    BadError,
+    /// `method` together with `result` or `error`.
+    #[error("has both a `method` and a `result` or `error`")]
+    ResultAndMethod,
+}
+
+/// The message `raw` with another id, every other byte unchanged.
+///
+/// `span` is the `id_span` that was read from the same `raw`.
+pub fn replace_id(raw: &[u8], span: Range<usize>, id: &Id) -> Vec<u8> {
+    let id = id.to_json();
+    let before = raw.get(..span.start).unwrap_or(raw);
+    let after = raw.get(span.end..).unwrap_or_default();
+    let mut message = Vec::with_capacity(before.len() + id.len() + after.len() + 1);
+    message.extend_from_slice(before);
+    message.extend_from_slice(id.as_bytes());
+    message.extend_from_slice(after);
+    message
+}
+
+/// The message on one line for every reader: carriage returns and line feeds, which are legal white space in JSON
+/// and would split the line, become spaces. In valid JSON they cannot stand inside a string.
+pub fn one_line(raw: &[u8]) -> Cow<'_, [u8]> {
+    let Some(first) = memchr::memchr2(b'\r', b'\n', raw) else {
+        return Cow::Borrowed(raw);
+    };
+    let mut line = raw.to_vec();
+    for byte in line.iter_mut().skip(first) {
+        if matches!(byte, b'\r' | b'\n') {
+            *byte = b' ';
+        }
+    }
+    Cow::Owned(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_with_line_breaks_between_its_members_is_put_on_one_line() {
+        assert!(matches!(one_line(b"{\"a\":\"\\r\"}"), Cow::Borrowed(_)));
+        assert_eq!(&*one_line(b"{\r\"a\":\r\n1}\n"), b"{ \"a\":  1} ");
+    }
+
+    #[test]
+    fn a_span_that_is_not_of_the_message_does_no_harm() {
+        assert_eq!(replace_id(b"{}", 5..9, &Id::Integer(1)), b"{}1");
+        assert_eq!(replace_id(b"abc", 1..2, &Id::from("x")), b"a\"x\"c");
+    }
+
+    #[test]
+    fn reasons_are_fragments() {
+        let reason = Reason::DuplicateMember { member: "id" };
+        assert_eq!(format!("the message {reason}"), "the message has the member `id` twice");
+        assert_eq!(Reason::LongId.to_string(), "has an `id` of more than 1024 bytes");
+    }
+}

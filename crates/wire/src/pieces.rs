@@ -1,0 +1,316 @@
+//! Cuts one line into messages, invalid messages and junk; [`read`] has the rules.
+//!
+//! Invariants
+//!
+//! - Every byte of the line that is no white space is in exactly one piece, or is a bracket or comma of a batch.
+//! - Nothing is recovered from inside a string, or from inside anything that is or may be a JSON value.
+//! - Each byte is parsed a constant number of times, because a parse that fails ends the line or is never repeated over
+//!   what it has seen. Pieces are made one by one, so a hostile line of millions of them costs no memory.
+//! - Nothing recurses with the nesting of the JSON.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::envelope::Envelope;
+use crate::message::{Invalid, Piece, Reason, Shape};
+use crate::skim::Skim;
+
+/// The most elements of a batch that are read. A 64 MiB line could hold thirty million, and each costs memory here.
+pub const MAX_BATCH: usize = 10_000;
+
+/// Cuts a line into its pieces, lazily. A line that is one valid message costs one pass and no memory.
+///
+/// # Which objects are JSON-RPC
+///
+/// An object is judged by which of `jsonrpc` (J), `id` (I), `method` (M) and `result` or `error` (O) it has:
+///
+/// | members | piece |
+/// |---|---|
+/// | J, and all as JSON-RPC 2.0 demands | [`Piece::Message`] |
+/// | J, but otherwise | [`Piece::Invalid`] |
+/// | no J, but I and M, or I and O | [`Piece::Invalid`], [`Reason::MissingVersion`] |
+/// | no J, and anything less (a log record in JSON, say) | [`Piece::Junk`] |
+///
+/// A line that is one array is a [`Piece::Batch`]; its elements are judged the same way, those that are no objects are
+/// invalid. An empty array is invalid. Any other JSON value is junk.
+///
+/// # Lines that are not one JSON value
+///
+/// Servers print log text on the protocol's stream, with or without a line feed (protocol.md 3.2), so the line is walked
+/// from left to right:
+///
+/// 1. A whole object, that is a brace followed by a quote that parses to its end, is judged by the table. Behind text,
+///    only a valid message is accepted: text may well quote an invalid one.
+/// 2. An object that begins like that and does not parse takes the rest of the line with it, whether it is cut off or
+///    wrong in the middle: where it ends is unknown, and a message found further on may be one of its members or the
+///    contents of a string. Behind text the rest is junk, else it is one [`Piece::Invalid`], with the id that can be
+///    read at the top level.
+/// 3. Any other brace is text. While one is open, messages are not accepted: they would be members of something that is
+///    not quite JSON, such as `{ body: {"jsonrpc":…} }` from a JavaScript console.
+/// 4. A bracket is text too (`[INFO]`, terminal escapes), unless a quote or an object follows it with nothing but
+///    numbers, commas and brackets between. Then it is an array: if it does not parse, it takes the rest of the line as
+///    in 2, as junk; if it does, it is junk unless all its elements are valid messages.
+/// 5. Everything else is text. Text that stands together is one [`Piece::Junk`].
+///
+/// Junk in a request stream wants an answer without an id (-32700), because real servers stay silent on it and the
+/// sender would wait for ever (contract 4); in a response stream it is only logged.
+pub fn read(line: &[u8]) -> Pieces<'_> {
+    Pieces { line, at: 0, begun: false, text: false, open_braces: 0, found: None }
+}
+
+/// The pieces of one line, in order; made by [`read`].
+#[derive(Clone, Debug)]
+pub struct Pieces<'a> {
+    line: &'a [u8],
+    at: usize,
+    /// Something other than white space was seen.
+    begun: bool,
+    /// Text that is no JSON object was seen.
+    text: bool,
+    /// How many braces in text are open.
+    open_braces: usize,
+    /// What was found behind junk that had to be handed out first.
+    found: Option<Piece<'a>>,
+}
+
+/// What one step over the line gave.
+enum Step<'a> {
+    Take(Piece<'a>),
+    /// The bytes stepped over are junk.
+    Skip,
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    fn next(&mut self) -> Option<Piece<'a>> {
+        if let Some(piece) = self.found.take() {
+            return Some(piece);
+        }
+        let mut junk = None;
+        loop {
+            self.at += blanks(self.rest());
+            let start = self.at;
+            if start == self.line.len() {
+                return junk.map(|from| self.junk(from, start));
+            }
+            let step = self.step();
+            self.begun = true;
+            match (step, junk) {
+                (Step::Skip, _) => junk = junk.or(Some(start)),
+                (Step::Take(piece), None) => return Some(piece),
+                (Step::Take(piece), Some(from)) => {
+                    self.found = Some(piece);
+                    return Some(self.junk(from, start));
+                }
+            }
+        }
+    }
+}
+
+impl std::iter::FusedIterator for Pieces<'_> {}
+
+impl<'a> Pieces<'a> {
+    fn rest(&self) -> &'a [u8] {
+        &self.line[self.at..]
+    }
+
+    fn junk(&self, from: usize, to: usize) -> Piece<'a> {
+        Piece::Junk(trim_end(&self.line[from..to]))
+    }
+
+    /// Steps over one JSON value or some text.
+    fn step(&mut self) -> Step<'a> {
+        match self.rest().first() {
+            Some(b'{') if begins_object(self.rest()) => self.object(),
+            Some(b'{') => {
+                self.open_braces += 1;
+                self.skip_text(1)
+            }
+            Some(b'}') => {
+                self.open_braces = self.open_braces.saturating_sub(1);
+                self.skip_text(1)
+            }
+            Some(b'[') => self.array(),
+            _ => {
+                let rest = self.rest();
+                let length = memchr::memchr3(b'{', b'}', b'[', rest).unwrap_or(rest.len());
+                self.skip_text(length)
+            }
+        }
+    }
+
+    fn skip_text(&mut self, length: usize) -> Step<'a> {
+        self.at += length;
+        self.text = true;
+        Step::Skip
+    }
+
+    fn object(&mut self) -> Step<'a> {
+        let rest = self.rest();
+        let Some((envelope, length)) = parse::<Envelope<'_>>(rest) else {
+            return self.broken();
+        };
+        self.at += length;
+        let piece = envelope.classify(&rest[..length]);
+        let wanted = match piece {
+            Piece::Message(_) => self.open_braces == 0,
+            Piece::Invalid(_) => self.open_braces == 0 && !self.text,
+            Piece::Batch(_) | Piece::Junk(_) => false,
+        };
+        if wanted { Step::Take(piece) } else { Step::Skip }
+    }
+
+    /// An object that is broken or cut off takes the rest of the line with it.
+    fn broken(&mut self) -> Step<'a> {
+        let raw = trim_end(self.rest());
+        self.at = self.line.len();
+        if self.text {
+            return Step::Skip;
+        }
+        let mut skim = Skim::default();
+        skim.feed(raw);
+        let skimmed = skim.finish();
+        let reason = if std::str::from_utf8(raw).is_ok() { Reason::NotJson } else { Reason::InvalidUtf8 };
+        Step::Take(Piece::Invalid(Invalid {
+            raw,
+            id: skimmed.id,
+            raw_id: None,
+            shape: skimmed.shape,
+            reason,
+        }))
+    }
+
+    fn array(&mut self) -> Step<'a> {
+        let rest = self.rest();
+        let json = begins_array(rest);
+        if self.begun && json.is_err() {
+            return self.skip_text(json.err().unwrap_or(1));
+        }
+        match (parse::<Batch<'_>>(rest), json) {
+            (Some((batch, length)), _) => {
+                self.at += length;
+                let alone = !self.begun && blanks(self.rest()) == self.rest().len();
+                if alone {
+                    return Step::Take(batch.piece(&rest[..length]));
+                }
+                if self.open_braces == 0 && batch.is_messages() {
+                    return Step::Take(Piece::Batch(batch.pieces));
+                }
+                self.skip_text(0)
+            }
+            (None, Err(length)) => self.skip_text(length),
+            (None, Ok(())) => self.skip_text(rest.len()),
+        }
+    }
+}
+
+/// The elements of a JSON array.
+struct Batch<'a> {
+    pieces: Vec<Piece<'a>>,
+    overflow: bool,
+}
+
+impl<'a> Batch<'a> {
+    fn piece(self, raw: &'a [u8]) -> Piece<'a> {
+        let reason = match (self.overflow, self.pieces.is_empty()) {
+            (true, _) => Reason::LongBatch,
+            (false, true) => Reason::EmptyBatch,
+            (false, false) => return Piece::Batch(self.pieces),
+        };
+        Piece::Invalid(Invalid { raw, id: None, raw_id: None, shape: Shape::Unknown, reason })
+    }
+
+    fn is_messages(&self) -> bool {
+        let all = self.pieces.iter().all(|piece| matches!(piece, Piece::Message(_)));
+        all && !self.overflow && !self.pieces.is_empty()
+    }
+
+    fn element(text: &'a RawValue) -> Piece<'a> {
+        let raw = text.get().as_bytes();
+        if let Some((envelope, _)) = raw.starts_with(b"{").then(|| parse::<Envelope<'_>>(raw)).flatten() {
+            return envelope.classify(raw);
+        }
+        let (shape, reason) = (Shape::Unknown, Reason::NotAnObject);
+        Piece::Invalid(Invalid { raw, id: None, raw_id: None, shape, reason })
+    }
+}
+
+impl<'de> Deserialize<'de> for Batch<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(BatchVisitor)
+    }
+}
+
+struct BatchVisitor;
+
+impl<'de> Visitor<'de> for BatchVisitor {
+    type Value = Batch<'de>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+        let mut batch = Batch { pieces: Vec::new(), overflow: false };
+        while batch.pieces.len() < MAX_BATCH {
+            let Some(element) = elements.next_element::<&RawValue>()? else { return Ok(batch) };
+            batch.pieces.push(Batch::element(element));
+        }
+        while elements.next_element::<IgnoredAny>()?.is_some() {
+            batch.overflow = true;
+        }
+        Ok(batch)
+    }
+}
+
+/// Parses one JSON value at the start of `bytes`; gives its length too.
+fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<(T, usize)> {
+    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<T>();
+    let value = values.next()?.ok()?;
+    Some((value, values.byte_offset()))
+}
+
+/// Whether what begins with a brace begins like a JSON object.
+fn begins_object(bytes: &[u8]) -> bool {
+    let inside = &bytes[1..];
+    matches!(inside.get(blanks(inside)), Some(b'"' | b'}'))
+}
+
+/// Whether what begins with a bracket begins like a JSON array that may hold an object or a string; otherwise the
+/// length of the text that certainly holds neither.
+fn begins_array(bytes: &[u8]) -> Result<(), usize> {
+    let mut depth = 0_usize;
+    for (index, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'[' => depth += 1,
+            b']' if depth == 1 => return Err(index + 1),
+            b']' => depth -= 1,
+            b' ' | b'\t' | b'\r' | b'\n' | b',' | b'.' | b'+' | b'-' | b'0'..=b'9' => {}
+            b'"' => return Ok(()),
+            b'{' if begins_object(&bytes[index..]) => return Ok(()),
+            _ => return Err(index),
+        }
+    }
+    Err(bytes.len())
+}
+
+/// How many bytes of JSON white space `bytes` begin with.
+pub(crate) fn blanks(bytes: &[u8]) -> usize {
+    bytes.iter().position(|byte| !is_blank(*byte)).unwrap_or(bytes.len())
+}
+
+/// Whether this is white space to JSON, which is less than what ASCII calls so.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+fn trim_end(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| !is_blank(*byte));
+    &bytes[..end.map_or(0, |last| last + 1)]
+}
+
+#[cfg(test)]
+mod tests;

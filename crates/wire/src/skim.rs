@@ -1,0 +1,339 @@
+//! A scanner that reads the top-level `id` and `method` of one JSON object without keeping the object.
+//!
+//! It serves lines that are too long to be held and objects that are broken, so that whoever waits for an answer can
+//! still be told. It is fed in chunks of any size and holds a few hundred bytes.
+//!
+//! Invariants
+//!
+//! - Only members at the top level count, wherever they stand; strings and nested values are stepped over.
+//! - Nothing is guessed: an id that occurs twice, is too long, is cut off, or is neither a string nor an integer, is
+//!   none. Once quotes stand where JSON allows none, the reading may have strings and text the wrong way round, and
+//!   nothing further is believed.
+//! - On valid JSON it agrees with a full parser.
+
+use serde_json::value::RawValue;
+
+use crate::Id;
+use crate::envelope::decode;
+use crate::message::Shape;
+
+/// The longest name of a member that is looked at, in bytes with escapes: `jsonrpc` written in `\u` escapes has 42.
+const MAX_NAME: usize = 64;
+
+/// The longest `method` that is read, in bytes of JSON text.
+const MAX_METHOD: usize = 512;
+
+/// What the scanner found.
+#[derive(Clone, Debug)]
+pub(crate) struct Skimmed {
+    pub(crate) id: Option<Id>,
+    pub(crate) method: Option<String>,
+    pub(crate) shape: Shape,
+}
+
+/// The scanner. Feed it the bytes of one line in order.
+#[derive(Debug, Default)]
+pub(crate) struct Skim {
+    place: Place,
+    expect: Expect,
+    depth: u64,
+    /// Which of the containers are arrays, a bit for each depth; those nested deeper than this has bits are not checked.
+    arrays: u64,
+    /// The last byte outside of strings that is no white space; a quote after a string.
+    last: u8,
+    reading: Reading,
+    /// The text being read; empty when it grew over its bound.
+    text: Vec<u8>,
+    overflow: bool,
+    id: Slot,
+    method: Slot,
+    outcome: bool,
+    params: bool,
+}
+
+/// Where the scanner stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Outside,
+    InString,
+    AfterBackslash,
+    /// The object has ended, was none, or cannot be believed any more.
+    Done,
+}
+
+/// What the top level of the object awaits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Expect {
+    #[default]
+    Name,
+    Colon,
+    Value,
+    /// The rest of a number or literal.
+    Scalar,
+    Comma,
+}
+
+/// What the text being read is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Reading {
+    #[default]
+    Nothing,
+    Name,
+    Id,
+    Method,
+}
+
+/// A member that was looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Slot {
+    #[default]
+    Absent,
+    Text(Vec<u8>),
+    /// There, but too long, of a wrong type, cut off, or there twice.
+    Unreadable,
+}
+
+impl Skim {
+    /// Looks at the next bytes.
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let used = match self.place {
+                Place::Done => return,
+                Place::Outside => self.outside(bytes),
+                Place::InString => self.in_string(bytes),
+                Place::AfterBackslash => {
+                    self.place = Place::InString;
+                    self.keep(&bytes[..1]);
+                    1
+                }
+            };
+            bytes = &bytes[used..];
+        }
+    }
+
+    /// What was found; the line has ended.
+    pub(crate) fn finish(mut self) -> Skimmed {
+        // A number that was cut off is another number, and a string counts only where JSON went on as it should.
+        self.overflow |= self.place == Place::Done || self.expect != Expect::Comma;
+        self.end_value();
+        let shape =
+            Shape::of(self.method != Slot::Absent, self.outcome, self.id != Slot::Absent, self.params);
+        Skimmed {
+            id: self.id.text().as_deref().and_then(Id::from_json),
+            method: self.method.text().and_then(|text| serde_json::from_str(&text).ok()),
+            shape,
+        }
+    }
+
+    /// Steps through text outside of strings, up to and including the next quote.
+    fn outside(&mut self, bytes: &[u8]) -> usize {
+        for (index, &byte) in bytes.iter().enumerate() {
+            if matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
+                if self.expect == Expect::Scalar && self.depth == 1 {
+                    self.keep(&[byte]);
+                }
+                continue;
+            }
+            self.significant(byte);
+            self.last = byte;
+            if self.place != Place::Outside {
+                return index + 1;
+            }
+        }
+        bytes.len()
+    }
+
+    fn significant(&mut self, byte: u8) {
+        if self.depth == 0 {
+            match byte {
+                b'{' => self.depth = 1,
+                _ => self.place = Place::Done,
+            }
+            return;
+        }
+        let after_string = self.last == b'"';
+        match byte {
+            b'"' => self.open_string(),
+            b'}' | b']' => self.close(byte),
+            b',' | b':' if self.depth > 1 => {}
+            b',' => self.comma(),
+            b':' => self.colon(),
+            _ if after_string => self.place = Place::Done,
+            b'{' | b'[' => self.open(byte),
+            b'\\' => self.place = Place::Done,
+            _ if self.depth == 1 => self.scalar(byte),
+            _ => {}
+        }
+    }
+
+    fn open_string(&mut self) {
+        if !matches!(self.last, b'{' | b'[' | b',' | b':') {
+            self.place = Place::Done;
+            return;
+        }
+        self.place = Place::InString;
+        if self.depth > 1 {
+            return;
+        }
+        match self.expect {
+            Expect::Name => self.begin(Reading::Name),
+            Expect::Value => {}
+            Expect::Colon | Expect::Scalar | Expect::Comma => self.place = Place::Done,
+        }
+        self.keep(b"\"");
+    }
+
+    /// Steps through a string, up to and including its end.
+    fn in_string(&mut self, bytes: &[u8]) -> usize {
+        let Some(index) = memchr::memchr2(b'"', b'\\', bytes) else {
+            self.keep(bytes);
+            return bytes.len();
+        };
+        self.keep(&bytes[..=index]);
+        if bytes[index] == b'\\' {
+            self.place = Place::AfterBackslash;
+        } else {
+            self.place = Place::Outside;
+            if self.depth == 1 {
+                // The value counts when a comma or a brace follows: otherwise this quote may not have been its end.
+                self.expect = if self.expect == Expect::Name { Expect::Colon } else { Expect::Comma };
+            }
+        }
+        index + 1
+    }
+
+    fn open(&mut self, byte: u8) {
+        if self.depth == 1 {
+            if self.expect != Expect::Value {
+                self.place = Place::Done;
+                return;
+            }
+            // Neither an id nor a method may be an object or an array.
+            self.overflow = true;
+            self.end_value();
+            self.expect = Expect::Comma;
+        }
+        self.depth += 1;
+        let bit = self.depth_bit();
+        self.arrays = if byte == b'[' { self.arrays | bit } else { self.arrays & !bit };
+    }
+
+    fn close(&mut self, byte: u8) {
+        let bit = self.depth_bit();
+        if bit != 0 && (self.arrays & bit != 0) != (byte == b']') {
+            // A bracket that closes a brace: which of them is missing is unknown, and so is the depth.
+            self.place = Place::Done;
+            return;
+        }
+        if self.depth == 1 {
+            self.end_value();
+            self.place = Place::Done;
+        }
+        self.depth -= 1;
+    }
+
+    /// The bit of the innermost container; zero where it is nested too deep.
+    fn depth_bit(&self) -> u64 {
+        u32::try_from(self.depth).ok().and_then(|depth| 1_u64.checked_shl(depth)).unwrap_or(0)
+    }
+
+    fn comma(&mut self) {
+        match self.expect {
+            Expect::Scalar | Expect::Comma => {
+                self.end_value();
+                self.expect = Expect::Name;
+            }
+            Expect::Name | Expect::Colon | Expect::Value => self.place = Place::Done,
+        }
+    }
+
+    fn colon(&mut self) {
+        if self.expect != Expect::Colon {
+            self.place = Place::Done;
+            return;
+        }
+        self.expect = Expect::Value;
+        // A name that was too long has lost its closing quote, and is none of these.
+        let name = json_string(&self.text);
+        let reading = match name.as_deref() {
+            Some("id") => Reading::Id,
+            Some("method") => Reading::Method,
+            Some("result" | "error") => {
+                self.outcome = true;
+                Reading::Nothing
+            }
+            Some("params") => {
+                self.params = true;
+                Reading::Nothing
+            }
+            _ => Reading::Nothing,
+        };
+        self.begin(reading);
+    }
+
+    fn scalar(&mut self, byte: u8) {
+        match self.expect {
+            Expect::Value | Expect::Scalar => {
+                self.expect = Expect::Scalar;
+                self.keep(&[byte]);
+            }
+            Expect::Name | Expect::Colon | Expect::Comma => self.place = Place::Done,
+        }
+    }
+
+    fn begin(&mut self, reading: Reading) {
+        self.reading = reading;
+        self.text.clear();
+        self.overflow = false;
+    }
+
+    /// Keeps bytes of what is being read, within its bound.
+    fn keep(&mut self, bytes: &[u8]) {
+        let bound = match self.reading {
+            Reading::Nothing => return,
+            Reading::Name => MAX_NAME,
+            Reading::Id => Id::MAX_JSON,
+            Reading::Method => MAX_METHOD,
+        };
+        if self.overflow {
+            return;
+        }
+        if self.text.len() + bytes.len() > bound {
+            self.overflow = true;
+        } else {
+            self.text.extend_from_slice(bytes);
+        }
+    }
+
+    /// A value of the top level has ended.
+    fn end_value(&mut self) {
+        let slot = match self.reading {
+            Reading::Id => &mut self.id,
+            Reading::Method => &mut self.method,
+            Reading::Nothing | Reading::Name => return,
+        };
+        *slot = match slot {
+            Slot::Absent if !self.overflow => Slot::Text(std::mem::take(&mut self.text)),
+            _ => Slot::Unreadable,
+        };
+        self.begin(Reading::Nothing);
+    }
+}
+
+impl Slot {
+    fn text(self) -> Option<String> {
+        match self {
+            Self::Text(text) => String::from_utf8(text).ok(),
+            Self::Absent | Self::Unreadable => None,
+        }
+    }
+}
+
+/// The decoded text of a JSON string.
+fn json_string(bytes: &[u8]) -> Option<String> {
+    serde_json::from_slice::<&RawValue>(bytes).ok().and_then(decode).map(Into::into)
+}
+
+#[cfg(test)]
+mod tests;
