@@ -1,0 +1,164 @@
+//! When to stop trying: back-off between restarts, and the breaker that fences off a server that keeps failing
+//! (promise 6, L-56).
+//!
+//! Invariants: pure, time is handed in. Start failures and dead processes count; a caller's timeout does not. Only an
+//! answered request resets the count, a handshake does not, so that a server that shakes hands and dies on every call is
+//! fenced off too.
+
+use std::time::Duration;
+
+use crate::config::{Limits, RESTART_DELAY_MAX};
+
+/// What the breaker says to a new request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Let it through.
+    Pass,
+    /// Let it through as the one trial after the cool-down.
+    Trial,
+    /// Refuse it; the next trial is possible after this long.
+    Refuse(Duration),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed,
+    Open { until: Duration },
+    Trial,
+}
+
+/// Failures in a row, and what follows from them.
+#[derive(Debug)]
+pub struct Breaker {
+    threshold: u32,
+    cooldown: Duration,
+    first_delay: Duration,
+    failures: u32,
+    state: State,
+    jitter: u64,
+}
+
+impl Breaker {
+    /// A closed breaker. `seed` varies the back-off between processes, so that many guards do not restart in step.
+    pub fn new(limits: &Limits, seed: u64) -> Breaker {
+        Breaker {
+            threshold: limits.breaker_failures,
+            cooldown: limits.breaker_cooldown,
+            first_delay: limits.restart_delay,
+            failures: 0,
+            state: State::Closed,
+            jitter: seed | 1,
+        }
+    }
+
+    /// Failures since the last answered request.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Asks for one request. A [`Verdict::Trial`] is given once; it ends with `succeeded` or `failed`.
+    pub fn ask(&mut self, now: Duration) -> Verdict {
+        match self.state {
+            State::Closed => Verdict::Pass,
+            State::Open { until } if now < until => Verdict::Refuse(until - now),
+            State::Open { .. } => {
+                self.state = State::Trial;
+                Verdict::Trial
+            }
+            State::Trial => Verdict::Refuse(self.cooldown),
+        }
+    }
+
+    /// True while nothing may be started on our own account.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open { .. })
+    }
+
+    /// A request of the client was answered.
+    pub fn succeeded(&mut self) {
+        self.failures = 0;
+        self.state = State::Closed;
+    }
+
+    /// The trial ended without saying anything about the server (cancelled, expired): the next request may try.
+    pub fn trial_abandoned(&mut self, now: Duration) {
+        if self.state == State::Trial {
+            self.state = State::Open { until: now };
+        }
+    }
+
+    /// A start failed or a process died. Returns true when this opened the breaker.
+    pub fn failed(&mut self, now: Duration) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        let opens = self.state == State::Trial || self.failures >= self.threshold;
+        if opens {
+            self.state = State::Open { until: now + self.cooldown };
+        }
+        opens
+    }
+
+    /// The pause before the next start: doubling from the first delay, at most [`RESTART_DELAY_MAX`], jittered to between
+    /// three quarters and the whole of it.
+    pub fn delay(&mut self) -> Duration {
+        let doublings = self.failures.saturating_sub(1).min(16);
+        let full =
+            self.first_delay.saturating_mul(1 << doublings).min(RESTART_DELAY_MAX.max(self.first_delay));
+        // A xorshift step: nothing here needs good randomness, only a spread.
+        self.jitter ^= self.jitter << 13;
+        self.jitter ^= self.jitter >> 7;
+        self.jitter ^= self.jitter << 17;
+        full - full.mul_f64(0.25 * (self.jitter % 1000) as f64 / 1000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn breaker() -> Breaker {
+        Breaker::new(&Limits::default(), 7)
+    }
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn opens_after_the_fifth_failure_and_allows_one_trial() {
+        let mut breaker = breaker();
+        for _ in 0..4 {
+            assert!(!breaker.failed(at(1)));
+            assert_eq!(breaker.ask(at(1)), Verdict::Pass);
+        }
+        assert!(breaker.failed(at(1)));
+        assert_eq!(breaker.ask(at(2)), Verdict::Refuse(at(29)));
+        assert_eq!(breaker.ask(at(31)), Verdict::Trial);
+        assert!(matches!(breaker.ask(at(31)), Verdict::Refuse(_)), "only one trial");
+        assert!(breaker.failed(at(32)), "a failed trial opens it again at once");
+        assert!(matches!(breaker.ask(at(33)), Verdict::Refuse(_)));
+        assert_eq!(breaker.ask(at(62)), Verdict::Trial);
+        breaker.succeeded();
+        assert_eq!((breaker.ask(at(62)), breaker.failures()), (Verdict::Pass, 0));
+    }
+
+    #[test]
+    fn an_abandoned_trial_lets_the_next_request_try() {
+        let mut breaker = breaker();
+        assert!((0..5).any(|_| breaker.failed(at(0))));
+        assert_eq!(breaker.ask(at(30)), Verdict::Trial);
+        breaker.trial_abandoned(at(40));
+        assert_eq!(breaker.ask(at(40)), Verdict::Trial);
+    }
+
+    #[test]
+    fn pauses_double_to_a_ceiling_and_are_jittered_downwards() {
+        let mut breaker = breaker();
+        let mut full = Limits::default().restart_delay;
+        for _ in 0..20 {
+            breaker.failed(at(0));
+            let delay = breaker.delay();
+            assert!(delay <= full && delay >= full.mul_f64(0.75), "{delay:?} of {full:?}");
+            full = (full * 2).min(RESTART_DELAY_MAX);
+        }
+    }
+}

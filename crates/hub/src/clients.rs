@@ -1,0 +1,63 @@
+//! What is known of each client's patience, by `clientInfo.name` (peers.md 3.3, G-06).
+//!
+//! Invariants: pure; a client that is not in the table has no known clock, and nothing is guessed for it. A clock that
+//! differs between builds of a client is entered with the shortest that was reported.
+
+use std::time::Duration;
+
+/// One client's clock for a `tools/call`.
+struct Clock {
+    /// Lower-case beginning of `clientInfo.name`.
+    name: &'static str,
+    /// After this the client gives a call up.
+    call: Duration,
+}
+
+const fn clock(name: &'static str, seconds: u64) -> Clock {
+    Clock { name, call: Duration::from_secs(seconds) }
+}
+
+/// The first entry that fits wins, so longer names stand before shorter ones. Claude Code (28 h), VS Code (endless), Qwen
+/// and Gemini (10 min) wait longer than our own default and need no entry; Cursor's clock was not found anywhere.
+const CLOCKS: &[Clock] = &[
+    clock("claude-ai", 60),
+    clock("codex", 300),
+    clock("opencode", 60),
+    clock("cline", 60),
+    clock("hermes", 300),
+    clock("langflow", 30),
+    clock("nanobot", 30),
+    clock("cai", 30),
+];
+
+/// After how long the client of this name gives a `tools/call` up, where that is known.
+pub fn call_clock(client_name: &str) -> Option<Duration> {
+    let name = client_name.trim().to_ascii_lowercase();
+    CLOCKS
+        .iter()
+        .find(|clock| {
+            name.strip_prefix(clock.name)
+                .is_some_and(|rest| !rest.starts_with(|character: char| character.is_ascii_alphanumeric()))
+        })
+        .map(|clock| clock.call)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_are_found_by_whole_name() {
+        for (name, expect) in [
+            ("claude-ai", Some(60)),
+            ("Cline", Some(60)),
+            ("codex-mcp-client", Some(300)),
+            ("claude-code", None),
+            ("cursor-vscode", None),
+            ("caiman", None),
+            ("", None),
+        ] {
+            assert_eq!(call_clock(name), expect.map(Duration::from_secs), "{name}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Every number that bounds something, with its default and its reason (design 3, R-22).
+//!
+//! Invariants: no other module holds a limit of the product; each limit has a flag, an environment variable and a
+//! default; in text each has a unit.
+
+use std::time::Duration;
+
+/// From spawn to the first answer. A cold `npx` needs tens of seconds and the usual client gives up at 60 s, so that
+/// ours fires first (G-06, peers.md 3.1 I).
+pub const START_TIMEOUT: Duration = Duration::from_secs(55);
+/// Any request but `tools/call` (L-19, L-79).
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// A `tools/call` in all; progress does not extend it (design 3).
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// How much of a client's known clock we use, in per cent, so that our deadline fires before the client's (G-06).
+pub const CLOCK_PERCENT: u32 = 95;
+/// How long calls in flight may still be answered after the client's stdin ended. Closing stdin is how clients say
+/// goodbye, and real servers still answer afterwards (contract 4).
+pub const EOF_GRACE: Duration = Duration::from_secs(5);
+/// Between the rungs of the stop ladder: after stdin closes, and again after SIGTERM.
+pub const STOP_GRACE: Duration = Duration::from_secs(1);
+/// The whole stop of one server (X-05, C-53).
+pub const STOP_LIMIT: Duration = Duration::from_secs(3);
+/// What a stop that reports nothing is waited for beyond its limit; its lifeline ends the tree without us.
+pub const STOP_SLACK: Duration = Duration::from_secs(1);
+/// What the process may take to end once its outcome is known (X-05, C-38).
+pub const EXIT_LIMIT: Duration = Duration::from_secs(10);
+/// How long our own last answers may wait for a client that has stopped reading, while we end.
+pub const FLUSH_LIMIT: Duration = Duration::from_millis(500);
+/// What a dead server's stdout is still read for. The pipe can be held open by somebody else, so its end is never
+/// waited for (processes.md 1.5).
+pub const LAST_WORDS: Duration = Duration::from_millis(200);
+/// One line in either direction (design 3).
+pub const MAX_MESSAGE: usize = 64 << 20;
+/// Requests of one client. Servers do not push back on their own: they were seen to take 10,662 requests and grow to
+/// 329 MB (contract 4).
+pub const MAX_IN_FLIGHT: usize = 1000;
+/// Bytes that wait for one peer before pressure is answered (design 3).
+pub const QUEUE_BYTES: usize = 16 << 20;
+/// The first pause after an unexpected exit; it doubles.
+pub const RESTART_DELAY: Duration = Duration::from_millis(250);
+/// The longest pause between restarts.
+pub const RESTART_DELAY_MAX: Duration = Duration::from_secs(30);
+/// Failures in a row that open the breaker (L-56).
+pub const BREAKER_FAILURES: u32 = 5;
+/// How long an open breaker refuses before one trial (L-56).
+pub const BREAKER_COOLDOWN: Duration = Duration::from_secs(30);
+/// Idle time before the server is asked whether it lives (L-58).
+pub const HEALTH_INTERVAL: Duration = Duration::from_secs(30);
+/// Unanswered health checks in a row that restart a server. One or two are not enough: a 2 s ping once killed a healthy
+/// gateway ten times in a row (peers.md 0.10).
+pub const HEALTH_MISSES: u32 = 3;
+/// Last bytes of stderr kept in memory for error messages.
+pub const STDERR_TAIL: usize = 64 << 10;
+/// Log of one server on disk.
+pub const STDERR_LOG: u64 = 10 << 20;
+/// Logs of earlier runs of the same server that are kept.
+pub const LOGS_KEPT: usize = 5;
+/// Lines of stderr in an error's data (design 4).
+pub const TAIL_LINES: usize = 20;
+/// Lines of quarantined stdout in an error's data (design 4).
+pub const JUNK_LINES: usize = 5;
+/// What is kept of one quarantined line; a line can be [`MAX_MESSAGE`] long.
+pub const JUNK_LINE_BYTES: usize = 500;
+/// Cancelled and expired ids whose late answers are still recognised.
+pub const LATE_IDS: usize = 1000;
+/// A request that may be sent again after a restart is kept whole up to this size.
+pub const RETRY_BYTES: usize = 64 << 10;
+/// Subscriptions that are replayed after a restart.
+pub const MAX_SUBSCRIPTIONS: usize = 1000;
+
+/// The limits of one server. Flag before environment before file before these defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// From spawn to the first answer.
+    pub start_timeout: Duration,
+    /// Any request but `tools/call`.
+    pub request_timeout: Duration,
+    /// A `tools/call`, in all.
+    pub call_timeout: Duration,
+    /// For calls in flight after the client's stdin ended.
+    pub eof_grace: Duration,
+    /// Between the rungs of the stop ladder.
+    pub stop_grace: Duration,
+    /// Bytes of one line, in either direction.
+    pub max_message: usize,
+    /// Requests of one client at the same time.
+    pub max_in_flight: usize,
+    /// Bytes that wait for one peer.
+    pub queue_bytes: usize,
+    /// First pause before a restart.
+    pub restart_delay: Duration,
+    /// Failures in a row that open the breaker.
+    pub breaker_failures: u32,
+    /// How long an open breaker refuses.
+    pub breaker_cooldown: Duration,
+    /// Idle time before a health check, and the time an answer to it may take.
+    pub health_interval: Duration,
+    /// Bytes of stderr kept in memory.
+    pub stderr_tail: usize,
+    /// Bytes of log on disk.
+    pub stderr_log: u64,
+    /// Keeps every notification from the client while a call runs (G-13, X-01).
+    pub quiet: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            start_timeout: START_TIMEOUT,
+            request_timeout: REQUEST_TIMEOUT,
+            call_timeout: CALL_TIMEOUT,
+            eof_grace: EOF_GRACE,
+            stop_grace: STOP_GRACE,
+            max_message: MAX_MESSAGE,
+            max_in_flight: MAX_IN_FLIGHT,
+            queue_bytes: QUEUE_BYTES,
+            restart_delay: RESTART_DELAY,
+            breaker_failures: BREAKER_FAILURES,
+            breaker_cooldown: BREAKER_COOLDOWN,
+            health_interval: HEALTH_INTERVAL,
+            stderr_tail: STDERR_TAIL,
+            stderr_log: STDERR_LOG,
+            quiet: false,
+        }
+    }
+}
+
+impl Limits {
+    /// The whole stop of a server: three graces, never more than [`STOP_LIMIT`] unless the grace was raised.
+    pub fn stop_limit(&self) -> Duration {
+        STOP_LIMIT.max(self.stop_grace * 3)
+    }
+}
+
+/// Reads a length of time. A unit is required, because `30` was milliseconds in one client's file and seconds in
+/// another's (peers.md 5).
+///
+/// # Errors
+/// A sentence that says which units there are.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(length) if !length.is_zero() => Ok(length),
+        Ok(_) => Err("must be longer than zero".to_owned()),
+        Err(humantime::DurationError::NumberExpected(_) | humantime::DurationError::Empty) => Err(format!(
+            "`{text}` is no length of time; write a number with a unit, such as 500ms, 30s or 5m"
+        )),
+        Err(_) if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err(format!("needs a unit: {text}ms, {text}s or {text}m?"))
+        }
+        Err(error) => Err(format!("{error}; write a number with a unit, such as 500ms, 30s or 5m")),
+    }
+}
+
+/// Reads a number of bytes. A unit is required: `B`, `KiB`, `MiB`, `GiB` or `kB`, `MB`, `GB`.
+///
+/// # Errors
+/// A sentence that says which units there are.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.len() - text.trim_start_matches(|character: char| character.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| {
+        format!("`{text}` is no size; write a whole number with a unit, such as 64KiB or 16MiB")
+    })?;
+    let factor: u64 = match unit.trim() {
+        "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "" => return Err(format!("needs a unit: {number}B, {number}KiB or {number}MiB?")),
+        other => return Err(format!("unknown unit `{other}`; there are B, KiB, MiB, GiB, kB, MB and GB")),
+    };
+    match number.checked_mul(factor) {
+        Some(0) => Err("must be more than nothing".to_owned()),
+        Some(bytes) => Ok(bytes),
+        None => Err(format!("`{text}` is more than can be counted")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_need_a_unit() {
+        for (text, expect) in [
+            ("30s", Some(Duration::from_secs(30))),
+            ("500ms", Some(Duration::from_millis(500))),
+            ("1m 30s", Some(Duration::from_secs(90))),
+            ("90", None),
+            ("0s", None),
+            ("", None),
+            ("soon", None),
+            ("-1s", None),
+        ] {
+            assert_eq!(parse_duration(text).ok(), expect, "{text}");
+        }
+        assert!(parse_duration("90").unwrap_err().contains("90s"));
+    }
+
+    #[test]
+    fn sizes_need_a_unit() {
+        for (text, expect) in [
+            ("16MiB", Some(16 << 20)),
+            ("64 KiB", Some(64 << 10)),
+            ("5MB", Some(5_000_000)),
+            ("1B", Some(1)),
+            ("16", None),
+            ("0MiB", None),
+            ("MiB", None),
+            ("16 MeB", None),
+            ("99999999999GiB", None),
+        ] {
+            assert_eq!(parse_size(text).ok(), expect, "{text}");
+        }
+        assert!(parse_size("16").unwrap_err().contains("16MiB"));
+    }
+
+    #[test]
+    fn x_05_the_limits_nest() {
+        let limits = Limits::default();
+        assert!(limits.stop_limit() <= STOP_LIMIT && STOP_LIMIT < EXIT_LIMIT);
+        assert!(limits.eof_grace + limits.stop_limit() + STOP_SLACK + FLUSH_LIMIT < EXIT_LIMIT);
+    }
+}

@@ -1,0 +1,25 @@
+//! Exit codes of `unhang`, part of the public contract (design 4, R-15).
+//!
+//! Invariants: a code never changes its meaning; a forced exit keeps the outcome's code and never turns a failure into
+//! [`DONE`].
+
+/// Everything that was asked for was done.
+pub const DONE: u8 = 0;
+/// The tool, task or job failed.
+pub const FAILED: u8 = 1;
+/// Wrong usage or configuration.
+pub const USAGE: u8 = 2;
+/// The server could not be started or reached.
+pub const UNREACHABLE: u8 = 3;
+/// A deadline passed.
+pub const DEADLINE: u8 = 4;
+/// The peer broke the protocol.
+pub const PROTOCOL: u8 = 5;
+/// No such server, tool, resource or job.
+pub const NOT_FOUND: u8 = 6;
+/// A bug in unhang.
+pub const BUG: u8 = 70;
+/// Ended by SIGINT.
+pub const INTERRUPTED: u8 = 130;
+/// Ended by SIGTERM.
+pub const TERMINATED: u8 = 143;

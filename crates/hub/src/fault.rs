@@ -1,0 +1,261 @@
+//! Our own JSON-RPC errors: what a person or a program is told when the server did not answer (design 4).
+//!
+//! Invariants: codes lie outside the range that JSON-RPC reserves, so that nobody mistakes our verdict for the server's
+//! (protocol.md 1.3); the two standard codes are used for malformed input only. Every fault names the server, what was
+//! awaited, how long, and what to do next.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use unhang_wire::Id;
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// No answer within the limit.
+    Deadline,
+    /// The server's process ended while the request was with it.
+    ServerExited,
+    /// The server could not be started.
+    StartFailed,
+    /// The server failed too often and is left alone for a while.
+    BreakerOpen,
+    /// A queue or a limit on requests in flight is full.
+    Overloaded,
+    /// A message was longer than the limit.
+    TooLarge,
+    /// The answer is not valid JSON-RPC.
+    BadResponse,
+    /// unhang is ending.
+    ShuttingDown,
+    /// The request was withdrawn.
+    Cancelled,
+    /// The client's line is no JSON.
+    ParseError,
+    /// The client's message is no valid JSON-RPC request.
+    InvalidRequest,
+}
+
+impl Kind {
+    /// The JSON-RPC error code.
+    pub fn code(self) -> i32 {
+        match self {
+            Kind::Deadline => -31001,
+            Kind::ServerExited => -31002,
+            Kind::StartFailed => -31003,
+            Kind::BreakerOpen => -31004,
+            Kind::Overloaded => -31005,
+            Kind::TooLarge => -31006,
+            Kind::BadResponse => -31007,
+            Kind::ShuttingDown => -31008,
+            Kind::Cancelled => -31009,
+            Kind::ParseError => -32700,
+            Kind::InvalidRequest => -32600,
+        }
+    }
+
+    /// The word for `error.data.kind`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Deadline => "deadline",
+            Kind::ServerExited => "server_exited",
+            Kind::StartFailed => "start_failed",
+            Kind::BreakerOpen => "breaker_open",
+            Kind::Overloaded => "overloaded",
+            Kind::TooLarge => "too_large",
+            Kind::BadResponse => "bad_response",
+            Kind::ShuttingDown => "shutting_down",
+            Kind::Cancelled => "cancelled",
+            Kind::ParseError => "parse_error",
+            Kind::InvalidRequest => "invalid_request",
+        }
+    }
+}
+
+/// What the server left behind that may explain a fault.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Last lines of its stderr, oldest first.
+    pub stderr_tail: Vec<String>,
+    /// Last lines of its stdout that were no messages, oldest first.
+    pub junk: Vec<String>,
+}
+
+/// One fault, ready to be told.
+#[derive(Clone, Debug)]
+pub struct Fault<'a> {
+    /// What went wrong.
+    pub kind: Kind,
+    /// The server's name.
+    pub server: &'a str,
+    /// The request's method, where there was one.
+    pub method: Option<&'a str>,
+    /// What happened, as the beginning of a sentence: server, what was awaited, how long.
+    pub happened: String,
+    /// What to do next, as the end of that sentence.
+    pub hint: &'a str,
+    /// Since the request came in.
+    pub elapsed: Duration,
+    /// The limit that fired, if one did.
+    pub limit: Option<Duration>,
+    /// How the server's process ended, if it did.
+    pub exit: Option<String>,
+    /// What the server left behind.
+    pub evidence: Evidence,
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    jsonrpc: &'static str,
+    id: Option<&'a serde_json::value::RawValue>,
+    error: Error<'a>,
+}
+
+#[derive(Serialize)]
+struct Error<'a> {
+    code: i32,
+    message: String,
+    data: Data<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Data<'a> {
+    origin: &'static str,
+    kind: &'static str,
+    server: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<&'a str>,
+    elapsed_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit: Option<&'a str>,
+    stderr_tail: &'a [String],
+    junk: &'a [String],
+    hint: &'a str,
+}
+
+impl Fault<'_> {
+    /// The sentence for a person. Many clients show nothing but this, so a dead server's last line stands in it.
+    pub fn message(&self) -> String {
+        let last_words = match self.kind {
+            Kind::ServerExited | Kind::StartFailed => self.evidence.stderr_tail.last(),
+            _ => None,
+        };
+        match last_words {
+            Some(line) => {
+                format!("{} (its last line on stderr: {}); {}", self.happened, line.trim(), self.hint)
+            }
+            None => format!("{}; {}", self.happened, self.hint),
+        }
+    }
+
+    /// The JSON-RPC error response as one line without its ending. Without an id it carries `null`, as JSON-RPC 2.0
+    /// section 5 asks where the id could not be read.
+    pub fn response(&self, id: Option<&Id>) -> Vec<u8> {
+        self.response_to_raw(id.map(Id::to_json).as_deref())
+    }
+
+    /// The same for an id that is no valid one (a fraction, say) but could be read: it is echoed as it came.
+    pub fn response_to_raw(&self, id: Option<&str>) -> Vec<u8> {
+        let raw_id = id.and_then(|text| serde_json::value::RawValue::from_string(text.to_owned()).ok());
+        let envelope = Envelope {
+            jsonrpc: "2.0",
+            id: raw_id.as_deref(),
+            error: Error {
+                code: self.kind.code(),
+                message: self.message(),
+                data: Data {
+                    origin: "unhang",
+                    kind: self.kind.word(),
+                    server: self.server,
+                    method: self.method,
+                    elapsed_ms: milliseconds(self.elapsed),
+                    limit_ms: self.limit.map(milliseconds),
+                    exit: self.exit.as_deref(),
+                    stderr_tail: &self.evidence.stderr_tail,
+                    junk: &self.evidence.junk,
+                    hint: self.hint,
+                },
+            },
+        };
+        serde_json::to_vec(&envelope).expect("strings and numbers always serialise")
+    }
+}
+
+/// Whole milliseconds, saturating.
+fn milliseconds(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A length of time for a sentence: `350ms`, `2.5s`, `5m`.
+pub fn in_words(length: Duration) -> String {
+    if length < Duration::from_secs(1) {
+        return format!("{}ms", length.as_millis());
+    }
+    if length < Duration::from_secs(60) {
+        let tenths = length.as_millis() / 100;
+        return if tenths % 10 == 0 {
+            format!("{}s", tenths / 10)
+        } else {
+            format!("{}.{}s", tenths / 10, tenths % 10)
+        };
+    }
+    humantime::format_duration(Duration::from_secs(length.as_secs())).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault() -> Fault<'static> {
+        Fault {
+            kind: Kind::ServerExited,
+            server: "time",
+            method: Some("tools/call"),
+            happened: "`time` ended (exit code 1) 20ms after `tools/call`".to_owned(),
+            hint: "see its stderr",
+            elapsed: Duration::from_millis(20),
+            limit: None,
+            exit: Some("exit code 1".to_owned()),
+            evidence: Evidence {
+                stderr_tail: vec!["Traceback".into(), "KeyError: 'x'".into()],
+                junk: vec![],
+            },
+        }
+    }
+
+    #[test]
+    fn a_fault_is_one_line_with_all_that_is_known() {
+        let line = fault().response(Some(&Id::Integer(7)));
+        assert!(!line.contains(&b'\n'));
+        let value: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(value["id"], 7);
+        assert_eq!(value["error"]["code"], -31002);
+        assert_eq!(value["error"]["data"]["origin"], "unhang");
+        assert_eq!(value["error"]["data"]["stderrTail"][1], "KeyError: 'x'");
+        assert!(value["error"]["data"].get("limitMs").is_none());
+        assert!(
+            value["error"]["message"].as_str().unwrap().contains("KeyError: 'x'"),
+            "last words in the message"
+        );
+    }
+
+    #[test]
+    fn an_unreadable_id_is_null_and_a_strange_one_is_echoed() {
+        let value = |line: Vec<u8>| serde_json::from_slice::<serde_json::Value>(&line).unwrap();
+        assert!(value(fault().response(None))["id"].is_null());
+        assert_eq!(value(fault().response_to_raw(Some("1.5")))["id"], 1.5);
+    }
+
+    #[test]
+    fn lengths_of_time_read_well() {
+        for (milliseconds, expect) in
+            [(350, "350ms"), (2_000, "2s"), (2_540, "2.5s"), (300_000, "5m"), (90_500, "1m 30s")]
+        {
+            assert_eq!(in_words(Duration::from_millis(milliseconds)), expect);
+        }
+    }
+}

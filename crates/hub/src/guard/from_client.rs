@@ -1,0 +1,482 @@
+//! What the client says, and where it goes.
+//!
+//! Invariants: a line that cannot be forwarded is answered here, because real servers stay silent on garbage (contract 4);
+//! an id that is in flight is refused, not forwarded; the server's queue is bounded and its refusal is an answer.
+
+use std::{ops::Range, time::Duration};
+
+use unhang_wire::{
+    self as wire, Body, Completion, Id, Invalid, Line, Message, Outcome, Oversized, Piece, RawValue, Reason,
+    Refused, Shape, one_line, read, replace_id,
+};
+
+use super::{
+    batch::BatchId,
+    machine::{Call, End, Era, Held, Link, Machine, Outside, Role},
+    tell::{Addressee, START_HINT, Telling},
+};
+use crate::{
+    breaker::Verdict,
+    clients,
+    config::{CLOCK_PERCENT, RETRY_BYTES},
+    exit,
+    fault::{Fault, Kind, in_words},
+};
+
+/// The one revision that has batches (protocol.md 1.1).
+const BATCH_REVISION: &str = "2025-03-26";
+
+/// A request as it came, with what is needed to judge it.
+struct Request<'a> {
+    id: Id,
+    id_span: Range<usize>,
+    method: &'a str,
+    params: Option<&'a RawValue>,
+    raw: &'a [u8],
+    batch: Option<BatchId>,
+}
+
+impl Machine {
+    /// A line came from the client.
+    pub fn client_line(&mut self, now: Duration, line: Line<'_>, outside: &mut impl Outside) {
+        self.now = now;
+        match line {
+            Line::Oversized(oversized) => self.client_oversized(&oversized, outside),
+            Line::Whole(bytes) => {
+                for piece in read(bytes) {
+                    self.client_piece(piece, None, outside);
+                }
+            }
+        }
+    }
+
+    fn client_piece(&mut self, piece: Piece<'_>, batch: Option<BatchId>, outside: &mut impl Outside) {
+        match piece {
+            Piece::Message(Message { raw, body }) => match body {
+                Body::Request { id, id_span, method, params } => {
+                    let request = Request { id, id_span, method: &method, params, raw, batch };
+                    self.client_request(request, outside);
+                }
+                Body::Notification { method, params } => {
+                    self.client_notification(raw, &method, params, outside)
+                }
+                Body::Response { id, id_span, outcome } => {
+                    self.client_response(raw, &id, id_span, &outcome, outside)
+                }
+            },
+            Piece::Batch(pieces) => self.client_batch(pieces, outside),
+            Piece::Invalid(invalid) => self.client_invalid(&invalid, batch, outside),
+            Piece::Junk(bytes) => self.client_junk(bytes, batch, outside),
+        }
+    }
+
+    fn client_batch(&mut self, pieces: Vec<Piece<'_>>, outside: &mut impl Outside) {
+        if self.negotiated.as_deref() != Some(BATCH_REVISION) {
+            let happened = "a JSON-RPC batch came, but the session is not of revision 2025-03-26".to_owned();
+            let telling = Telling { kind: Kind::InvalidRequest, happened, hint: "send one message a line" };
+            return self.refuse(Addressee::nobody(), telling, outside);
+        }
+        let answers = pieces.iter().filter(|piece| gets_an_answer(piece)).count();
+        let batch = (answers > 0).then(|| self.batches.open(answers));
+        for piece in pieces {
+            self.client_piece(piece, batch, outside);
+        }
+    }
+
+    fn client_request(&mut self, request: Request<'_>, outside: &mut impl Outside) {
+        self.counters.requests += 1;
+        if let Some(telling) = self.refusal(&request, outside) {
+            let to = Addressee::request(&request.id, request.method, request.batch);
+            self.refuse(to, telling, outside);
+            if matches!(self.end, End::Unstartable { .. }) {
+                self.finish(exit::UNREACHABLE);
+            }
+            return;
+        }
+        let verdict = self.breaker.ask(self.now);
+        if let Verdict::Refuse(wait) = verdict {
+            let happened = format!(
+                "`{}` failed {} times in a row and is left alone for another {}",
+                self.name,
+                self.breaker.failures(),
+                in_words(wait)
+            );
+            let telling = Telling {
+                kind: Kind::BreakerOpen,
+                happened,
+                hint: "mend what error.data.stderrTail shows, then try again",
+            };
+            let to = Addressee::request(&request.id, request.method, request.batch);
+            return self.refuse(to, telling, outside);
+        }
+        self.accept(&request, verdict == Verdict::Trial, outside);
+    }
+
+    /// Why a request is not taken, if it is not.
+    fn refusal(&mut self, request: &Request<'_>, outside: &impl Outside) -> Option<Telling<'static>> {
+        let telling = |kind, happened, hint| Some(Telling { kind, happened, hint });
+        if matches!(self.end, End::Unstartable { .. }) {
+            let happened = self.start_fault.as_ref().map_or_else(String::new, |fault| fault.happened.clone());
+            return telling(Kind::StartFailed, happened, START_HINT);
+        }
+        if self.end != End::None {
+            let happened = "unhang is ending".to_owned();
+            return telling(Kind::ShuttingDown, happened, "send the request again in the next session");
+        }
+        if self.is_in_flight(&request.id) {
+            let happened = format!("a request with the id {} is still in flight", request.id);
+            return telling(Kind::InvalidRequest, happened, "give each request an id of its own");
+        }
+        if request.batch.is_some() && request.method == "initialize" {
+            let happened = "`initialize` came in a batch".to_owned();
+            return telling(Kind::InvalidRequest, happened, "send it on a line of its own");
+        }
+        if self.calls.len() >= self.limits.max_in_flight {
+            let happened = format!("`{}` has {} requests in flight already", self.name, self.calls.len());
+            return telling(
+                Kind::Overloaded,
+                happened,
+                "wait for answers before sending more, or raise --max-in-flight",
+            );
+        }
+        let waiting = outside.server_backlog() + self.held_bytes;
+        if waiting > self.limits.queue_bytes {
+            let happened = format!("`{}` does not read its input; {waiting} bytes wait for it", self.name);
+            return telling(Kind::Overloaded, happened, "try again later, or restart the server");
+        }
+        None
+    }
+
+    fn is_in_flight(&self, client_id: &Id) -> bool {
+        self.renamed.contains_key(client_id)
+            || self.calls.get(client_id).is_some_and(|call| call.client_id == *client_id)
+    }
+
+    /// What the request tells about the client and its session.
+    fn learn_from(&mut self, request: &Request<'_>) {
+        match (request.method, request.params) {
+            ("initialize", params) => {
+                self.era = Era::Legacy;
+                self.negotiated = None;
+                self.session.initialize(request.raw, request.id_span.clone());
+                self.learn_client(params.and_then(wire::client_name));
+            }
+            ("logging/setLevel", _) => self.session.level(request.raw, request.id_span.clone()),
+            ("resources/subscribe", Some(params)) => {
+                if let Some(uri) = wire::text_member(params, "uri") {
+                    self.session.subscribe(uri, request.raw, request.id_span.clone());
+                }
+            }
+            ("resources/unsubscribe", Some(params)) => {
+                if let Some(uri) = wire::text_member(params, "uri") {
+                    self.session.unsubscribe(&uri);
+                }
+            }
+            (_, Some(params)) if self.era == Era::Unknown => {
+                if let Some(version) = wire::request_version(params) {
+                    self.era = Era::Modern;
+                    self.modern_version = Some(version);
+                    self.learn_client(wire::client_name(params));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn learn_client(&mut self, name: Option<String>) {
+        self.call_clock = name.as_deref().and_then(clients::call_clock);
+        self.client_name = name;
+    }
+
+    fn accept(&mut self, request: &Request<'_>, trial: bool, outside: &mut impl Outside) {
+        self.learn_from(request);
+        let role = match request.method {
+            "initialize" => Role::Initialize,
+            "subscriptions/listen" => Role::Listen,
+            _ => Role::Other,
+        };
+        let limit = self.limit_of(request.method, role);
+        let deadline = limit.map(|limit| self.now + limit);
+        let call = Call {
+            client_id: request.id.clone(),
+            method: request.method.into(),
+            role,
+            since: self.now,
+            deadline,
+            limit,
+            token: request.params.and_then(wire::progress_token),
+            batch: request.batch,
+            line: None,
+            sent: false,
+            retried: false,
+        };
+        let wire_id = self.register(call);
+        if trial {
+            self.trial = Some(wire_id.clone());
+        }
+        let renamed =
+            (wire_id != request.id).then(|| replace_id(request.raw, request.id_span.clone(), &wire_id));
+        let line = renamed.as_deref().map_or_else(|| one_line(request.raw), Into::into);
+        let live = self.link == Link::Live;
+        if let Some(call) = self.calls.get_mut(&wire_id) {
+            call.sent = live;
+            if !live || (call.may_be_sent_again() && line.len() <= RETRY_BYTES) {
+                call.line = Some(line.to_vec());
+            }
+        }
+        if live {
+            outside.to_server(&line);
+        } else {
+            self.held_bytes += line.len();
+            self.held.push_back(Held::Call(wire_id));
+            self.wake();
+        }
+        if self.watches_health() {
+            self.health.busy(self.now);
+        }
+    }
+
+    /// Enters a call in the table under its own id, or under one of ours where its own is still awaited from an earlier,
+    /// withdrawn request: the late answer to that one must not be taken for the answer to this one.
+    fn register(&mut self, call: Call) -> Id {
+        let own_id = call.client_id.clone();
+        let deadline = call.deadline;
+        let call = if self.own.contains(&own_id) {
+            call
+        } else {
+            match self.calls.register(own_id.clone(), deadline, call) {
+                Ok(()) => return own_id,
+                Err(Refused::InFlight(call) | Refused::AwaitsLate(call)) => call,
+            }
+        };
+        let wire_id = self.own_id();
+        self.renamed.insert(own_id, wire_id.clone());
+        // `own_id` is in no table, so this cannot be refused.
+        let _registered = self.calls.register(wire_id.clone(), deadline, call);
+        wire_id
+    }
+
+    fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
+        let own = match (method, role) {
+            (_, Role::Listen) => return None,
+            (_, Role::Initialize) => self.limits.start_timeout,
+            // `tasks/result` blocks until the task ends, so it is a call too (protocol.md 2.1).
+            ("tools/call" | "tasks/result", _) => {
+                let clock = self.call_clock.map(|clock| clock * CLOCK_PERCENT / 100);
+                clock.unwrap_or(Duration::MAX).min(self.limits.call_timeout)
+            }
+            _ => self.limits.request_timeout,
+        };
+        if self.answered_ever {
+            return Some(own);
+        }
+        // A server that is still starting has until its start deadline, whatever is asked first.
+        let until_started = (self.spawned_at + self.limits.start_timeout).saturating_sub(self.now);
+        Some(own.max(until_started))
+    }
+
+    fn client_notification(
+        &mut self,
+        raw: &[u8],
+        method: &str,
+        params: Option<&RawValue>,
+        outside: &mut impl Outside,
+    ) {
+        match method {
+            "notifications/initialized" => self.session.initialized(raw),
+            "notifications/cancelled" => {
+                if let Some(id) = params.and_then(wire::cancelled_request) {
+                    return self.client_cancels(&id, raw, outside);
+                }
+            }
+            _ => {}
+        }
+        self.forward(raw, outside);
+    }
+
+    /// Sends a line that is no request, or holds it until the server is back.
+    fn forward(&mut self, raw: &[u8], outside: &mut impl Outside) {
+        let waiting = outside.server_backlog() + self.held_bytes;
+        if waiting > self.limits.queue_bytes {
+            tracing::warn!(
+                server = self.name,
+                "a notification was dropped: {waiting} bytes wait for the server"
+            );
+            self.counters.dropped_notifications += 1;
+            return;
+        }
+        let line = one_line(raw);
+        match self.link {
+            Link::Live => outside.to_server(&line),
+            // The replay says it again in its place; twice would be once too often.
+            _ if self.session.says(raw) => {}
+            _ => {
+                self.held_bytes += line.len();
+                self.held.push_back(Held::Line(line.into_owned()));
+            }
+        }
+    }
+
+    /// The client withdraws a request: it gets nothing more for that id, and its wait ends now (design 5).
+    fn client_cancels(&mut self, client_id: &Id, raw: &[u8], outside: &mut impl Outside) {
+        let wire_id = self.renamed.remove(client_id).unwrap_or_else(|| client_id.clone());
+        let Some(call) = self.calls.cancel(&wire_id) else {
+            return self.forward(raw, outside);
+        };
+        self.settle_trial(&wire_id);
+        self.bury_token(call.token.clone());
+        self.answer_nothing(call.batch, outside);
+        if call.sent {
+            if wire_id == *client_id {
+                self.forward(raw, outside);
+            } else {
+                self.cancel_at_server(&wire_id, "the client cancelled the request", outside);
+            }
+        } else {
+            // It never reached the server, so there is nobody to tell and no late answer to expect.
+            let _never_answered = self.calls.complete(&wire_id);
+        }
+        self.after_call(outside);
+    }
+
+    /// Tells the server that nobody waits for this any more, best effort.
+    pub(super) fn cancel_at_server(&mut self, wire_id: &Id, reason: &str, outside: &mut impl Outside) {
+        if self.link == Link::Live {
+            let line = cancelled(wire_id, reason);
+            outside.to_server(&line);
+        }
+    }
+
+    fn client_response(
+        &mut self,
+        raw: &[u8],
+        id: &Id,
+        id_span: Range<usize>,
+        outcome: &Outcome<'_>,
+        outside: &mut impl Outside,
+    ) {
+        let (ask, repaired) = match self.asks.complete(id) {
+            Completion::Matched(ask) => (ask, false),
+            Completion::Repaired { entry, .. } => {
+                self.counters.repaired_ids += 1;
+                (entry, true)
+            }
+            Completion::Late => return,
+            Completion::Unknown => {
+                self.counters.unknown_ids += 1;
+                tracing::warn!(
+                    server = self.name,
+                    "the client answered {id}, which the server had not asked; dropped"
+                );
+                return;
+            }
+        };
+        let failed = matches!(outcome, Outcome::Error(_));
+        tracing::debug!(server = self.name, method = &*ask.method, failed, "the client answered the server");
+        if repaired || ask.server_id != *id {
+            outside.to_server(&one_line(&replace_id(raw, id_span, &ask.server_id)));
+        } else {
+            outside.to_server(&one_line(raw));
+        }
+    }
+
+    fn client_invalid(&mut self, invalid: &Invalid<'_>, batch: Option<BatchId>, outside: &mut impl Outside) {
+        if invalid.shape == Shape::Response
+            && let Some(id) = &invalid.id
+            && let Completion::Matched(ask) | Completion::Repaired { entry: ask, .. } = self.asks.complete(id)
+        {
+            let happened = format!(
+                "the client answered `{}` with what is no valid response: {}",
+                ask.method, invalid.reason
+            );
+            let telling =
+                Telling { kind: Kind::BadResponse, happened, hint: "this is a fault of the client" };
+            self.answer_server(&ask.server_id, &ask.method, telling, outside);
+            return;
+        }
+        let kind = match invalid.reason {
+            Reason::NotJson | Reason::InvalidUtf8 => Kind::ParseError,
+            _ => Kind::InvalidRequest,
+        };
+        let what = if kind == Kind::ParseError { "JSON" } else { "JSON-RPC 2.0 message" };
+        let happened = format!("the client's line is no valid {what}: {}", invalid.reason);
+        let telling = Telling { kind, happened, hint: "send one whole JSON-RPC 2.0 message a line" };
+        let to = Addressee { id: invalid.id.as_ref(), raw_id: invalid.raw_id, batch, method: None };
+        self.refuse(to, telling, outside);
+    }
+
+    fn client_junk(&mut self, bytes: &[u8], batch: Option<BatchId>, outside: &mut impl Outside) {
+        let is_json = serde_json::from_slice::<&RawValue>(bytes).is_ok();
+        let kind = if is_json { Kind::InvalidRequest } else { Kind::ParseError };
+        let what = if is_json { "no JSON-RPC 2.0 message" } else { "no JSON" };
+        let telling = Telling {
+            kind,
+            happened: format!("the client's line is {what} ({} bytes)", bytes.len()),
+            hint: "send one whole JSON-RPC 2.0 message a line",
+        };
+        self.refuse(Addressee { batch, ..Addressee::nobody() }, telling, outside);
+    }
+
+    fn client_oversized(&mut self, oversized: &Oversized, outside: &mut impl Outside) {
+        let happened = format!(
+            "the client's message is {} bytes long, over the limit of {}",
+            oversized.length, self.limits.max_message
+        );
+        let telling =
+            Telling { kind: Kind::TooLarge, happened, hint: "send less at once, or raise --max-message" };
+        let is_request = oversized.method.is_some();
+        if !is_request
+            && let Some(id) = &oversized.id
+            && let Completion::Matched(ask) | Completion::Repaired { entry: ask, .. } = self.asks.complete(id)
+        {
+            return self.answer_server(&ask.server_id, &ask.method, telling, outside);
+        }
+        let to = Addressee {
+            id: oversized.id.as_ref(),
+            method: oversized.method.as_deref(),
+            ..Addressee::nobody()
+        };
+        self.refuse(to, telling, outside);
+    }
+
+    /// Answers a request of the server in the client's place.
+    pub(super) fn answer_server(
+        &mut self,
+        server_id: &Id,
+        method: &str,
+        telling: Telling<'_>,
+        outside: &mut impl Outside,
+    ) {
+        let fault = Fault {
+            kind: telling.kind,
+            server: &self.name,
+            method: Some(method),
+            happened: telling.happened,
+            hint: telling.hint,
+            elapsed: Duration::ZERO,
+            limit: None,
+            exit: None,
+            evidence: crate::fault::Evidence::default(),
+        };
+        outside.to_server(&fault.response(Some(server_id)));
+    }
+}
+
+/// Whether an element of a batch is owed an answer.
+fn gets_an_answer(piece: &Piece<'_>) -> bool {
+    match piece {
+        Piece::Message(message) => matches!(message.body, Body::Request { .. }),
+        Piece::Invalid(invalid) => invalid.shape != Shape::Response,
+        Piece::Junk(_) | Piece::Batch(_) => true,
+    }
+}
+
+/// A `notifications/cancelled` of our own.
+pub(super) fn cancelled(id: &Id, reason: &str) -> Vec<u8> {
+    let reason = serde_json::Value::from(reason);
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":{reason}}}}}"#,
+        id.to_json()
+    )
+    .into_bytes()
+}

@@ -1,0 +1,344 @@
+//! What the server says, and who gets it.
+//!
+//! Invariants: only whole, valid messages that somebody waits for reach the client (promise 2); an answer goes to the
+//! request with its id and to no other; what is filtered is kept, counted and shown.
+
+use std::{ops::Range, time::Duration};
+
+use unhang_wire::{
+    self as wire, Body, Completion, Id, Invalid, Line, Message, Outcome, Oversized, Piece, RawValue, Refused,
+    Shape, one_line, read, replace_id,
+};
+
+use super::{
+    from_client::cancelled,
+    machine::{Ask, Call, Era, Machine, Outside, Role},
+    tell::Telling,
+};
+use crate::{
+    fault::{Kind, in_words},
+    queue::Class,
+};
+
+impl Machine {
+    /// A line came from the server's stdout.
+    pub fn server_line(&mut self, now: Duration, line: Line<'_>, outside: &mut impl Outside) {
+        self.now = now;
+        self.health.life(now);
+        match line {
+            Line::Oversized(oversized) => self.server_oversized(&oversized, outside),
+            Line::Whole(bytes) => {
+                for piece in read(bytes) {
+                    self.server_piece(piece, outside);
+                }
+            }
+        }
+    }
+
+    /// What stood on stdout when it ended. A message without its line ending is a message; half of one is a trace of the
+    /// server's end, which is the better explanation for whoever waits.
+    pub fn server_last_line(&mut self, now: Duration, line: Line<'_>, outside: &mut impl Outside) {
+        let is_whole =
+            matches!(&line, Line::Whole(bytes) if serde_json::from_slice::<&RawValue>(bytes).is_ok());
+        match line {
+            Line::Whole(bytes) if !is_whole => {
+                self.now = now;
+                self.quarantine(bytes, "half a message", outside);
+            }
+            line => self.server_line(now, line, outside),
+        }
+    }
+
+    fn server_piece(&mut self, piece: Piece<'_>, outside: &mut impl Outside) {
+        match piece {
+            Piece::Message(Message { raw, body }) => match body {
+                Body::Response { id, id_span, outcome } => {
+                    self.server_response(raw, &id, id_span, &outcome, outside)
+                }
+                Body::Request { id, id_span, method, params: _ } => {
+                    self.server_request(raw, &id, id_span, &method, outside);
+                }
+                Body::Notification { method, params } => {
+                    self.server_notification(raw, &method, params, outside)
+                }
+            },
+            // Arrays are split whatever was negotiated; no client minds (protocol.md 3.2).
+            Piece::Batch(pieces) => pieces.into_iter().for_each(|piece| self.server_piece(piece, outside)),
+            Piece::Invalid(invalid) => self.server_invalid(&invalid, outside),
+            Piece::Junk(bytes) => self.quarantine(bytes, "no message", outside),
+        }
+    }
+
+    fn server_response(
+        &mut self,
+        raw: &[u8],
+        id: &Id,
+        id_span: Range<usize>,
+        outcome: &Outcome<'_>,
+        outside: &mut impl Outside,
+    ) {
+        if let Completion::Matched(own) = self.own.complete(id) {
+            return self.own_answered(own, outcome, outside);
+        }
+        let (wire_id, call) = match self.calls.complete(id) {
+            Completion::Matched(call) => (id.clone(), call),
+            Completion::Repaired { id: wire_id, entry } => {
+                self.counters.repaired_ids += 1;
+                (wire_id, entry)
+            }
+            Completion::Late => {
+                self.counters.late_answers += 1;
+                tracing::info!(server = self.name, "a late answer to {id} was dropped");
+                return;
+            }
+            Completion::Unknown => {
+                self.counters.unknown_ids += 1;
+                return self.quarantine(raw, "an answer that nobody waits for", outside);
+            }
+        };
+        self.settle(&wire_id, &call, outcome);
+        if call.client_id == *id {
+            self.deliver(&call, &one_line(raw), outside);
+        } else {
+            self.renamed.remove(&call.client_id);
+            self.deliver(&call, &one_line(&replace_id(raw, id_span, &call.client_id)), outside);
+        }
+        self.after_call(outside);
+    }
+
+    /// What an answer says about the server and the session.
+    fn settle(&mut self, wire_id: &Id, call: &Call, outcome: &Outcome<'_>) {
+        self.counters.answered += 1;
+        self.answered_ever = true;
+        if self.trial.as_ref() == Some(wire_id) {
+            self.trial = None;
+        }
+        if call.role == Role::Initialize {
+            if let Outcome::Result(result) = outcome {
+                self.negotiated = wire::text_member(result, "protocolVersion");
+            }
+            tracing::info!(
+                server = self.name,
+                protocol = self.negotiated.as_deref(),
+                client = self.client_name.as_deref(),
+                "ready {} after its start",
+                in_words(self.now.saturating_sub(self.spawned_at))
+            );
+        } else {
+            self.breaker.succeeded();
+            self.may_restart_unasked = true;
+        }
+    }
+
+    fn deliver(&mut self, call: &Call, line: &[u8], outside: &mut impl Outside) {
+        let array_is_too_large =
+            call.batch.is_some() && self.batches.cost() + line.len() > self.limits.max_message;
+        if array_is_too_large {
+            self.tell_too_large(call, line.len() as u64, outside);
+        } else {
+            self.answer(call.batch, line, outside);
+        }
+    }
+
+    /// A call has ended, however.
+    pub(super) fn after_call(&mut self, outside: &mut impl Outside) {
+        if self.calls.is_empty() && !self.quiet_held.is_empty() {
+            self.release_quiet(outside);
+        }
+        self.check_drained(outside);
+    }
+
+    fn server_request(
+        &mut self,
+        raw: &[u8],
+        id: &Id,
+        id_span: Range<usize>,
+        method: &str,
+        outside: &mut impl Outside,
+    ) {
+        let telling = |kind, happened: String, hint| Telling { kind, happened, hint };
+        if self.era == Era::Modern {
+            // A stateless server must not ask (protocol.md 1.1); it is told so rather than left waiting.
+            self.quarantine(raw, "a request, which revision 2026-07-28 does not allow", outside);
+            let happened = format!("`{method}` cannot be asked of a client of revision 2026-07-28");
+            let telling =
+                telling(Kind::InvalidRequest, happened, "answer with resultType input_required instead");
+            return self.answer_server(id, method, telling, outside);
+        }
+        if self.asks.len() >= self.limits.max_in_flight {
+            let happened =
+                format!("the client has {} requests of `{}` unanswered", self.asks.len(), self.name);
+            return self.answer_server(
+                id,
+                method,
+                telling(Kind::Overloaded, happened, "wait for its answers"),
+                outside,
+            );
+        }
+        if self.asks.iter().any(|(_, ask)| ask.server_id == *id) {
+            let happened = format!("a request with the id {id} is still in flight");
+            let telling = telling(Kind::InvalidRequest, happened, "give each request an id of its own");
+            return self.answer_server(id, method, telling, outside);
+        }
+        let ask = Ask { server_id: id.clone(), method: method.into(), since: self.now };
+        // A person may have to answer; a call's patience is the longest there is.
+        let deadline = Some(self.now + self.limits.call_timeout);
+        match self.asks.register(id.clone(), deadline, ask) {
+            Ok(()) => outside.to_client(Class::Kept, &one_line(raw)),
+            // The client still owes an answer to an earlier request of this id, of a process that is gone.
+            Err(Refused::InFlight(ask) | Refused::AwaitsLate(ask)) => {
+                let client_side_id = self.own_id();
+                let _registered = self.asks.register(client_side_id.clone(), deadline, ask);
+                outside.to_client(Class::Kept, &one_line(&replace_id(raw, id_span, &client_side_id)));
+            }
+        }
+    }
+
+    /// The client did not answer the server in time; both are told.
+    pub(super) fn ask_expired(&mut self, client_side_id: &Id, ask: &Ask, outside: &mut impl Outside) {
+        let waited = in_words(self.now.saturating_sub(ask.since));
+        let telling = Telling {
+            kind: Kind::Deadline,
+            happened: format!("the client did not answer `{}` within {waited}", ask.method),
+            hint: "go on without its answer",
+        };
+        self.answer_server(&ask.server_id, &ask.method, telling, outside);
+        outside.to_client(Class::Kept, &cancelled(client_side_id, "unhang: it was not answered in time"));
+    }
+
+    fn server_notification(
+        &mut self,
+        raw: &[u8],
+        method: &str,
+        params: Option<&RawValue>,
+        outside: &mut impl Outside,
+    ) {
+        let class = match method {
+            "notifications/message" => Class::Log,
+            "notifications/progress" => match params.and_then(wire::notified_token) {
+                Some(token) if self.dead_tokens.contains(&token) => {
+                    self.counters.dropped_notifications += 1;
+                    return;
+                }
+                Some(token) => Class::Progress(token),
+                None => Class::Kept,
+            },
+            "notifications/cancelled" => return self.server_cancels(raw, params, outside),
+            _ if method.ends_with("/list_changed") => Class::ListChanged(method.into()),
+            _ => Class::Kept,
+        };
+        if self.limits.quiet && !self.calls.is_empty() {
+            self.keep_quiet(class, raw);
+        } else {
+            outside.to_client(class, &one_line(raw));
+        }
+    }
+
+    /// G-13: nothing but answers while a call runs. Log and progress would be stale afterwards and are dropped.
+    fn keep_quiet(&mut self, class: Class, raw: &[u8]) {
+        let held: usize = self.quiet_held.iter().map(|(_, line)| line.len()).sum();
+        if matches!(class, Class::Log | Class::Progress(_)) || held + raw.len() > self.limits.queue_bytes {
+            self.counters.dropped_notifications += 1;
+        } else {
+            self.quiet_held.push((class, one_line(raw).into_owned()));
+        }
+    }
+
+    /// The server withdraws a request of its own, or ends a `subscriptions/listen`.
+    fn server_cancels(&mut self, raw: &[u8], params: Option<&RawValue>, outside: &mut impl Outside) {
+        if let Some(server_id) = params.and_then(wire::cancelled_request) {
+            if self.calls.get(&server_id).is_some_and(|call| call.role == Role::Listen) {
+                let _ended = self.calls.cancel(&server_id);
+            }
+            let asked_as =
+                self.asks.iter().find(|(_, ask)| ask.server_id == server_id).map(|(id, _)| id.clone());
+            if let Some(client_side_id) = asked_as {
+                let _withdrawn = self.asks.cancel(&client_side_id);
+                if client_side_id != server_id {
+                    let line = cancelled(&client_side_id, "the server withdrew its request");
+                    return outside.to_client(Class::Kept, &line);
+                }
+            }
+        }
+        outside.to_client(Class::Kept, &one_line(raw));
+    }
+
+    fn server_invalid(&mut self, invalid: &Invalid<'_>, outside: &mut impl Outside) {
+        self.quarantine(invalid.raw, &format!("no valid message ({})", invalid.reason), outside);
+        if invalid.shape == Shape::Request {
+            if let Some(id) = &invalid.id {
+                let telling = Telling {
+                    kind: Kind::InvalidRequest,
+                    happened: format!(
+                        "the server's request is no valid JSON-RPC 2.0 message: {}",
+                        invalid.reason
+                    ),
+                    hint: "this is a fault of the server",
+                };
+                self.answer_server(id, "", telling, outside);
+            }
+            return;
+        }
+        let reason = invalid.reason.to_string();
+        match &invalid.id {
+            Some(id) => {
+                if let Completion::Matched(call) | Completion::Repaired { entry: call, .. } =
+                    self.calls.complete(id)
+                {
+                    self.fail_response(&call, &reason, outside);
+                }
+            }
+            // An answer without a usable id can only be meant for the one request that waits.
+            None if invalid.shape == Shape::Response => {
+                if let Some(id) = self.calls.only().map(|(id, _)| id.clone())
+                    && let Some(call) = self.calls.cancel(&id)
+                {
+                    self.fail_response(&call, &reason, outside);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn fail_response(&mut self, call: &Call, reason: &str, outside: &mut impl Outside) {
+        self.tell_bad_response(call, reason, outside);
+        self.end_trial();
+        self.after_call(outside);
+    }
+
+    fn server_oversized(&mut self, oversized: &Oversized, outside: &mut impl Outside) {
+        let length = oversized.length;
+        let shown = format!("({length} bytes, method {:?}, id {:?})", oversized.method, oversized.id);
+        self.quarantine(shown.as_bytes(), "longer than --max-message", outside);
+        match (&oversized.id, &oversized.method) {
+            (Some(id), Some(method)) => {
+                let telling = Telling {
+                    kind: Kind::TooLarge,
+                    happened: format!("the server's request is {length} bytes long, over the limit"),
+                    hint: "send less at once",
+                };
+                self.answer_server(id, method, telling, outside);
+            }
+            (Some(id), None) => {
+                if let Completion::Matched(call) | Completion::Repaired { entry: call, .. } =
+                    self.calls.complete(id)
+                {
+                    self.tell_too_large(&call, length, outside);
+                    self.end_trial();
+                    self.after_call(outside);
+                }
+            }
+            // Nobody can be told apart, unless only one waits.
+            (None, None) => {
+                if let Some(id) = self.calls.only().map(|(id, _)| id.clone())
+                    && let Some(call) = self.calls.cancel(&id)
+                {
+                    self.tell_too_large(&call, length, outside);
+                    self.end_trial();
+                    self.after_call(outside);
+                }
+            }
+            (None, Some(_)) => {}
+        }
+    }
+}

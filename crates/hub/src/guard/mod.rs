@@ -1,0 +1,25 @@
+//! The guard: one client and one stdio server, and nothing that can hang between them.
+//!
+//! An assembly of two halves. [`machine::Machine`] is pure: it is told what happened (a line from either side, a clock
+//! tick, an exit) and answers with what is to be written and done. [`run`] is the thin shell that owns the
+//! descriptors, the process and the clock. The machine can be driven without a process, which is how it is fuzzed.
+//!
+//! Invariants
+//! - Every request that the client sends is answered exactly once, or withdrawn by the client (promise 1).
+//! - Payload bytes are forwarded as they came; only an id is ever replaced, and only where it would be ambiguous.
+//! - Nothing in the machine waits. The shell awaits reads, clocks and events, never a write.
+
+mod batch;
+mod from_client;
+mod from_server;
+pub mod machine;
+mod run;
+mod supervise;
+mod tell;
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+pub use run::{GuardSpec, Stop, run};

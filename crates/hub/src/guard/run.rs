@@ -1,0 +1,433 @@
+//! The shell around the machine: descriptors, the process, the clock.
+//!
+//! Theory of operation. One task, one `select!`. Reads feed the machine; the machine writes through [`World`], which hands
+//! bytes to the kernel at once and queues only what does not fit. No branch awaits a write, so neither direction can wait
+//! for the other. The server's stderr is read by a thread of its own and never passes here.
+//!
+//! Invariants: one server process at a time; after [`Action::Exit`] nothing is read any more, and what waits for the
+//! client is given [`FLUSH_LIMIT`]; dropping the process lets its lifeline end the tree.
+
+use std::{future::pending, io, os::fd::OwnedFd, pin::Pin, time::Duration};
+
+use tokio::{
+    sync::mpsc,
+    time::{Instant, Sleep, sleep_until},
+};
+use unhang_proc::{
+    deadline::Deadline,
+    drain::{Drain, Tail, drain},
+    lossy::LossyWriter,
+    pipe::{Flush, PipeReader, PipeWriter, adopt_input, adopt_output},
+    server::{ErrorPipe, Server, ServerEvent, ServerSpec},
+};
+use unhang_wire::Lines;
+
+use super::machine::{Action, Machine, Outside};
+use crate::{
+    config::{FLUSH_LIMIT, LAST_WORDS, Limits, TAIL_LINES},
+    exit,
+    fault::in_words,
+    queue::{Class, Queue},
+};
+
+/// What a guard needs.
+pub struct GuardSpec {
+    /// What the server is called in errors, logs and file names.
+    pub name: String,
+    /// The server's limits.
+    pub limits: Limits,
+    /// How the server is started.
+    pub server: ServerSpec,
+    /// Where the client writes to us; shared with the client, so it is never made non-blocking in place.
+    pub client_input: OwnedFd,
+    /// Where the client reads from us.
+    pub client_output: OwnedFd,
+    /// Where the server's stderr and our own notices are copied to, lossily.
+    pub notices: LossyWriter,
+}
+
+/// A request from outside to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// As by SIGINT.
+    Interrupt,
+    /// As by SIGTERM.
+    Terminate,
+}
+
+impl Stop {
+    fn exit_code(self) -> u8 {
+        match self {
+            Stop::Interrupt => exit::INTERRUPTED,
+            Stop::Terminate => exit::TERMINATED,
+        }
+    }
+}
+
+/// Guards one server until the client or a [`Stop`] ends it. Returns the exit code (design 4). A second `Stop` ends it at
+/// once.
+///
+/// # Errors
+/// Only when the client's descriptors cannot be used at all.
+pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result<u8> {
+    let mut shell = Shell::new(spec)?;
+    let mut timer = Box::pin(sleep_until(Instant::now()));
+    let code = loop {
+        if let Some(code) = shell.act() {
+            break code;
+        }
+        set(&mut timer, shell.machine.next_tick().map(|tick| shell.origin + tick));
+        let reads_client = !shell.client_ended && shell.machine.reads_client(&shell.world);
+        let reads_server = shell.machine.reads_server(&shell.world);
+        let writes_server = !shell.world.to_server.is_empty();
+        tokio::select! {
+            stop = stops.recv() => {
+                if let Some(code) = shell.stop(stop.unwrap_or(Stop::Terminate)) {
+                    return Ok(code);
+                }
+            }
+            ready = shell.client_input.readable(), if reads_client => shell.read_client(ready),
+            awaited = awaited(&shell.world.process, reads_server, writes_server) => match awaited {
+                Awaited::Event(event) => shell.process_event(event).await,
+                Awaited::Readable(ready) => shell.read_server(ready),
+                Awaited::Writable => shell.world.flush_server(),
+            },
+            _ = shell.world.client_output.writable(), if !shell.world.to_client.is_empty() => shell.world.flush_client(),
+            () = shell.world.client_output.closed(), if !shell.ending => shell.client_gone(),
+            () = &mut timer => shell.tick(),
+        }
+        shell.notice_lost_peers();
+    };
+    shell.finish().await;
+    Ok(code)
+}
+
+/// Arms the timer, without touching it where nothing changed.
+fn set(timer: &mut Pin<Box<Sleep>>, at: Option<Instant>) {
+    // With nothing due, a look once an hour does no harm.
+    let at = at.unwrap_or_else(|| timer.deadline().max(Instant::now() + Duration::from_secs(3600)));
+    if timer.deadline() != at {
+        timer.as_mut().reset(at);
+    }
+}
+
+/// The server's process and what belongs to it.
+struct Process {
+    server: Server,
+    drain: Drain,
+    output_ended: bool,
+    exited: bool,
+}
+
+/// What the server's process is waited for.
+enum Awaited {
+    Event(ServerEvent),
+    Readable(io::Result<()>),
+    Writable,
+}
+
+/// Waits for the next thing that concerns the process; for ever while there is none.
+async fn awaited(process: &Option<Process>, reads: bool, writes: bool) -> Awaited {
+    let Some(Process { server, output_ended, .. }) = process else { return pending().await };
+    let input = server.input.as_ref().filter(|_| writes);
+    tokio::select! {
+        event = server.event() => Awaited::Event(event),
+        ready = server.output.readable(), if reads && !*output_ended => Awaited::Readable(ready),
+        // An error shows at the write itself.
+        _ = async { input?.writable().await.ok() }, if input.is_some() => Awaited::Writable,
+    }
+}
+
+/// The machine's outside world: both queues with the descriptors behind them.
+struct World {
+    client_output: PipeWriter,
+    to_client: Queue,
+    process: Option<Process>,
+    to_server: Queue,
+    tail: Tail,
+    notices: LossyWriter,
+}
+
+impl World {
+    fn flush_client(&mut self) {
+        self.to_client.flush(&mut self.client_output);
+    }
+
+    fn flush_server(&mut self) {
+        if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
+            self.to_server.flush(input);
+        }
+    }
+}
+
+impl Outside for World {
+    fn to_client(&mut self, class: Class, line: &[u8]) {
+        self.to_client.push(class, line, Some(&mut self.client_output));
+    }
+
+    fn to_server(&mut self, line: &[u8]) {
+        let input = self.process.as_mut().and_then(|process| process.server.input.as_mut());
+        self.to_server.push(Class::Kept, line, input);
+    }
+
+    fn client_backlog(&self) -> usize {
+        self.to_client.cost()
+    }
+
+    fn server_backlog(&self) -> usize {
+        self.to_server.cost()
+    }
+
+    fn stderr_tail(&self) -> Vec<String> {
+        self.tail.last_lines(TAIL_LINES)
+    }
+
+    fn processor_time(&self) -> Option<Duration> {
+        self.process.as_ref().and_then(|process| process.server.cpu_time())
+    }
+
+    fn show(&mut self, text: &str) {
+        self.notices.send(format!("unhang: {text}\n").as_bytes());
+    }
+}
+
+struct Shell {
+    machine: Machine,
+    world: World,
+    origin: Instant,
+    client_input: PipeReader,
+    client_ended: bool,
+    client_lines: Lines,
+    server_lines: Lines,
+    server: ServerSpec,
+    name: String,
+    limits: Limits,
+    ending: bool,
+    flush: Flush,
+}
+
+impl Shell {
+    fn new(spec: GuardSpec) -> io::Result<Shell> {
+        let (client_output, flush) = adopt_output(spec.client_output)?;
+        let limits = spec.limits;
+        Ok(Shell {
+            machine: Machine::new(spec.name.clone(), limits.clone(), u64::from(std::process::id())),
+            world: World {
+                client_output,
+                to_client: Queue::new(limits.queue_bytes),
+                process: None,
+                to_server: Queue::new(usize::MAX),
+                tail: Tail::new(limits.stderr_tail),
+                notices: spec.notices,
+            },
+            origin: Instant::now(),
+            client_input: adopt_input(spec.client_input)?,
+            client_ended: false,
+            client_lines: Lines::new(limits.max_message),
+            server_lines: Lines::new(limits.max_message),
+            server: spec.server,
+            name: spec.name,
+            limits,
+            ending: false,
+            flush,
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// Carries out what the machine wants; returns the exit code at the end.
+    fn act(&mut self) -> Option<u8> {
+        while let Some(action) = self.machine.next_action() {
+            match action {
+                Action::StartServer => self.start_server(),
+                Action::StopServer => {
+                    if let Some(process) = &mut self.world.process {
+                        process.server.begin_stop();
+                    }
+                }
+                Action::Exit(code) => return Some(code),
+            }
+        }
+        None
+    }
+
+    fn start_server(&mut self) {
+        match Server::start(&self.server) {
+            Ok((server, stderr)) => {
+                let drain = self.drain(stderr);
+                self.world.process = Some(Process { server, drain, output_ended: false, exited: false });
+                self.world.to_server.clear();
+                self.server_lines = Lines::new(self.limits.max_message);
+                self.machine.server_spawned(self.now(), &mut self.world);
+            }
+            Err(error) => self.machine.start_failed(self.now(), &error.to_string(), &mut self.world),
+        }
+    }
+
+    /// Drains the server's stderr into the tail, the log (L-07) and our own stderr.
+    fn drain(&self, stderr: ErrorPipe) -> Drain {
+        let (name, notices) = (self.name.clone(), self.world.notices.clone());
+        drain(stderr, self.world.tail.clone(), move |line| {
+            if !line.trim_ascii().is_empty() {
+                tracing::warn!(target: "unhang::stderr", "MCP server '{name}' stderr: {}", String::from_utf8_lossy(line));
+                notices.send(&[line, b"\n"].concat());
+            }
+        })
+    }
+
+    fn stop(&mut self, stop: Stop) -> Option<u8> {
+        if self.ending {
+            return Some(stop.exit_code());
+        }
+        self.ending = true;
+        let cause = match stop {
+            Stop::Interrupt => "it was interrupted",
+            Stop::Terminate => "it was told to end",
+        };
+        self.machine.stop(self.now(), stop.exit_code(), cause, &mut self.world);
+        None
+    }
+
+    fn tick(&mut self) {
+        self.machine.tick(self.now(), &mut self.world);
+    }
+
+    fn client_gone(&mut self) {
+        self.ending = true;
+        self.machine.stop(self.now(), exit::DONE, "the client reads no more", &mut self.world);
+    }
+
+    /// A write that failed is noticed by whoever writes next; the consequences are drawn here.
+    fn notice_lost_peers(&mut self) {
+        if self.world.to_client.peer_gone() && !self.ending {
+            self.client_gone();
+        }
+        if self.world.to_server.peer_gone() {
+            self.machine.server_deaf(self.now(), "it closed its stdin");
+        }
+    }
+
+    fn read_client(&mut self, ready: io::Result<()>) {
+        match ready.and_then(|()| self.client_input.try_read(self.client_lines.spare())) {
+            Ok(0) => self.client_end(),
+            Ok(count) => {
+                self.client_lines.filled(count);
+                let now = self.now();
+                while let Some(line) = self.client_lines.next_line() {
+                    self.machine.client_line(now, line, &mut self.world);
+                }
+            }
+            Err(error) if is_passing(&error) => {}
+            Err(_) => self.client_end(),
+        }
+    }
+
+    fn client_end(&mut self) {
+        self.client_ended = true;
+        let now = self.now();
+        while let Some(line) = self.client_lines.finish() {
+            self.machine.client_line(now, line, &mut self.world);
+        }
+        self.machine.client_end(now, &mut self.world);
+    }
+
+    fn read_server(&mut self, ready: io::Result<()>) {
+        match ready {
+            Ok(()) => drop(self.read_server_once()),
+            Err(_) => self.output_ended(),
+        }
+    }
+
+    /// One read from the server; true when there may be more at once.
+    fn read_server_once(&mut self) -> bool {
+        let Some(process) = &mut self.world.process else { return false };
+        match process.server.output.try_read(self.server_lines.spare()) {
+            Ok(0) => self.output_ended(),
+            Ok(count) => {
+                self.server_lines.filled(count);
+                let now = self.now();
+                while let Some(line) = self.server_lines.next_line() {
+                    self.machine.server_line(now, line, &mut self.world);
+                }
+                return true;
+            }
+            Err(error) if is_passing(&error) => {}
+            Err(_) => self.output_ended(),
+        }
+        false
+    }
+
+    /// The server's stdout has ended. A server that goes closes it a moment before; one that lives on is of no use.
+    fn output_ended(&mut self) {
+        let now = self.now();
+        let Some(process) = &mut self.world.process else { return };
+        process.output_ended = true;
+        let exited = process.exited;
+        while let Some(line) = self.server_lines.finish() {
+            self.machine.server_last_line(now, line, &mut self.world);
+        }
+        if !exited {
+            self.machine.server_deaf(now, "it closed its stdout");
+        }
+    }
+
+    async fn process_event(&mut self, event: ServerEvent) {
+        match event {
+            ServerEvent::Started { pid, tier } => {
+                tracing::info!(server = self.name, pid, ?tier, "started after {}", in_words(self.now()));
+            }
+            ServerEvent::Failed(error) => {
+                self.world.process = None;
+                self.machine.start_failed(self.now(), &error.to_string(), &mut self.world);
+            }
+            ServerEvent::Exited(exit) => {
+                self.last_words().await;
+                self.machine.server_exited(self.now(), &exit, &mut self.world);
+            }
+            ServerEvent::Gone(swept) => {
+                self.world.process = None;
+                self.machine.server_gone(self.now(), swept);
+            }
+        }
+    }
+
+    /// Everything that the dead process wrote is in the pipes already: it is read without waiting for their end, which
+    /// somebody else may hold open (processes.md 1.3).
+    async fn last_words(&mut self) {
+        if let Some(process) = &mut self.world.process {
+            process.exited = true;
+        }
+        while self.world.process.as_ref().is_some_and(|process| !process.output_ended)
+            && self.read_server_once()
+        {}
+        if self.world.process.as_ref().is_some_and(|process| !process.output_ended) {
+            self.output_ended();
+        }
+        if let Some(process) = &mut self.world.process {
+            process.drain.finish(Deadline::after(LAST_WORDS)).await;
+        }
+    }
+
+    /// Delivers what waits for the client, bounded.
+    async fn finish(mut self) {
+        let deadline = Deadline::after(FLUSH_LIMIT);
+        while !self.world.to_client.is_empty() && !self.world.to_client.peer_gone() {
+            if deadline.timeout(self.world.client_output.writable()).await.is_err() {
+                tracing::warn!("the client did not take {} bytes of answers", self.world.to_client.cost());
+                break;
+            }
+            self.world.flush_client();
+        }
+        drop(self.world.client_output);
+        self.flush.finish(deadline).await;
+        let (counters, shed) = (self.machine.counters(), self.world.to_client.shed());
+        tracing::info!(server = self.name, ?counters, shed, "done");
+    }
+}
+
+/// Nothing to read at the moment, or a signal came between.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

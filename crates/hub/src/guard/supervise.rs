@@ -1,0 +1,340 @@
+//! The server's process as the machine sees it: started, told the session again, judged, restarted, given up.
+//!
+//! Invariants: what was in flight when a process died is answered at once; only lists and reads are sent again, once
+//! (X-14); there is at most one process; nothing is restarted over and over while nobody asks; a caller's deadline never
+//! stops a server (promise 8).
+
+use std::{collections::VecDeque, time::Duration};
+
+use unhang_proc::server::{Exit, Swept};
+use unhang_wire::{Id, Outcome};
+
+use super::{
+    from_client::cancelled,
+    machine::{Call, End, Era, Held, Link, Machine, Outside, Own, Role, StartFault, exit_in_words},
+    tell::Telling,
+};
+use crate::{
+    exit,
+    fault::{Kind, in_words},
+    health::{Advice, Health},
+    queue::Class,
+};
+
+impl Machine {
+    /// A process was spawned. If there is a session, it is told first.
+    pub fn server_spawned(&mut self, now: Duration, outside: &mut impl Outside) {
+        self.now = now;
+        self.process_alive = true;
+        self.stop_asked = false;
+        self.spawned_at = now;
+        self.health = Health::new(&self.limits, now);
+        if matches!(self.end, End::Stopping { .. } | End::Over) {
+            return self.ask_to_stop();
+        }
+        let id = self.own_id();
+        let client_shakes_hands =
+            self.calls.iter().any(|(_, call)| call.role == Role::Initialize && !call.sent);
+        match self.session.opening(&id) {
+            Some(line) if self.link == Link::Down && !client_shakes_hands => {
+                self.link = Link::Replaying;
+                let deadline = Some(now + self.limits.start_timeout);
+                let _registered = self.own.register(id, deadline, Own::Handshake);
+                outside.to_server(&line);
+            }
+            _ => self.go_live(outside),
+        }
+    }
+
+    /// The program could not be run at all.
+    pub fn start_failed(&mut self, now: Duration, error: &str, outside: &mut impl Outside) {
+        self.now = now;
+        self.process_alive = false;
+        let happened = format!("`{}` could not be started: {error}", self.name);
+        tracing::error!(server = self.name, "{happened}");
+        if let End::Stopping { .. } = self.end {
+            self.finish(exit::UNREACHABLE);
+        } else if self.answered_ever {
+            self.lose_server(&happened, None, outside);
+        } else {
+            self.give_up_start(StartFault { happened, exit: None }, outside);
+        }
+    }
+
+    /// The process has ended and its last words have been read. `Swept` comes later.
+    pub fn server_exited(&mut self, now: Duration, exit: &Exit, outside: &mut impl Outside) {
+        self.now = now;
+        let text = exit_in_words(exit);
+        tracing::info!(server = self.name, "ended ({text})");
+        match self.end {
+            End::Stopping { .. } | End::Over | End::Unstartable { .. } => self.link = Link::Down,
+            End::None | End::Draining { .. } if !self.answered_ever => {
+                let happened = format!("`{}` ended ({text}) before it answered anything", self.name);
+                self.give_up_start(StartFault { happened, exit: Some(text) }, outside);
+            }
+            End::None | End::Draining { .. } => {
+                outside.show(&format!("`{}` ended unexpectedly ({text})", self.name));
+                self.lose_server(&format!("`{}` ended ({text})", self.name), Some(exit), outside);
+            }
+        }
+    }
+
+    /// The process and everything that it left behind are gone; another may be started.
+    pub fn server_gone(&mut self, now: Duration, swept: Swept) {
+        self.now = now;
+        self.process_alive = false;
+        if swept.leaked > 0 {
+            tracing::warn!(
+                server = self.name,
+                leaked = swept.leaked,
+                unkilled = swept.unkilled,
+                "left processes behind"
+            );
+        }
+        if let End::Stopping { code, .. } = self.end {
+            self.finish(code);
+        }
+    }
+
+    /// The server can no longer hear us, or be heard, though it lives on: it is of no use any more.
+    pub fn server_deaf(&mut self, now: Duration, why: &str) {
+        self.now = now;
+        if self.process_alive && !self.stop_asked {
+            tracing::warn!(server = self.name, "{why}; it is stopped");
+            self.ask_to_stop();
+        }
+    }
+
+    /// The server never came up: whoever waits is told, and a client that has not asked yet is given the time to.
+    fn give_up_start(&mut self, fault: StartFault, outside: &mut impl Outside) {
+        outside.show(&fault.happened);
+        self.start_fault = Some(fault);
+        self.link = Link::Down;
+        self.held.clear();
+        let waiting = self.calls.take_all();
+        for (_, call) in &waiting {
+            self.tell_start_failed(call, outside);
+        }
+        if waiting.is_empty() && self.end == End::None {
+            self.end = End::Unstartable { until: self.now + self.limits.eof_grace };
+        } else {
+            self.finish(exit::UNREACHABLE);
+        }
+    }
+
+    /// A server that had worked is gone: answers, keeps what is safe to repeat, and plans the restart.
+    fn lose_server(&mut self, happened: &str, exit: Option<&Exit>, outside: &mut impl Outside) {
+        self.link = Link::Down;
+        let opened = self.breaker.failed(self.now);
+        self.trial = None;
+        let _forgotten = self.own.take_all();
+        self.withdraw_asks(outside);
+        let may_restart = self.end == End::None && !opened;
+        let delay = self.breaker.delay();
+        self.restart_not_before = self.now + delay;
+        if opened {
+            tracing::error!(server = self.name, failures = self.breaker.failures(), "fenced off: {happened}");
+            outside.show(&format!(
+                "`{}` failed {} times in a row and is left alone for {}",
+                self.name,
+                self.breaker.failures(),
+                in_words(self.limits.breaker_cooldown)
+            ));
+        }
+        self.sort_out_calls(happened, exit, may_restart, outside);
+        let asked_for = !self.calls.is_empty();
+        if may_restart && (asked_for || self.may_restart_unasked) {
+            self.may_restart_unasked = false;
+            self.wake();
+        }
+        self.after_call(outside);
+    }
+
+    /// Calls that were with the dead server are answered, or wait to be sent again.
+    fn sort_out_calls(
+        &mut self,
+        happened: &str,
+        exit: Option<&Exit>,
+        may_restart: bool,
+        outside: &mut impl Outside,
+    ) {
+        let mut again = VecDeque::new();
+        for (wire_id, mut call) in self.calls.take_all() {
+            let resend = call.sent && call.line.is_some() && call.may_be_sent_again();
+            if may_restart && (!call.sent || resend) {
+                if call.sent {
+                    call.retried = true;
+                    call.sent = false;
+                    self.counters.retried += 1;
+                    self.held_bytes += call.line.as_ref().map_or(0, Vec::len);
+                    again.push_back(Held::Call(wire_id.clone()));
+                }
+                let _registered = self.calls.register(wire_id, call.deadline, call);
+            } else if let (Some(exit), true) = (exit, call.sent) {
+                self.tell_exited(&call, exit, self.end == End::None, outside);
+            } else {
+                self.tell_lost(&call, happened, outside);
+            }
+        }
+        again.append(&mut self.held);
+        self.held = again;
+        if !may_restart {
+            self.held.clear();
+            self.held_bytes = 0;
+        }
+    }
+
+    fn tell_lost(&mut self, call: &Call, happened: &str, outside: &mut impl Outside) {
+        let kind = if self.breaker.is_open() { Kind::BreakerOpen } else { Kind::ServerExited };
+        let telling = Telling {
+            kind,
+            happened: happened.to_owned(),
+            hint: "mend what error.data.stderrTail shows, then try again",
+        };
+        self.tell_call(call, telling, None, outside);
+    }
+
+    /// The client need not answer a process that is gone; if it does all the same, its answer goes nowhere.
+    fn withdraw_asks(&mut self, outside: &mut impl Outside) {
+        let ids: Vec<Id> = self.asks.iter().map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            let _withdrawn = self.asks.cancel(&id);
+            outside.to_client(Class::Kept, &cancelled(&id, "unhang: the server that asked has ended"));
+        }
+    }
+
+    /// Somebody needs the server: start it as soon as the back-off allows.
+    pub(super) fn wake(&mut self) {
+        if self.link == Link::Down && self.restart_at.is_none() && self.end == End::None {
+            self.counters.restarts += 1;
+            self.restart_at = Some(self.restart_not_before.max(self.now));
+        }
+    }
+
+    fn go_live(&mut self, outside: &mut impl Outside) {
+        self.link = Link::Live;
+        self.held_bytes = 0;
+        for held in std::mem::take(&mut self.held) {
+            match held {
+                Held::Line(line) => outside.to_server(&line),
+                Held::Call(wire_id) => self.send_held(&wire_id, outside),
+            }
+        }
+    }
+
+    fn send_held(&mut self, wire_id: &Id, outside: &mut impl Outside) {
+        // It may have been cancelled or have expired while it was held.
+        let Some(call) = self.calls.get_mut(wire_id).filter(|call| !call.sent) else { return };
+        call.sent = true;
+        // Only what may be sent a second time is kept beyond the first.
+        let line = if call.may_be_sent_again() { call.line.clone() } else { call.line.take() };
+        if let Some(line) = line {
+            outside.to_server(&line);
+        }
+    }
+
+    /// An answer to a request of our own.
+    pub(super) fn own_answered(&mut self, own: Own, outcome: &Outcome<'_>, outside: &mut impl Outside) {
+        if own != Own::Handshake {
+            return;
+        }
+        if let Outcome::Error(error) = outcome {
+            tracing::warn!(server = self.name, "refused the replayed `initialize`: {}", error.get());
+            return self.ask_to_stop();
+        }
+        let session = std::mem::take(&mut self.session);
+        let lines = session.sequel(|| {
+            let id = self.own_id();
+            let deadline = Some(self.now + self.limits.request_timeout);
+            let _registered = self.own.register(id.clone(), deadline, Own::Whatever);
+            id
+        });
+        self.session = session;
+        lines.iter().for_each(|line| outside.to_server(line));
+        tracing::info!(server = self.name, "is back and has been told the session again");
+        outside.show(&format!("`{}` is back", self.name));
+        self.go_live(outside);
+    }
+
+    /// A call's deadline has passed: its caller is told, the server is told, a late answer goes nowhere.
+    pub(super) fn call_expired(&mut self, wire_id: Id, mut call: Call, outside: &mut impl Outside) {
+        self.tell_deadline(&call, outside);
+        self.settle_trial(&wire_id);
+        let token = call.token.take();
+        self.bury_token(token);
+        if call.role == Role::Initialize {
+            // Never cancelled (protocol.md 3.1), and never killed for it: a slow start may be an installation, and
+            // throwing it away would make the next start as slow (peers.md 3.1 I).
+            self.start_expired = true;
+        } else if call.sent {
+            self.cancel_at_server(&wire_id, "unhang: no answer in time", outside);
+        } else {
+            let _never_answered = self.calls.complete(&wire_id);
+        }
+    }
+
+    /// The trial request ended without an answer; the next may try.
+    pub(super) fn settle_trial(&mut self, wire_id: &Id) {
+        if self.trial.as_ref() == Some(wire_id) {
+            self.end_trial();
+        }
+    }
+
+    pub(super) fn end_trial(&mut self) {
+        if self.trial.take().is_some() {
+            self.breaker.trial_abandoned(self.now);
+        }
+    }
+
+    /// Health is watched while the server is up, the handshake is done, and nothing is in flight either way.
+    pub(super) fn watches_health(&self) -> bool {
+        let shaken = match self.era {
+            Era::Unknown => false,
+            Era::Legacy => self.session.is_initialized(),
+            Era::Modern => true,
+        };
+        shaken
+            && self.link == Link::Live
+            && self.process_alive
+            && !self.stop_asked
+            && self.end == End::None
+            && self.asks.is_empty()
+            && self.calls.iter().all(|(_, call)| call.role == Role::Listen)
+    }
+
+    pub(super) fn check_health(&mut self, outside: &mut impl Outside) {
+        match self.health.tick(self.now, || outside.processor_time()) {
+            Advice::Wait => {}
+            Advice::Probe => {
+                let id = self.own_id();
+                // Its deadline only cleans up; the misses are counted by `Health`.
+                let deadline = Some(self.now + self.limits.health_interval);
+                let line = self.probe(&id);
+                let _registered = self.own.register(id, deadline, Own::Whatever);
+                outside.to_server(&line);
+            }
+            Advice::Restart(misses) => {
+                let text = format!("`{}` left {misses} health checks unanswered and is restarted", self.name);
+                tracing::warn!(server = self.name, "{text}");
+                outside.show(&text);
+                self.ask_to_stop();
+            }
+        }
+    }
+
+    /// The cheapest question of the client's era (protocol.md 3.1).
+    fn probe(&self, id: &Id) -> Vec<u8> {
+        let id = id.to_json();
+        match &self.modern_version {
+            Some(version) if self.era == Era::Modern => {
+                let version = serde_json::Value::from(version.as_str());
+                let info = concat!(r#"{"name":"unhang","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"method":"server/discover","params":{{"_meta":{{"io.modelcontextprotocol/protocolVersion":{version},"io.modelcontextprotocol/clientInfo":{info},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+                )
+            }
+            _ => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#),
+        }
+        .into_bytes()
+    }
+}

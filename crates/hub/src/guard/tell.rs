@@ -1,0 +1,217 @@
+//! The guard's own answers: which fault, in which words (design 4).
+//!
+//! Invariants: each sentence names the server, what was awaited and how long, and says what to do; each answer goes to the
+//! client exactly once, into its batch where it has one.
+
+use std::time::Duration;
+
+use unhang_proc::server::Exit;
+use unhang_wire::Id;
+
+use super::{
+    batch::BatchId,
+    machine::{Call, Machine, Outside, Role, exit_in_words},
+};
+use crate::{
+    config::TAIL_LINES,
+    fault::{Evidence, Fault, Kind, in_words},
+    queue::Class,
+};
+
+/// What a sentence is made of.
+pub(super) struct Telling<'a> {
+    pub kind: Kind,
+    pub happened: String,
+    pub hint: &'a str,
+}
+
+/// Whom an answer of ours is for.
+#[derive(Clone, Copy)]
+pub(super) struct Addressee<'a> {
+    pub id: Option<&'a Id>,
+    /// An id that is no valid one but was readable.
+    pub raw_id: Option<&'a str>,
+    pub batch: Option<BatchId>,
+    pub method: Option<&'a str>,
+}
+
+impl<'a> Addressee<'a> {
+    pub(super) fn nobody() -> Addressee<'a> {
+        Addressee { id: None, raw_id: None, batch: None, method: None }
+    }
+
+    pub(super) fn request(id: &'a Id, method: &'a str, batch: Option<BatchId>) -> Addressee<'a> {
+        Addressee { id: Some(id), raw_id: None, batch, method: Some(method) }
+    }
+}
+
+impl Machine {
+    /// Answers a call that will get no other answer.
+    pub(super) fn tell_call(
+        &mut self,
+        call: &Call,
+        telling: Telling<'_>,
+        exit: Option<&Exit>,
+        outside: &mut impl Outside,
+    ) {
+        self.renamed.remove(&call.client_id);
+        let fault = Fault {
+            kind: telling.kind,
+            server: &self.name,
+            method: Some(&call.method),
+            happened: telling.happened,
+            hint: telling.hint,
+            elapsed: self.now.saturating_sub(call.since),
+            limit: (telling.kind == Kind::Deadline).then_some(call.limit).flatten(),
+            exit: exit.map(exit_in_words),
+            evidence: self.evidence(outside),
+        };
+        let line = fault.response(Some(&call.client_id));
+        self.answer_fault(call.batch, &line, outside);
+    }
+
+    /// Answers a message that never became a call.
+    pub(super) fn refuse(&mut self, to: Addressee<'_>, telling: Telling<'_>, outside: &mut impl Outside) {
+        let exit = self.start_fault.as_ref().and_then(|fault| fault.exit.clone());
+        let with_evidence = !matches!(telling.kind, Kind::ParseError | Kind::InvalidRequest);
+        let fault = Fault {
+            kind: telling.kind,
+            server: &self.name,
+            method: to.method,
+            happened: telling.happened,
+            hint: telling.hint,
+            elapsed: Duration::ZERO,
+            limit: None,
+            exit: exit.filter(|_| telling.kind == Kind::StartFailed),
+            evidence: if with_evidence { self.evidence(outside) } else { Evidence::default() },
+        };
+        let line = match (to.id, to.raw_id) {
+            (None, Some(raw_id)) => fault.response_to_raw(Some(raw_id)),
+            (id, _) => fault.response(id),
+        };
+        self.answer_fault(to.batch, &line, outside);
+    }
+
+    fn evidence(&self, outside: &impl Outside) -> Evidence {
+        let mut stderr_tail = outside.stderr_tail();
+        stderr_tail.drain(..stderr_tail.len().saturating_sub(TAIL_LINES));
+        Evidence { stderr_tail, junk: self.junk.iter().cloned().collect() }
+    }
+
+    fn answer_fault(&mut self, batch: Option<BatchId>, line: &[u8], outside: &mut impl Outside) {
+        self.counters.faults += 1;
+        tracing::info!(
+            server = self.name,
+            "answered by unhang: {}",
+            String::from_utf8_lossy(&line[..line.len().min(400)])
+        );
+        self.answer(batch, line, outside);
+    }
+
+    /// Sends an answer to the client, or puts it with its batch.
+    pub(super) fn answer(&mut self, batch: Option<BatchId>, line: &[u8], outside: &mut impl Outside) {
+        match batch {
+            None => outside.to_client(Class::Kept, line),
+            Some(batch) => {
+                if let Some(array) = self.batches.settle(batch, Some(line)) {
+                    outside.to_client(Class::Kept, &array);
+                }
+            }
+        }
+    }
+
+    /// The request was withdrawn: nothing goes out for it, but its batch may now be complete.
+    pub(super) fn answer_nothing(&mut self, batch: Option<BatchId>, outside: &mut impl Outside) {
+        if let Some(array) = batch.and_then(|batch| self.batches.settle(batch, None)) {
+            outside.to_client(Class::Kept, &array);
+        }
+    }
+
+    pub(super) fn tell_deadline(&mut self, call: &Call, outside: &mut impl Outside) {
+        let limit = call.limit.unwrap_or_else(|| self.now.saturating_sub(call.since));
+        let client_clock =
+            self.call_clock.filter(|_| call.limit.is_some_and(|limit| limit < self.limits.call_timeout));
+        let never_started = !self.answered_ever;
+        let awaiting = if call.sent { "did not answer" } else { "was not up again in time for" };
+        let happened = format!("`{}` {awaiting} `{}` within {}", self.name, call.method, in_words(limit));
+        let clock_hint;
+        let hint = if never_started {
+            "it has not answered anything since it was started; raise --start-timeout if it needs longer to start, or see its log"
+        } else if let (Some(clock), "tools/call") = (client_clock, &*call.method) {
+            clock_hint = format!(
+                "the call was cancelled just before {} would have given up (after {})",
+                self.client_name.as_deref().unwrap_or("the client"),
+                in_words(clock)
+            );
+            &clock_hint
+        } else if &*call.method == "tools/call" {
+            "the call was cancelled; raise --call-timeout if it needs longer"
+        } else {
+            "the request was cancelled; raise --request-timeout if it needs longer"
+        };
+        self.tell_call(call, Telling { kind: Kind::Deadline, happened, hint }, None, outside);
+    }
+
+    pub(super) fn tell_exited(
+        &mut self,
+        call: &Call,
+        exit: &Exit,
+        restarts: bool,
+        outside: &mut impl Outside,
+    ) {
+        let elapsed = self.now.saturating_sub(call.since);
+        let happened = format!(
+            "`{}` ended ({}) {} after `{}` was sent",
+            self.name,
+            exit_in_words(exit),
+            in_words(elapsed),
+            call.method
+        );
+        let hint = if restarts {
+            "it is started again when it is needed; send the request again if it is safe to repeat"
+        } else {
+            "see its stderr"
+        };
+        self.tell_call(call, Telling { kind: Kind::ServerExited, happened, hint }, Some(exit), outside);
+    }
+
+    pub(super) fn tell_start_failed(&mut self, call: &Call, outside: &mut impl Outside) {
+        let fault = self.start_fault.clone();
+        let happened = fault.as_ref().map_or_else(String::new, |fault| fault.happened.clone());
+        self.renamed.remove(&call.client_id);
+        let to = Addressee::request(&call.client_id, &call.method, call.batch);
+        self.refuse(to, Telling { kind: Kind::StartFailed, happened, hint: START_HINT }, outside);
+    }
+
+    pub(super) fn tell_shutting_down(&mut self, call: &Call, cause: &str, outside: &mut impl Outside) {
+        let elapsed = in_words(self.now.saturating_sub(call.since));
+        let happened = format!(
+            "unhang is ending because {cause}; `{}` had not answered `{}` after {elapsed}",
+            self.name, call.method
+        );
+        let hint = match call.role {
+            Role::Listen => "subscribe again with the next session",
+            _ => "send the request again in the next session if it is safe to repeat",
+        };
+        self.tell_call(call, Telling { kind: Kind::ShuttingDown, happened, hint }, None, outside);
+    }
+
+    pub(super) fn tell_bad_response(&mut self, call: &Call, why: &str, outside: &mut impl Outside) {
+        let happened =
+            format!("`{}` answered `{}` with what is no valid response: {why}", self.name, call.method);
+        let hint = "this is a fault of the server; what it wrote is in error.data.junk";
+        self.tell_call(call, Telling { kind: Kind::BadResponse, happened, hint }, None, outside);
+    }
+
+    pub(super) fn tell_too_large(&mut self, call: &Call, length: u64, outside: &mut impl Outside) {
+        let happened = format!(
+            "the answer of `{}` to `{}` is {length} bytes long, over the limit of {}",
+            self.name, call.method, self.limits.max_message
+        );
+        let hint = "ask for less, or raise --max-message";
+        self.tell_call(call, Telling { kind: Kind::TooLarge, happened, hint }, None, outside);
+    }
+}
+
+/// What to do about a server that cannot be started.
+pub(super) const START_HINT: &str = "check the command after `unhang wrap --` by running it in a terminal";

@@ -1,0 +1,137 @@
+//! The idle health check: is a server that nobody is talking to still there (L-58, promise 8).
+//!
+//! Invariants: pure. Asked only while nothing is in flight, so a busy server is never asked and never judged; any sign of
+//! life starts the clock anew. A miss counts only while the server uses no processor time: busy is not hung. A server that
+//! has been busy and deaf for longer than any call may take is hung all the same.
+
+use std::time::Duration;
+
+use crate::config::{HEALTH_MISSES, Limits};
+
+/// What to do at a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing yet.
+    Wait,
+    /// Ask the server whether it lives.
+    Probe,
+    /// So many checks went unanswered: it hangs.
+    Restart(u32),
+}
+
+/// What is known of one server's health.
+#[derive(Debug)]
+pub struct Health {
+    interval: Duration,
+    patience: Duration,
+    last_life: Duration,
+    asked_at: Option<Duration>,
+    misses: u32,
+    processor_time: Option<Duration>,
+}
+
+impl Health {
+    /// A server that has just shown a sign of life.
+    pub fn new(limits: &Limits, now: Duration) -> Health {
+        Health {
+            interval: limits.health_interval,
+            patience: limits.call_timeout,
+            last_life: now,
+            asked_at: None,
+            misses: 0,
+            processor_time: None,
+        }
+    }
+
+    /// Anything came from the server.
+    pub fn life(&mut self, now: Duration) {
+        self.last_life = now;
+        self.asked_at = None;
+        self.misses = 0;
+    }
+
+    /// A request is in flight: it has its own deadline, and the server is not judged meanwhile.
+    pub fn busy(&mut self, now: Duration) {
+        self.last_life = now;
+        self.asked_at = None;
+    }
+
+    /// When `tick` is to be called next.
+    pub fn next_tick(&self) -> Duration {
+        self.asked_at.unwrap_or(self.last_life).saturating_add(self.interval)
+    }
+
+    /// Judges. `processor_time` is what the server's processes have used so far, where that can be read.
+    pub fn tick(&mut self, now: Duration, processor_time: impl FnOnce() -> Option<Duration>) -> Advice {
+        if now < self.next_tick() {
+            return Advice::Wait;
+        }
+        let used = processor_time();
+        let worked = used.is_some() && used != self.processor_time;
+        self.processor_time = used;
+        if self.asked_at.is_some() {
+            let hung_for_good = now - self.last_life > self.patience + self.interval * HEALTH_MISSES;
+            if !worked || hung_for_good {
+                self.misses += 1;
+            }
+        }
+        if self.misses >= HEALTH_MISSES {
+            return Advice::Restart(self.misses);
+        }
+        self.asked_at = Some(now);
+        Advice::Probe
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn health() -> Health {
+        Health::new(&Limits::default(), at(0))
+    }
+
+    #[test]
+    fn three_misses_in_a_row_restart() {
+        let mut health = health();
+        assert_eq!(health.tick(at(29), || None), Advice::Wait);
+        for second in [30, 60, 90] {
+            assert_eq!(health.tick(at(second), || None), Advice::Probe);
+        }
+        assert_eq!(health.tick(at(120), || None), Advice::Restart(3));
+    }
+
+    #[test]
+    fn any_sign_of_life_starts_anew() {
+        let mut health = health();
+        for second in [30, 60, 90] {
+            health.tick(at(second), || None);
+        }
+        health.life(at(100));
+        assert_eq!(health.tick(at(120), || None), Advice::Wait);
+        assert_eq!(health.tick(at(130), || None), Advice::Probe);
+    }
+
+    #[test]
+    fn l_58_a_server_that_works_is_not_taken_for_a_hung_one() {
+        let mut health = health();
+        let mut advice = Vec::new();
+        for second in (30..300).step_by(30) {
+            advice.push(health.tick(at(second), || Some(at(second))));
+        }
+        assert!(advice.iter().all(|advice| *advice == Advice::Probe), "{advice:?}");
+    }
+
+    #[test]
+    fn a_server_that_spins_for_ever_is_hung_in_the_end() {
+        let mut health = health();
+        let restarted = (30..1000)
+            .step_by(30)
+            .find(|second| health.tick(at(*second), || Some(at(*second))) == Advice::Restart(3));
+        assert!(restarted.is_some_and(|second| second > 300), "{restarted:?}");
+    }
+}

@@ -1,0 +1,23 @@
+//! **unhang**: the MCP runtime that cannot hang, as a library.
+//!
+//! A client and a server of the Model Context Protocol talk over pipes. Pipes that nobody drains, servers that never answer
+//! and processes that outlive their owner make clients hang. This crate stands between the two and keeps eight promises
+//! (see the README). The binary `unhang` is a thin shell over it.
+//!
+//! Rooms: [`guard`] is one client and one server; [`queue`], [`breaker`], [`health`] and [`session`] are the pure parts it
+//! is made of; [`fault`] is how errors are told; [`config`] holds every limit.
+//!
+//! Invariants: this library touches no terminal, no process environment, no home folder and no global logger, and it never
+//! exits. It emits [`tracing`] events and leaves it to the program what becomes of them.
+
+pub mod breaker;
+pub mod clients;
+pub mod config;
+pub mod exit;
+pub mod fault;
+pub mod guard;
+pub mod health;
+pub mod queue;
+pub mod session;
+
+pub use unhang_proc as process;

@@ -1,0 +1,382 @@
+//! What waits for one peer that is not reading at the moment, bounded in bytes (promise 3, X-01).
+//!
+//! Invariants: `push` and `flush` never wait. Order is kept. A response, a request or any notification that is not named
+//! in [`Class`] is never dropped. Over the limit log messages go first, then progress is merged to the newest of each
+//! token, then list-changed notifications are merged to one a kind. What has begun to leave is never touched. Whoever
+//! owns the queue stops producing while [`Queue::is_full`].
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io::{self, IoSlice},
+};
+
+use unhang_wire::Id;
+
+/// Where a queue's bytes go: a write that takes what it can and never waits.
+pub trait Sink {
+    /// Writes from the parts in order and says how many bytes were taken; `WouldBlock` when none can be.
+    ///
+    /// # Errors
+    /// Any other error means that the peer has gone.
+    fn write_some(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+}
+
+impl Sink for unhang_proc::pipe::PipeWriter {
+    fn write_some(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.try_write_vectored(parts)
+    }
+}
+
+/// What may be done with a message under pressure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Never dropped: responses, requests, and notifications that mean something alone.
+    Kept,
+    /// `notifications/message`: dropped first.
+    Log,
+    /// `notifications/progress`: only the newest of a token matters.
+    Progress(Id),
+    /// `notifications/*/list_changed`: one of a kind says it all.
+    ListChanged(Box<str>),
+}
+
+#[derive(Debug)]
+struct Entry {
+    class: Class,
+    bytes: Vec<u8>,
+}
+
+/// What an entry costs besides its bytes, so that a million empty messages count too.
+const ENTRY_OVERHEAD: usize = 96;
+/// Entries handed to one write.
+const VECTOR: usize = 16;
+
+/// Messages on their way to one peer.
+#[derive(Debug)]
+pub struct Queue {
+    limit: usize,
+    entries: VecDeque<Entry>,
+    /// Bytes of the first entry that have left already.
+    begun: usize,
+    cost: usize,
+    /// Entries that could be shed; zero means that trying is in vain.
+    logs: usize,
+    mergeable: usize,
+    shed: u64,
+    peer_gone: bool,
+}
+
+impl Queue {
+    /// An empty queue that sheds above `limit` bytes.
+    pub fn new(limit: usize) -> Queue {
+        Queue {
+            limit,
+            entries: VecDeque::new(),
+            begun: 0,
+            cost: 0,
+            logs: 0,
+            mergeable: 0,
+            shed: 0,
+            peer_gone: false,
+        }
+    }
+
+    /// Bytes that wait, bookkeeping included.
+    pub fn cost(&self) -> usize {
+        self.cost
+    }
+
+    /// Nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Over its limit even after shedding: the producer is to be held back.
+    pub fn is_full(&self) -> bool {
+        self.cost > self.limit
+    }
+
+    /// Messages dropped or merged so far.
+    pub fn shed(&self) -> u64 {
+        self.shed
+    }
+
+    /// A write failed: nothing can be delivered any more, and nothing is kept.
+    pub fn peer_gone(&self) -> bool {
+        self.peer_gone
+    }
+
+    /// Takes a message given in parts (without its line ending) and adds the line ending. Where nothing waits, the bytes go
+    /// out at once and only what did not fit is copied; that is the usual case and the fast one.
+    pub fn push(&mut self, class: Class, message: &[u8], sink: Option<&mut impl Sink>) {
+        if self.peer_gone {
+            return;
+        }
+        let mut taken = 0;
+        if self.entries.is_empty()
+            && let Some(sink) = sink
+        {
+            match write_line(message, sink) {
+                Ok(count) => taken = count,
+                Err(_) => return self.lose_peer(),
+            }
+            if taken > message.len() {
+                return;
+            }
+        }
+        let mut bytes = Vec::with_capacity(message.len() + 1 - taken);
+        bytes.extend_from_slice(&message[taken..]);
+        bytes.push(b'\n');
+        // The rest of a message that has begun to leave cannot be taken back.
+        self.append(if taken > 0 { Class::Kept } else { class }, bytes);
+        if self.is_full() {
+            self.relieve();
+        }
+    }
+
+    /// Sends what can be sent now.
+    pub fn flush(&mut self, sink: &mut impl Sink) {
+        while !self.entries.is_empty() && !self.peer_gone {
+            let mut parts = [IoSlice::new(&[]); VECTOR];
+            let mut count = 0;
+            for (part, entry) in parts.iter_mut().zip(&self.entries) {
+                let from = if count == 0 { self.begun } else { 0 };
+                *part = IoSlice::new(&entry.bytes[from..]);
+                count += 1;
+            }
+            match sink.write_some(&parts[..count]) {
+                Ok(0) => return,
+                Ok(written) => self.left(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.lose_peer(),
+            }
+        }
+    }
+
+    /// Forgets everything: the peer it was for has gone.
+    pub fn clear(&mut self) {
+        *self = Queue { shed: self.shed, ..Queue::new(self.limit) };
+    }
+
+    fn lose_peer(&mut self) {
+        self.clear();
+        self.peer_gone = true;
+    }
+
+    fn append(&mut self, class: Class, bytes: Vec<u8>) {
+        self.count(&class, true);
+        self.cost += bytes.len() + ENTRY_OVERHEAD;
+        self.entries.push_back(Entry { class, bytes });
+    }
+
+    fn count(&mut self, class: &Class, added: bool) {
+        let counter = match class {
+            Class::Kept => return,
+            Class::Log => &mut self.logs,
+            Class::Progress(_) | Class::ListChanged(_) => &mut self.mergeable,
+        };
+        *counter = if added { *counter + 1 } else { counter.saturating_sub(1) };
+    }
+
+    fn left(&mut self, mut written: usize) {
+        while let Some(first) = self.entries.front() {
+            let rest = first.bytes.len() - self.begun;
+            if written < rest {
+                self.begun += written;
+                return;
+            }
+            written -= rest;
+            self.begun = 0;
+            if let Some(entry) = self.entries.pop_front() {
+                self.cost -= entry.bytes.len() + ENTRY_OVERHEAD;
+                self.count(&entry.class, false);
+            }
+        }
+    }
+
+    /// Sheds down to three quarters of the limit, so that the work is done once for many messages.
+    fn relieve(&mut self) {
+        let target = self.limit / 4 * 3;
+        if self.logs > 0 {
+            self.drop_where(target, |entry, _| entry.class == Class::Log);
+        }
+        if self.is_full() && self.mergeable > 0 {
+            let newest = self.newest_of_each(|class| matches!(class, Class::Progress(_)));
+            self.drop_where(target, |entry, position| superseded(&newest, entry, position));
+            if self.is_full() {
+                let newest = self.newest_of_each(|class| matches!(class, Class::ListChanged(_)));
+                self.drop_where(target, |entry, position| superseded(&newest, entry, position));
+            }
+            // What is left is one of a kind; looking again pays only once there are new ones.
+            self.mergeable = 0;
+        }
+    }
+
+    fn newest_of_each(&self, wanted: impl Fn(&Class) -> bool) -> HashMap<String, usize> {
+        let positions = self.entries.iter().enumerate().filter(|(_, entry)| wanted(&entry.class));
+        positions.map(|(position, entry)| (format!("{:?}", entry.class), position)).collect()
+    }
+
+    fn drop_where(&mut self, target: usize, unwanted: impl Fn(&Entry, usize) -> bool) {
+        let begun = self.begun > 0;
+        let mut cost = self.cost;
+        let (mut position, mut dropped_logs, mut dropped) = (0, 0, 0);
+        self.entries.retain(|entry| {
+            let drop_it = cost > target && !(begun && position == 0) && unwanted(entry, position);
+            position += 1;
+            if drop_it {
+                cost -= entry.bytes.len() + ENTRY_OVERHEAD;
+                dropped += 1;
+                dropped_logs += usize::from(entry.class == Class::Log);
+            }
+            !drop_it
+        });
+        self.cost = cost;
+        self.logs = self.logs.saturating_sub(dropped_logs);
+        self.shed += dropped;
+    }
+}
+
+fn superseded(newest: &HashMap<String, usize>, entry: &Entry, position: usize) -> bool {
+    newest.get(&format!("{:?}", entry.class)).is_some_and(|last| *last > position)
+}
+
+/// Writes a message and its line ending, as far as the sink takes them now.
+fn write_line(message: &[u8], sink: &mut impl Sink) -> io::Result<usize> {
+    let mut taken = 0;
+    while taken <= message.len() {
+        match sink.write_some(&[IoSlice::new(&message[taken..]), IoSlice::new(b"\n")]) {
+            Ok(0) => break,
+            Ok(count) => taken += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so many bytes and then no more.
+    struct Narrow {
+        room: usize,
+        taken: Vec<u8>,
+    }
+
+    impl Sink for Narrow {
+        fn write_some(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+            if self.room == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let mut count = 0;
+            for part in parts {
+                let take = part.len().min(self.room);
+                self.taken.extend_from_slice(&part[..take]);
+                self.room -= take;
+                count += take;
+            }
+            Ok(count)
+        }
+    }
+
+    fn narrow(room: usize) -> Narrow {
+        Narrow { room, taken: Vec::new() }
+    }
+
+    #[test]
+    fn bytes_go_out_at_once_and_the_rest_in_order() {
+        let (mut queue, mut sink) = (Queue::new(1000), narrow(3));
+        queue.push(Class::Kept, b"first", Some(&mut sink));
+        queue.push(Class::Kept, b"second", Some(&mut sink));
+        assert_eq!(sink.taken, b"fir");
+        while !queue.is_empty() {
+            sink.room = 2;
+            queue.flush(&mut sink);
+        }
+        assert_eq!(sink.taken, b"first\nsecond\n");
+        assert_eq!(queue.cost(), 0);
+        sink.room = 100;
+        queue.push(Class::Kept, b"", Some(&mut sink));
+        assert!(queue.is_empty() && sink.taken.ends_with(b"\n\n"));
+    }
+
+    fn waiting(queue: &mut Queue) -> String {
+        let mut sink = narrow(usize::MAX);
+        queue.flush(&mut sink);
+        String::from_utf8(sink.taken).unwrap()
+    }
+
+    fn push(queue: &mut Queue, class: Class, text: &str) {
+        queue.push(class, text.as_bytes(), None::<&mut Narrow>);
+    }
+
+    #[test]
+    fn x_01_under_pressure_logs_go_first_then_progress_then_list_changed() {
+        let mut queue = Queue::new(10 * ENTRY_OVERHEAD);
+        let progress = |token| Class::Progress(Id::Integer(token));
+        push(&mut queue, Class::Kept, "r1");
+        for round in 0..3 {
+            push(&mut queue, Class::Log, &format!("l{round}"));
+            push(&mut queue, progress(1), &format!("p1-{round}"));
+            push(&mut queue, Class::ListChanged("tools".into()), &format!("t{round}"));
+        }
+        assert_eq!(queue.shed(), 3, "ten entries and their bytes are over the limit");
+        assert_eq!(waiting(&mut queue), "r1\np1-0\nt0\np1-1\nt1\np1-2\nt2\n");
+    }
+
+    #[test]
+    fn only_the_newest_progress_of_each_token_is_kept() {
+        let mut queue = Queue::new(4 * ENTRY_OVERHEAD);
+        for round in 0..40 {
+            push(&mut queue, Class::Progress(Id::Integer(round % 2)), &format!("{}:{round}", round % 2));
+        }
+        let left = waiting(&mut queue);
+        assert!(left.ends_with("0:38\n1:39\n") && left.lines().count() <= 4, "{left}");
+    }
+
+    #[test]
+    fn a_response_is_never_dropped_and_fills_the_queue_instead() {
+        let mut queue = Queue::new(4 * ENTRY_OVERHEAD);
+        for round in 0..40 {
+            push(&mut queue, Class::Kept, &round.to_string());
+            push(&mut queue, Class::Log, "log");
+        }
+        assert!(queue.is_full());
+        let left = waiting(&mut queue);
+        assert_eq!(left.lines().filter(|line| *line != "log").count(), 40);
+        assert!(left.lines().count() < 44, "{left}");
+    }
+
+    #[test]
+    fn what_has_begun_to_leave_is_not_shed() {
+        let (mut queue, mut sink) = (Queue::new(2 * ENTRY_OVERHEAD), narrow(0));
+        push(&mut queue, Class::Log, "a log message");
+        sink.room = 5;
+        queue.flush(&mut sink);
+        for _ in 0..10 {
+            push(&mut queue, Class::Log, "x");
+        }
+        sink.room = 1000;
+        queue.flush(&mut sink);
+        assert!(sink.taken.starts_with(b"a log message\n"));
+    }
+
+    #[test]
+    fn a_failed_write_means_that_the_peer_has_gone() {
+        struct Broken;
+        impl Sink for Broken {
+            fn write_some(&mut self, _: &[IoSlice<'_>]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+        }
+        let mut queue = Queue::new(1000);
+        queue.push(Class::Kept, b"lost", Some(&mut Broken));
+        assert!(queue.peer_gone() && queue.is_empty());
+        queue.push(Class::Kept, b"lost too", Some(&mut Broken));
+        assert!(queue.is_empty(), "nothing piles up for a peer that has gone");
+    }
+}
