@@ -69,7 +69,8 @@ impl<'a> Envelope<'a> {
 
     fn call(&self, id: Option<(Id, Range<usize>)>, method: &'a RawValue) -> Result<Body<'a>, Reason> {
         let method = decode(method).ok_or(Reason::BadMethod)?;
-        let params = self.params;
+        // Some clients write an absent member as null; to refuse what servers take would break them.
+        let params = self.params.filter(|params| params.get() != "null");
         if params.is_some_and(|params| !params.get().starts_with(['{', '['])) {
             return Err(Reason::BadParams);
         }

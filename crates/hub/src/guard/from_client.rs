@@ -115,9 +115,9 @@ impl Machine {
     /// Why a request is not taken, if it is not.
     fn refusal(&mut self, request: &Request<'_>, outside: &impl Outside) -> Option<Telling<'static>> {
         let telling = |kind, happened, hint| Some(Telling { kind, happened, hint });
-        if matches!(self.end, End::Unstartable { .. }) {
-            let happened = self.start_fault.as_ref().map_or_else(String::new, |fault| fault.happened.clone());
-            return telling(Kind::StartFailed, happened, START_HINT);
+        // Also for what comes behind the request that was the last to be waited for.
+        if let Some(fault) = &self.start_fault {
+            return telling(Kind::StartFailed, fault.happened.clone(), START_HINT);
         }
         if self.end != End::None {
             let happened = "unhang is ending".to_owned();
@@ -197,6 +197,13 @@ impl Machine {
         };
         let limit = self.limit_of(request.method, role);
         let deadline = limit.map(|limit| self.now + limit);
+        tracing::debug!(
+            server = self.name,
+            "waiting for the answer to `{}` (id {}), at most {}",
+            request.method,
+            request.id,
+            limit.map_or_else(|| "until it ends".to_owned(), in_words)
+        );
         let call = Call {
             client_id: request.id.clone(),
             method: request.method.into(),

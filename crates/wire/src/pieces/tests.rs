@@ -111,7 +111,7 @@ fn invalid_messages_keep_the_id_that_can_be_read() {
         // Members that are wrong.
         (r#"{"jsonrpc":"2.0","id":1,"method":5}"#, "invalid Request BadMethod id 1"),
         (r#"{"jsonrpc":"2.0","id":1,"method":null}"#, "invalid Request BadMethod id 1"),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":null}"#, "invalid Request BadParams id 1"),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":true}"#, "invalid Request BadParams id 1"),
         (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":"x"}"#, "invalid Request BadParams id 1"),
         (r#"{"jsonrpc":"2.0","id":1,"error":"no"}"#, "invalid Response BadError id 1"),
         (r#"{"jsonrpc":"2.0","id":1,"error":null}"#, "invalid Response BadError id 1"),
