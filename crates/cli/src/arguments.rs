@@ -1,0 +1,164 @@
+//! What was typed. Every limit is a flag, an environment variable and a default, declared once (R-43).
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use unhang::config::{self, Limits, parse_duration, parse_size};
+
+/// Puts itself between MCP clients and servers so that nothing can hang.
+#[derive(Debug, Parser)]
+#[command(name = "unhang", version, max_term_width = 100, propagate_version = true)]
+pub(crate) struct Arguments {
+    /// Say on stderr what is being done and waited for
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Guard one stdio server: put `unhang wrap --` in front of any command in an mcp.json
+    Wrap(Wrap),
+    /// Show the promises live, on bundled servers that misbehave
+    Demo(Demo),
+    /// Run one of the bundled servers that misbehave
+    #[command(hide = true, disable_help_flag = true)]
+    Zoo(Zoo),
+}
+
+/// `unhang wrap`.
+#[derive(Debug, Args)]
+#[command(after_help = "Times need a unit (500ms, 30s, 5m), sizes too (64KiB, 16MiB). Each flag is also an\n\
+    environment variable: --call-timeout is UNHANG_CALL_TIMEOUT.\n\n\
+    Exit codes: 0 done; 2 wrong usage; 3 the server could not be started;\n\
+    4 the server never answered; 130 and 143 ended by SIGINT and SIGTERM.")]
+pub(crate) struct Wrap {
+    /// What to call the server in errors and logs [default: from the command]
+    #[arg(long, env = "UNHANG_NAME", hide_env = true, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The server's command and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) limits: LimitArguments,
+}
+
+/// `unhang demo`.
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Print the outcome as JSON
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub(crate) output: String,
+}
+
+/// `unhang zoo`.
+#[derive(Debug, Args)]
+pub(crate) struct Zoo {
+    /// The animal and its arguments, or `--list`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<String>,
+}
+
+/// One argument a limit: flag, variable and default (design 3).
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct LimitArguments {
+    /// From spawn to the first answer [default: 55s]
+    #[arg(long, env = "UNHANG_START_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "55s", hide_default_value = true)]
+    start_timeout: Duration,
+    /// Any request but `tools/call` [default: 30s]
+    #[arg(long, env = "UNHANG_REQUEST_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "30s", hide_default_value = true)]
+    request_timeout: Duration,
+    /// A `tools/call` in all; progress does not extend it [default: 5m, or less for a client that gives up sooner]
+    #[arg(long, env = "UNHANG_CALL_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
+    call_timeout: Option<Duration>,
+    /// For calls in flight after the client's stdin ended [default: 5s]
+    #[arg(long, env = "UNHANG_EOF_GRACE", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "5s", hide_default_value = true)]
+    eof_grace: Duration,
+    /// Between closing stdin, SIGTERM and SIGKILL [default: 1s]
+    #[arg(long, env = "UNHANG_STOP_GRACE", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "1s", hide_default_value = true)]
+    stop_grace: Duration,
+    /// One message in either direction [default: 64MiB]
+    #[arg(long, env = "UNHANG_MAX_MESSAGE", hide_env = true, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", hide_default_value = true)]
+    max_message: u64,
+    /// Requests at the same time [default: 1000]
+    #[arg(long, env = "UNHANG_MAX_IN_FLIGHT", hide_env = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), default_value = "1000", hide_default_value = true)]
+    max_in_flight: u32,
+    /// Bytes that may wait for a client or a server that does not read [default: 16MiB]
+    #[arg(long, env = "UNHANG_QUEUE_BYTES", hide_env = true, value_name = "SIZE", value_parser = parse_size, default_value = "16MiB", hide_default_value = true)]
+    queue_bytes: u64,
+    /// Pause before the first restart; it doubles up to 30s [default: 250ms]
+    #[arg(long, env = "UNHANG_RESTART_DELAY", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "250ms", hide_default_value = true)]
+    restart_delay: Duration,
+    /// Failures in a row after which the server is left alone [default: 5]
+    #[arg(long, env = "UNHANG_BREAKER_FAILURES", hide_env = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), default_value = "5", hide_default_value = true)]
+    breaker_failures: u32,
+    /// For how long it is left alone [default: 30s]
+    #[arg(long, env = "UNHANG_BREAKER_COOLDOWN", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "30s", hide_default_value = true)]
+    breaker_cooldown: Duration,
+    /// Idle time before the server is asked whether it lives [default: 30s]
+    #[arg(long, env = "UNHANG_HEALTH_INTERVAL", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "30s", hide_default_value = true)]
+    health_interval: Duration,
+    /// Last bytes of stderr kept for error messages [default: 64KiB]
+    #[arg(long, env = "UNHANG_STDERR_TAIL", hide_env = true, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB", hide_default_value = true)]
+    stderr_tail: u64,
+    /// Log of the server on disk [default: 10MiB]
+    #[arg(long, env = "UNHANG_STDERR_LOG", hide_env = true, value_name = "SIZE", value_parser = parse_size, default_value = "10MiB", hide_default_value = true)]
+    stderr_log: u64,
+    /// Keep every notification from the client while a call runs
+    #[arg(long, env = "UNHANG_QUIET", hide_env = true, value_parser = clap::builder::FalseyValueParser::new())]
+    quiet: bool,
+}
+
+impl LimitArguments {
+    /// The limits that these arguments mean.
+    pub(crate) fn limits(&self) -> Limits {
+        let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+        Limits {
+            start_timeout: self.start_timeout,
+            request_timeout: self.request_timeout,
+            call_timeout: self.call_timeout.unwrap_or(config::CALL_TIMEOUT),
+            eof_grace: self.eof_grace,
+            stop_grace: self.stop_grace,
+            max_message: bytes(self.max_message),
+            max_in_flight: usize::try_from(self.max_in_flight).unwrap_or(usize::MAX),
+            queue_bytes: bytes(self.queue_bytes),
+            restart_delay: self.restart_delay,
+            breaker_failures: self.breaker_failures,
+            breaker_cooldown: self.breaker_cooldown,
+            health_interval: self.health_interval,
+            stderr_tail: bytes(self.stderr_tail),
+            stderr_log: self.stderr_log,
+            quiet: self.quiet,
+        }
+    }
+}
+
+/// Parses the command line and the environment.
+///
+/// # Errors
+/// Whatever clap finds wrong, with its suggestion; also the requests for help and version.
+pub(crate) fn parse() -> Result<Arguments, clap::Error> {
+    Arguments::try_parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_declaration_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_defaults_in_the_texts_are_those_of_the_library() {
+        let arguments = Arguments::try_parse_from(["unhang", "wrap", "--", "true"]).unwrap();
+        let Command::Wrap(wrap) = arguments.command else { panic!("not a wrap") };
+        assert_eq!(wrap.limits.limits(), Limits::default());
+    }
+}

@@ -1,0 +1,237 @@
+//! The acts: one a promise, each the same for a bare connection and for unhang.
+
+use std::{io, time::Duration};
+
+use serde_json::json;
+use unhang::{fault::in_words, process::deadline::Deadline};
+
+use super::{
+    PATIENCE, Row, Seen,
+    peer::{Outcome, Peer},
+    processes,
+};
+
+/// Other calls beside the stuck one.
+const OTHERS: usize = 64;
+
+/// How the same server is reached.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Bare,
+    Unhang,
+}
+
+impl Way {
+    /// Connects to an animal. Behind unhang a call may take a second, so that the demonstration stays short.
+    fn connect(self, animal: &[&str]) -> io::Result<Peer> {
+        match self {
+            Way::Bare => Peer::start(&[&["zoo"], animal].concat()),
+            Way::Unhang => {
+                let flags = [
+                    "wrap",
+                    "--call-timeout",
+                    "1s",
+                    "--request-timeout",
+                    "1s",
+                    "--",
+                    "/proc/self/exe",
+                    "zoo",
+                ];
+                Peer::start(&[&flags, animal].concat())
+            }
+        }
+    }
+}
+
+/// Runs every act, in the order of the promises.
+pub(super) async fn all() -> Vec<Row> {
+    macro_rules! act {
+        ($promise:literal, $server:literal, $act:path) => {{
+            let (bare, unhang) = tokio::join!($act(Way::Bare), $act(Way::Unhang));
+            let failed = |error: io::Error| Seen::broken(format!("could not be shown: {error}"));
+            Row {
+                promise: $promise,
+                server: $server,
+                bare: bare.unwrap_or_else(failed),
+                unhang: unhang.unwrap_or_else(failed),
+            }
+        }};
+    }
+    vec![
+        act!("1 Answered", "never answers one of its tools", answered),
+        act!("2 Clean wire", "logs to stdout, which is the protocol's", clean_wire),
+        act!("3 Drained", "writes 1 MiB to stderr before it answers", drained),
+        act!("4 Isolated", "starts a child that reads stdin, which is the protocol's", isolated),
+        act!("5 Nothing left behind", "starts a daemon; then kill -9 in the middle of a call", nothing_left),
+        act!("6 Restarted", "dies on every call", restarted),
+        act!("8 Fair", "is stuck in one call while 64 others come", fair),
+    ]
+}
+
+fn patience() -> Deadline {
+    Deadline::after(PATIENCE)
+}
+
+/// The error of an answer in a few words.
+fn in_short(answer: &serde_json::Value, after: Duration) -> String {
+    match answer["error"]["code"].as_i64() {
+        Some(code) => format!(
+            "error {code} ({}) after {}",
+            answer["error"]["data"]["kind"].as_str().unwrap_or("?"),
+            in_words(after)
+        ),
+        None => format!("answered after {}", in_words(after)),
+    }
+}
+
+async fn answered(way: Way) -> io::Result<Seen> {
+    let mut peer = way.connect(&["never-answers", "stuck"])?;
+    peer.shake_hands(patience()).await?;
+    let id = peer.call("stuck", patience()).await?;
+    let seen = match peer.answer(id, patience()).await {
+        Outcome::Answer(answer, after) => Seen::held(in_short(&answer, after)),
+        Outcome::Silence => Seen::broken(format!("hangs: nothing within {}", in_words(PATIENCE))),
+        Outcome::Ended => Seen::broken("the connection ended"),
+    };
+    peer.end().await;
+    Ok(seen)
+}
+
+async fn clean_wire(way: Way) -> io::Result<Seen> {
+    let mut peer = way.connect(&["stdout-noise"])?;
+    peer.shake_hands(patience()).await?;
+    let id = peer.call("echo", patience()).await?;
+    let answered = matches!(peer.answer(id, patience()).await, Outcome::Answer(..));
+    let text = format!("{} lines on the wire are no messages", peer.noise);
+    let seen = Seen { text, held: peer.noise == 0 && answered };
+    peer.end().await;
+    Ok(seen)
+}
+
+async fn drained(way: Way) -> io::Result<Seen> {
+    let mut peer = way.connect(&["stderr-flood", "1048576"])?;
+    peer.shake_hands(patience()).await?;
+    let id = peer.call("echo", patience()).await?;
+    let seen = match peer.answer(id, patience()).await {
+        Outcome::Answer(answer, after) => {
+            Seen { text: in_short(&answer, after), held: answer.get("result").is_some() }
+        }
+        Outcome::Silence => {
+            Seen::broken(format!("hangs: stderr is full, nothing within {}", in_words(PATIENCE)))
+        }
+        Outcome::Ended => Seen::broken("the connection ended"),
+    };
+    peer.end().await;
+    Ok(seen)
+}
+
+/// The guard cannot mend what a server gives its own children, but it keeps the client's stream from all of them.
+async fn isolated(way: Way) -> io::Result<Seen> {
+    let mut peer = way.connect(&["stdin-thief"])?;
+    peer.shake_hands(patience()).await?;
+    let _theft = peer.call("echo", patience()).await?;
+    // The child is there once a second process has the stream open, or never.
+    let short = Deadline::after(PATIENCE / 3);
+    let mut holders = peer.holders_of_stdin()?;
+    while holders < 2 && !short.is_past() {
+        Deadline::after(Duration::from_millis(10)).sleep().await;
+        holders = holders.max(peer.holders_of_stdin()?);
+    }
+    let victim = peer.request("ping", json!({}), patience()).await?;
+    let outcome = match peer.answer(victim, patience()).await {
+        Outcome::Answer(answer, after) => format!("the next request: {}", in_short(&answer, after)),
+        Outcome::Silence => "the next request is stolen and hangs".to_owned(),
+        Outcome::Ended => "the connection ended".to_owned(),
+    };
+    peer.end().await;
+    let held = holders == 1 && !outcome.contains("hangs");
+    let who = if holders == 1 {
+        "unhang alone has the client's stream".to_owned()
+    } else {
+        format!("{holders} processes have the client's stream")
+    };
+    Ok(Seen { text: format!("{who}; {outcome}"), held })
+}
+
+async fn nothing_left(way: Way) -> io::Result<Seen> {
+    let marker =
+        format!("unhang-demo-{}-{}", std::process::id(), if way == Way::Bare { "bare" } else { "wrap" });
+    let animal = ["leaves-daemon", "--marker", &marker];
+    // A bare server has a host, as it would have a client, so that our own lifeline does not help it.
+    let mut peer = match way {
+        Way::Bare => Peer::start(&[&["zoo", "hosts", "--"], &animal[..]].concat())?,
+        Way::Unhang => way.connect(&animal)?,
+    };
+    peer.shake_hands(patience()).await?;
+    let _call = peer.call("echo", patience()).await?;
+    let victim: &[&str] = if way == Way::Bare { &["zoo", "leaves-daemon"] } else { &["wrap"] };
+    processes::with_word(&marker)
+        .iter()
+        .filter(|process| process.begins_with(victim))
+        .for_each(processes::Process::kill);
+    // The host and the lifelines are not the server's.
+    let is_left = |process: &&processes::Process| {
+        process.begins_with(&["zoo"]) && !process.begins_with(&["zoo", "hosts"])
+    };
+    let left = || processes::with_word(&marker).iter().filter(is_left).count();
+    let (start, limit) = (tokio::time::Instant::now(), patience());
+    while left() > 0 && !limit.is_past() {
+        Deadline::after(Duration::from_millis(10)).sleep().await;
+    }
+    let seen = match left() {
+        0 => Seen::held(format!("nothing is left {} later", in_words(start.elapsed()))),
+        1 => Seen::broken(format!("a process is left {} later", in_words(PATIENCE))),
+        count => Seen::broken(format!("{count} processes are left {} later", in_words(PATIENCE))),
+    };
+    peer.end().await;
+    Ok(seen)
+}
+
+async fn restarted(way: Way) -> io::Result<Seen> {
+    let mut peer = way.connect(&["dies-every-call"])?;
+    peer.shake_hands(patience()).await?;
+    let call = peer.call("echo", patience()).await?;
+    let first = match peer.answer(call, patience()).await {
+        Outcome::Answer(answer, after) => in_short(&answer, after),
+        Outcome::Silence => "hangs".to_owned(),
+        Outcome::Ended => "the connection is lost".to_owned(),
+    };
+    let again = match peer.request("tools/list", json!({}), patience()).await {
+        Ok(id) => peer.answer(id, patience()).await,
+        Err(_) => Outcome::Ended,
+    };
+    let seen = match again {
+        Outcome::Answer(answer, after) if answer.get("result").is_some() => {
+            Seen::held(format!("{first}; back and in session: the next request {}", in_short(&answer, after)))
+        }
+        _ => Seen::broken(format!("{first}, and stays lost")),
+    };
+    peer.end().await;
+    Ok(seen)
+}
+
+async fn fair(way: Way) -> io::Result<Seen> {
+    let mut peer = way.connect(&["never-answers", "stuck"])?;
+    peer.shake_hands(patience()).await?;
+    let stuck = peer.call("stuck", patience()).await?;
+    let mut others = Vec::new();
+    for _ in 0..OTHERS {
+        others.push(peer.call("echo", patience()).await?);
+    }
+    let start = tokio::time::Instant::now();
+    let mut answered = 0;
+    for id in others {
+        answered += usize::from(matches!(peer.answer(id, patience()).await, Outcome::Answer(..)));
+    }
+    let others = format!("{answered} of {OTHERS} after {}", in_words(start.elapsed()));
+    let outcome = peer.answer(stuck, patience()).await;
+    let seen = match outcome {
+        Outcome::Answer(answer, after) => Seen {
+            text: format!("{others}; the stuck one: {}", in_short(&answer, after)),
+            held: answered == OTHERS,
+        },
+        _ => Seen::broken(format!("{others}; the stuck one hangs")),
+    };
+    peer.end().await;
+    Ok(seen)
+}

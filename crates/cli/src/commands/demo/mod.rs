@@ -1,0 +1,92 @@
+//! `unhang demo`: seven promises, live, on bundled servers that misbehave.
+//!
+//! Each row is run twice at the same time, over a bare connection and through `unhang wrap`, with the same client and the
+//! same patience. What the table says is what happened, never what should have.
+//!
+//! Invariant: everything that a row starts runs under a lifeline of its own, so the demonstration leaves nothing behind
+//! either, bare connections included.
+
+mod acts;
+mod peer;
+mod processes;
+
+use std::{process::ExitCode, time::Duration};
+
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
+use serde::Serialize;
+use tokio::runtime;
+use unhang::{exit, fault::in_words};
+
+use crate::{arguments::Demo, output};
+
+/// How long the demonstration's client waits for anything before it calls it a hang.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What happened in one half of a row.
+#[derive(Debug, Serialize)]
+struct Seen {
+    text: String,
+    /// Whether the promise held.
+    held: bool,
+}
+
+impl Seen {
+    fn held(text: impl Into<String>) -> Seen {
+        Seen { text: text.into(), held: true }
+    }
+
+    fn broken(text: impl Into<String>) -> Seen {
+        Seen { text: text.into(), held: false }
+    }
+}
+
+/// One row of the table.
+#[derive(Debug, Serialize)]
+struct Row {
+    promise: &'static str,
+    server: &'static str,
+    bare: Seen,
+    unhang: Seen,
+}
+
+/// Runs every act and prints the table. Exit 0 if every promise was kept behind unhang.
+pub(crate) fn run(demo: &Demo) -> ExitCode {
+    let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output::error(&format!("no runtime: {error}"), None);
+            return ExitCode::from(exit::BUG);
+        }
+    };
+    let start = tokio::time::Instant::now();
+    let rows = runtime.block_on(acts::all());
+    let kept = rows.iter().all(|row| row.unhang.held);
+    let text = if demo.output == "json" {
+        serde_json::to_string_pretty(&rows).unwrap_or_default() + "\n"
+    } else {
+        let verdict =
+            if kept { "Every promise was kept." } else { "A promise was BROKEN; please report this." };
+        format!("{}\n\n{verdict} ({} in all)\n", table(&rows), in_words(start.elapsed()))
+    };
+    let printed = output::data(&text);
+    if kept { printed } else { ExitCode::from(exit::FAILED) }
+}
+
+/// The widths add up to 80 columns with their borders.
+const WIDTHS: [u16; 4] = [14, 19, 21, 21];
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::UTF8_HORIZONTAL_ONLY)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(80)
+        .set_header(["promise", "the server", "a bare connection", "behind unhang"]);
+    for row in rows {
+        table.add_row([row.promise, row.server, &row.bare.text, &row.unhang.text]);
+    }
+    for (column, width) in table.column_iter_mut().zip(WIDTHS) {
+        column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
+    }
+    table
+}

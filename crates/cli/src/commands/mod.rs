@@ -1,0 +1,23 @@
+//! One file a command.
+
+use std::{panic, process::ExitCode};
+
+use unhang::exit;
+
+use crate::arguments::{Arguments, Command};
+
+mod demo;
+mod wrap;
+mod zoo;
+
+/// Runs a command to its exit code. A panic is the exit code of a bug.
+pub(crate) fn run(arguments: Arguments) -> ExitCode {
+    let verbose = arguments.verbose;
+    let run = move || match arguments.command {
+        Command::Wrap(wrap) => wrap::run(&wrap, verbose),
+        Command::Demo(demo) => demo::run(&demo),
+        Command::Zoo(zoo) => zoo::run(&zoo),
+    };
+    // The default hook has told the person already; what is left is the code.
+    panic::catch_unwind(panic::AssertUnwindSafe(run)).unwrap_or(ExitCode::from(exit::BUG))
+}

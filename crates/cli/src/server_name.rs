@@ -1,0 +1,76 @@
+//! What to call a server whose command is all that is known.
+//!
+//! Invariant: the name is short, printable and safe in a file name.
+
+use std::{ffi::OsString, path::Path};
+
+/// Programs that start the real server named by a later word.
+const LAUNCHERS: &[&str] = &[
+    "npx", "bunx", "pnpx", "uvx", "uv", "pipx", "npm", "bun", "deno", "node", "python", "python3", "docker",
+    "podman", "env", "sh", "bash",
+];
+
+/// Words of launchers that are no server yet.
+const VERBS: &[&str] = &["run", "exec", "tool", "dlx", "x", "-m", "-c"];
+
+/// The program's name, or for a launcher that of what it launches: `npx -y @scope/server-time` is `server-time`.
+pub(crate) fn server_name(command: &[OsString]) -> String {
+    let mut words = command.iter().map(|word| word.to_string_lossy());
+    let program = words.next().unwrap_or_default();
+    let stem = last_part(&program);
+    let chosen = if LAUNCHERS.contains(&stem.as_str()) {
+        words
+            .find(|word| !word.starts_with('-') && !VERBS.contains(&word.as_ref()))
+            .map(|word| last_part(&word))
+    } else {
+        None
+    };
+    let name = chosen.filter(|name| !name.is_empty()).unwrap_or(stem);
+    let safe: String = name
+        .chars()
+        .map(
+            |character| {
+                if character.is_ascii_alphanumeric() || "._-".contains(character) { character } else { '-' }
+            },
+        )
+        .take(64)
+        .collect();
+    if safe.trim_matches(['.', '-']).is_empty() { "server".to_owned() } else { safe }
+}
+
+/// The last part of a path or package name, without a version or a script's ending.
+fn last_part(word: &str) -> String {
+    let last = Path::new(word)
+        .file_name()
+        .map_or_else(|| word.to_owned(), |name| name.to_string_lossy().into_owned());
+    let without_version = last.split('@').find(|part| !part.is_empty()).unwrap_or(&last);
+    let endings = [".py", ".js", ".mjs", ".ts", ".sh"];
+    endings
+        .iter()
+        .find_map(|ending| without_version.strip_suffix(ending))
+        .unwrap_or(without_version)
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_named_by_what_they_are() {
+        for (command, expect) in [
+            ("npx -y @modelcontextprotocol/server-everything", "server-everything"),
+            ("npx -y @scope/thing@1.2.3", "thing"),
+            ("uvx mcp-server-time", "mcp-server-time"),
+            ("/usr/bin/python3 -m gms_mcp", "gms_mcp"),
+            ("node build/index.js", "index"),
+            ("/opt/bin/server --flag", "server"),
+            ("npx", "npx"),
+            ("..", "server"),
+            ("we;rd", "we-rd"),
+        ] {
+            let words: Vec<OsString> = command.split(' ').map(OsString::from).collect();
+            assert_eq!(server_name(&words), expect, "{command}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A moment by which something must be over, in place of durations that add up.
+//!
+//! Invariants: a deadline made from another is never later than that one, so that inner waits cannot outlast outer ones.
+
+use std::{future::Future, time::Duration};
+
+use tokio::time::{Instant, error::Elapsed};
+
+/// A day stands for "no limit worth speaking of" where a duration would overflow the clock.
+const FAR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A moment by which something must be over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// The moment that lies `duration` ahead.
+    #[must_use]
+    pub fn after(duration: Duration) -> Self {
+        let now = Instant::now();
+        Self(now.checked_add(duration).unwrap_or(now + FAR))
+    }
+
+    /// The given moment.
+    #[must_use]
+    pub fn at(instant: Instant) -> Self {
+        Self(instant)
+    }
+
+    /// The moment itself.
+    #[must_use]
+    pub fn instant(self) -> Instant {
+        self.0
+    }
+
+    /// The earlier of two deadlines.
+    #[must_use]
+    pub fn earlier_of(self, other: Self) -> Self {
+        self.min(other)
+    }
+
+    /// A deadline `duration` ahead, but never later than this one.
+    #[must_use]
+    pub fn within(self, duration: Duration) -> Self {
+        self.earlier_of(Self::after(duration))
+    }
+
+    /// The time that is left; zero once the moment is past.
+    #[must_use]
+    pub fn remaining(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    /// Whether the moment has come.
+    #[must_use]
+    pub fn is_past(self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// Waits until the moment has come.
+    pub async fn sleep(self) {
+        tokio::time::sleep_until(self.0).await;
+    }
+
+    /// Waits for `future`, but not beyond the deadline.
+    ///
+    /// # Errors
+    /// [`Elapsed`] when the moment came first.
+    pub async fn timeout<F: Future>(self, future: F) -> Result<F::Output, Elapsed> {
+        tokio::time::timeout_at(self.0, future).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_inner_deadline_is_never_later_than_the_outer_one() {
+        let outer = Deadline::after(Duration::from_secs(5));
+        assert_eq!(outer.within(Duration::from_secs(9)), outer);
+        let inner = outer.within(Duration::from_secs(3));
+        assert_eq!(inner.remaining(), Duration::from_secs(3));
+        assert_eq!(inner.earlier_of(outer), inner);
+        assert!(!inner.is_past());
+        inner.sleep().await;
+        assert!(inner.is_past());
+        assert_eq!(outer.remaining(), Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timeout_ends_what_does_not_end_by_itself() {
+        let deadline = Deadline::after(Duration::from_secs(1));
+        assert!(deadline.timeout(std::future::pending::<()>()).await.is_err());
+        assert_eq!(Deadline::after(Duration::from_secs(1)).timeout(async { 7 }).await.ok(), Some(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_duration_without_end_does_not_overflow_the_clock() {
+        assert!(Deadline::after(Duration::MAX).remaining() >= FAR);
+    }
+}

@@ -1,0 +1,240 @@
+//! What only Linux has: the process table in /proc, pidfds, subreapers, the death signal, birth in a control group.
+//!
+//! Invariants: [`signal`] reaches the process of the entry or nobody. A pidfd is opened first; it holds on to one process.
+//! If the start time read after that is the one of the entry, then that process is the entry's, because a number is never
+//! given out twice with the same start time.
+
+pub(crate) mod control_group;
+
+use std::{
+    ffi::CStr,
+    io::{self, Read},
+    os::{
+        fd::{AsRawFd, BorrowedFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::Command,
+};
+
+use rustix::{
+    fs::{CWD, Dir, Mode, OFlags, openat},
+    io::Errno,
+    pipe::{PipeFlags, pipe_with},
+    process::{
+        Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open, pidfd_send_signal,
+        set_child_subreaper, set_parent_process_death_signal, waitpid,
+    },
+};
+
+use crate::table::Entry;
+
+/// All processes of this PID namespace. Empty where /proc cannot be read.
+pub(crate) fn table() -> Vec<Entry> {
+    let mut entries = Vec::with_capacity(256);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(folder) = openat(CWD, c"/proc", flags, Mode::empty()) else { return entries };
+    let Ok(listing) = Dir::read_from(&folder) else { return entries };
+    let mut path = String::new();
+    for item in listing.flatten() {
+        let name = item.file_name().to_bytes();
+        if !name.first().is_some_and(u8::is_ascii_digit) {
+            continue;
+        }
+        let Ok(name) = std::str::from_utf8(name) else { continue };
+        path.clear();
+        path.push_str(name);
+        path.push_str("/stat");
+        let Ok(file) = openat(&folder, path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+            continue;
+        };
+        entries.extend(read_stat(file));
+    }
+    entries
+}
+
+/// One process, if it is there.
+pub(crate) fn look(pid: Pid) -> Option<Entry> {
+    let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    read_stat(openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?)
+}
+
+fn read_stat(file: OwnedFd) -> Option<Entry> {
+    // A line has at most 52 numbers of 20 digits and a name of 64 bytes.
+    let mut buffer = [0; 1536];
+    let count = rustix::io::read(file, &mut buffer).ok()?;
+    parse_stat(buffer.get(..count)?)
+}
+
+/// Reads a line of /proc/PID/stat. The name stands in brackets and may hold brackets and spaces itself, so the fields are
+/// counted from the last closing one.
+fn parse_stat(line: &[u8]) -> Option<Entry> {
+    let end = line.iter().rposition(|&byte| byte == b')')?;
+    let pid = line.get(..line.iter().position(|&byte| byte == b' ')?)?;
+    let rest = std::str::from_utf8(line.get(end + 1..)?).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().take(20).collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let signed = |index: usize| fields.get(index)?.parse::<i32>().ok();
+    let reaped_ticks = number(13)? + number(14)?;
+    Some(Entry {
+        pid: Pid::from_raw(std::str::from_utf8(pid).ok()?.parse().ok()?)?,
+        is_zombie: matches!(*fields.first()?, "Z" | "X" | "x"),
+        parent: signed(1)?,
+        group: signed(2)?,
+        session: signed(3)?,
+        ticks: number(11)? + number(12)? + reaped_ticks,
+        reaped_ticks,
+        start: number(19)?,
+    })
+}
+
+/// Sends a signal to the process of the entry, and to no other that may have its number by now. False when it has gone.
+pub(crate) fn signal(entry: &Entry, signal: Signal) -> bool {
+    let handle = pidfd_open(entry.pid, PidfdFlags::empty());
+    if look(entry.pid).is_none_or(|now| now.start != entry.start) {
+        return false;
+    }
+    match handle {
+        Ok(handle) => pidfd_send_signal(handle, signal).is_ok(),
+        Err(Errno::SRCH) => false,
+        // Before Linux 5.3, and in some sandboxes. The start time was compared a few microseconds ago.
+        Err(_) => kill_process(entry.pid, signal).is_ok(),
+    }
+}
+
+/// Makes orphaned descendants our children.
+pub(crate) fn become_subreaper() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// Sets the name that `ps` and `pkill` see.
+pub(crate) fn set_name(name: &CStr) {
+    // A name is a convenience; nothing depends on it.
+    let _ = rustix::thread::set_name(name);
+}
+
+/// Between fork and exec: the kernel is to kill this process when its parent ends, which may have happened already.
+pub(crate) fn die_with_parent(parent: Pid) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
+}
+
+/// Between fork and exec: the dispositions that a program expects. Only "ignored" survives an exec, as `nohup` wants it;
+/// a server must end at SIGTERM nevertheless.
+#[expect(unsafe_code, reason = "rustix has no interface to dispositions that is not experimental")]
+pub(crate) fn reset_signals() {
+    const LAST_SIGNAL: i32 = 64;
+    for number in 1..=LAST_SIGNAL {
+        // SAFETY: zero is SIG_DFL. The call is safe between fork and exec; the numbers that it refuses do no harm.
+        unsafe { raw::signal(number, 0) };
+    }
+}
+
+/// Starts a command inside a control group, into which it is born.
+///
+/// To *move* a process into a group waits for a grace period of the kernel: 20 ms were measured for the first move after a
+/// pause, against 0.1 ms for a birth (`clone3` with `CLONE_INTO_CGROUP`). So there is no way of the standard library.
+///
+/// The caller has to be single-threaded: memory is allocated between fork and exec.
+#[expect(unsafe_code, reason = "clone3 has no safe interface")]
+pub(crate) fn spawn_into(mut command: Command, group: BorrowedFd<'_>) -> io::Result<Pid> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let arguments = raw::CloneArguments {
+        flags: raw::CLONE_INTO_CGROUP,
+        exit_signal: u64::from(Signal::CHILD.as_raw().unsigned_abs()),
+        cgroup: u64::from(group.as_raw_fd().unsigned_abs()),
+        ..raw::CloneArguments::default()
+    };
+    // SAFETY: without CLONE_VM the child is a copy, as after fork. The arguments have the size that is stated.
+    let child = unsafe { raw::syscall(raw::CLONE3, &raw const arguments, size_of::<raw::CloneArguments>()) };
+    match child {
+        0 => {
+            let error = command.exec().raw_os_error().unwrap_or(0);
+            // Nobody can be told of a failure to tell; the exit code then stands for it.
+            let _ = rustix::io::write(writer, &error.to_ne_bytes());
+            signal_hook::low_level::exit(127)
+        }
+        1.. => {
+            drop(writer);
+            let pid = i32::try_from(child).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+            executed(reader, pid)?;
+            Ok(pid)
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Waits until the child has executed its program, or says why it could not.
+fn executed(reader: OwnedFd, pid: Pid) -> io::Result<()> {
+    let mut number = [0; 4];
+    match std::fs::File::from(reader).read_exact(&mut number) {
+        Ok(()) => {
+            // It is about to exit by itself.
+            let _ = waitpid(Some(pid), WaitOptions::empty());
+            Err(io::Error::from_raw_os_error(i32::from_ne_bytes(number)))
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+#[expect(unsafe_code, reason = "declarations of the C library, which the standard library links anyway")]
+mod raw {
+    use std::ffi::{c_int, c_long};
+
+    /// Number of the call on every architecture that Rust supports; new calls have the same everywhere.
+    pub(super) const CLONE3: c_long = 435;
+    pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+    /// `struct clone_args` of Linux 5.7.
+    #[repr(C)]
+    #[derive(Default)]
+    pub(super) struct CloneArguments {
+        pub(super) flags: u64,
+        pub(super) pidfd: u64,
+        pub(super) child_tid: u64,
+        pub(super) parent_tid: u64,
+        pub(super) exit_signal: u64,
+        pub(super) stack: u64,
+        pub(super) stack_size: u64,
+        pub(super) tls: u64,
+        pub(super) set_tid: u64,
+        pub(super) set_tid_size: u64,
+        pub(super) cgroup: u64,
+    }
+
+    unsafe extern "C" {
+        pub(super) fn signal(number: c_int, handler: usize) -> usize;
+        pub(super) fn syscall(number: c_long, ...) -> c_long;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+        let line = b"42 (a) b (c) S 7 42 40 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 98765 1 2 3";
+        let entry = parse_stat(line).unwrap();
+        assert_eq!(
+            (entry.pid.as_raw_nonzero().get(), entry.parent, entry.group, entry.session),
+            (42, 7, 42, 40)
+        );
+        assert_eq!((entry.start, entry.ticks, entry.reaped_ticks, entry.is_zombie), (98765, 100, 70, false));
+        assert!(parse_stat(b"42 (x) Z 7").is_none());
+        assert!(parse_stat(b"").is_none());
+    }
+
+    #[test]
+    fn we_are_in_the_table_ourselves() {
+        let own = look(getpid()).unwrap();
+        assert!(table().iter().any(|entry| entry.pid == own.pid && entry.start == own.start));
+    }
+
+    #[test]
+    fn j_pid_reuse_a_process_with_another_start_time_is_left_alone() {
+        let mut own = look(getpid()).unwrap();
+        own.start += 1;
+        // A signal to ourselves would end the test.
+        assert!(!signal(&own, Signal::KILL));
+    }
+}

@@ -1,0 +1,187 @@
+//! A control group (cgroup v2) of our own for one server's tree: nothing leaves it, and one write kills all of it.
+//!
+//! The hierarchy is found through mountinfo, because it may sit anywhere (below a v1 tree, for instance), and our place in
+//! it through /proc/self/cgroup.
+//!
+//! Invariants: only folders with our prefix are made or removed, and only empty groups are removed. The name of a folder
+//! holds number and start time of the lifeline that made it, so that what a dead one left is known as such.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::{
+    fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, mkdirat, openat},
+    process::{Pid, getpid},
+};
+
+use super::look;
+
+const PREFIX: &str = "mcp-lifeline-";
+
+/// A group that exists and can be killed.
+#[derive(Debug)]
+pub(crate) struct ControlGroup {
+    path: PathBuf,
+    folder: OwnedFd,
+}
+
+impl ControlGroup {
+    /// Makes a group below the one that we are in ourselves. None where that is not possible, for whatever reason: the
+    /// caller then does without.
+    pub(crate) fn create() -> Option<Self> {
+        let mounts = fs::read("/proc/self/mountinfo").ok()?;
+        let own = fs::read("/proc/self/cgroup").ok()?;
+        let name = format!("{PREFIX}{}-{}", getpid().as_raw_nonzero(), look(getpid())?.start);
+        places(&mounts, &own).into_iter().find_map(|place| {
+            remove_leftovers(&place);
+            Self::create_in(&place, &name)
+        })
+    }
+
+    fn create_in(place: &Path, name: &str) -> Option<Self> {
+        let path = place.join(name);
+        mkdirat(CWD, &path, Mode::from_raw_mode(0o755)).ok()?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // Linux 5.14 has the kill file. Without it a group is of no use to us.
+        let folder = accessat(CWD, path.join("cgroup.kill"), Access::WRITE_OK, AtFlags::empty())
+            .and_then(|()| openat(CWD, &path, flags, Mode::empty()));
+        match folder {
+            Ok(folder) => Some(Self { path, folder }),
+            Err(_) => {
+                remove(&path);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn folder(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+}
+
+/// Kills everything in the group at once, also what is forked at this moment.
+pub(crate) fn kill(path: &Path) -> io::Result<()> {
+    fs::write(path.join("cgroup.kill"), "1")
+}
+
+/// Removes the group and those that were made inside it. False while somebody is alive in it.
+pub(crate) fn remove(path: &Path) -> bool {
+    if let Ok(entries) = fs::read_dir(path) {
+        for entry in entries.flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                remove(&entry.path());
+            }
+        }
+    }
+    match fs::remove_dir(path) {
+        Ok(()) => true,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// Processor time that everything in the group has used, ended processes included.
+pub(crate) fn cpu_time(path: &Path) -> Option<Duration> {
+    let text = fs::read_to_string(path.join("cpu.stat")).ok()?;
+    let micros = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+    Some(Duration::from_micros(micros.trim().parse().ok()?))
+}
+
+/// Removes the empty groups of lifelines that are no more.
+fn remove_leftovers(place: &Path) {
+    let Ok(entries) = fs::read_dir(place) else { return };
+    for entry in entries.flatten() {
+        if maker(&entry.file_name().to_string_lossy())
+            .is_some_and(|(pid, start)| look(pid).is_none_or(|process| process.start != start))
+        {
+            remove(&entry.path());
+        }
+    }
+}
+
+/// The lifeline that a group's name speaks of.
+fn maker(name: &str) -> Option<(Pid, u64)> {
+    let (pid, start) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    Some((Pid::from_raw(pid.parse().ok()?)?, start.parse().ok()?))
+}
+
+/// The folders that stand for our own group, one for each mount of the v2 hierarchy.
+fn places(mounts: &[u8], own: &[u8]) -> Vec<PathBuf> {
+    let Some(own) = own.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"0::")) else {
+        return Vec::new();
+    };
+    let own = Path::new(std::ffi::OsStr::from_bytes(own));
+    mounts.split(|&byte| byte == b'\n').filter_map(|line| place(line, own)).collect()
+}
+
+/// `31 23 0:28 /root /mount/point rw,relatime optional... - cgroup2 cgroup2 rw`
+fn place(line: &[u8], own: &Path) -> Option<PathBuf> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let (root, point) = (fields.nth(3)?, fields.next()?);
+    fields.by_ref().find(|field| *field == b"-")?;
+    if fields.next()? != b"cgroup2" {
+        return None;
+    }
+    Some(PathBuf::from(unescape(point)).join(own.strip_prefix(PathBuf::from(unescape(root))).ok()?))
+}
+
+/// Blanks and backslashes stand as three octal digits in mountinfo.
+fn unescape(field: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        let code =
+            after.get(..3).filter(|_| first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hierarchy_is_found_wherever_it_is_mounted() {
+        let mounts = b"31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+            32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+            41 31 0:38 / /sys/fs/cgroup/unified rw shared:9 master:1 - cgroup2 cgroup2 rw\n\
+            50 31 0:38 /user /my\\040place rw - cgroup2 cgroup2 rw\n";
+        let found = places(mounts, b"9:name=systemd:/\n0::/user/app\n");
+        assert_eq!(found, [Path::new("/sys/fs/cgroup/unified/user/app"), Path::new("/my place/app")]);
+        assert!(places(mounts, b"9:name=systemd:/\n").is_empty());
+        assert_eq!(places(mounts, b"0::/other\n"), [Path::new("/sys/fs/cgroup/unified/other")]);
+    }
+
+    #[test]
+    fn only_our_own_names_are_taken_for_ours() {
+        assert!(
+            maker("mcp-lifeline-12-345")
+                .is_some_and(|(pid, start)| pid.as_raw_nonzero().get() == 12 && start == 345)
+        );
+        for name in ["user.slice", "mcp-lifeline-", "mcp-lifeline-0-1", "mcp-lifeline-a-b", "mcp-lifeline-1"]
+        {
+            assert!(maker(name).is_none(), "{name}");
+        }
+    }
+}

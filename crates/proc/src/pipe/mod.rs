@@ -1,0 +1,215 @@
+//! Ends of pipes for an async owner: each try is one system call and never waits.
+//!
+//! Invariants
+//! - `O_NONBLOCK` is set only on descriptions that nobody else has: pipe ends that we made or opened ourselves.
+//! - Readiness is forgotten when a call says that it would block, and after a short read of a pipe, which has emptied it.
+//!   A socket may return less than it holds, so a short read says nothing there.
+//! - Waiting and trying are apart, so that every wait can be cancelled without losing a byte.
+
+mod adopt;
+
+use std::{
+    io::{self, IoSlice},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    io::Errno,
+    net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg},
+    pipe::{PipeFlags, pipe_with},
+};
+use tokio::io::{Interest, unix::AsyncFd};
+
+pub use adopt::{Flush, adopt_input, adopt_output, take_standard_streams};
+
+/// What a pipe towards a server holds, in bytes, where the system lets us have it: with 64 KiB a 10 MB message costs
+/// 160 switches between the two processes, with this 10 (design 8). An ordinary user may have 64 MiB in all.
+const CAPACITY: usize = 1 << 20;
+
+/// How a descriptor is made not to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Its description is ours and has `O_NONBLOCK`.
+    Pipe,
+    /// Each call asks not to wait.
+    Socket,
+}
+
+/// The reading end of a pipe or socket.
+#[derive(Debug)]
+pub struct PipeReader {
+    descriptor: AsyncFd<OwnedFd>,
+    kind: Kind,
+}
+
+impl PipeReader {
+    fn new(descriptor: OwnedFd, kind: Kind) -> io::Result<Self> {
+        Ok(Self { descriptor: register(descriptor, Interest::READABLE)?, kind })
+    }
+
+    /// Waits until a try is worth while. May resolve although there is nothing to read. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the runtime is going down.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.descriptor.readable().await.map(drop)
+    }
+
+    /// Reads what is there; 0 is the end.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is nothing at the moment; anything else means that no more will come.
+    pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let kind = self.kind;
+        let mut short = None;
+        let result = self.descriptor.try_io(Interest::READABLE, |descriptor| {
+            let count = retry(|| match kind {
+                Kind::Pipe => rustix::io::read(descriptor, &mut *buffer),
+                Kind::Socket => recv(descriptor, &mut *buffer, RecvFlags::DONTWAIT).map(|(count, _)| count),
+            })?;
+            if kind == Kind::Pipe && 0 < count && count < buffer.len() {
+                // The error is how the runtime is told that the readiness is used up.
+                short = Some(count);
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(count)
+        });
+        short.map_or(result, Ok)
+    }
+}
+
+/// The writing end of a pipe or socket.
+#[derive(Debug)]
+pub struct PipeWriter {
+    descriptor: AsyncFd<OwnedFd>,
+    kind: Kind,
+}
+
+impl PipeWriter {
+    fn new(descriptor: OwnedFd, kind: Kind) -> io::Result<Self> {
+        let interest = Interest::WRITABLE | Interest::ERROR;
+        Ok(Self { descriptor: register(descriptor, interest)?, kind })
+    }
+
+    /// Waits until a try is worth while. May resolve although there is no room. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the runtime is going down.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.descriptor.writable().await.map(drop)
+    }
+
+    /// Writes what there is room for, from the parts in order, and says how many bytes that was.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is no room at the moment; anything else means that the reader has gone.
+    pub fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let kind = self.kind;
+        self.descriptor.try_io(Interest::WRITABLE, |descriptor| {
+            retry(|| match kind {
+                Kind::Pipe => rustix::io::writev(descriptor, parts),
+                Kind::Socket => {
+                    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                    sendmsg(descriptor, parts, &mut SendAncillaryBuffer::default(), flags)
+                }
+            })
+        })
+    }
+
+    /// Whether nobody can read any more what is written. Does not wait.
+    #[must_use]
+    pub fn reader_gone(&self) -> bool {
+        is_broken(self.descriptor.get_ref().as_fd())
+    }
+
+    /// Waits until the reader has gone. Cancel-safe.
+    pub async fn closed(&self) {
+        // The end of a pipe's reader is an error condition; the end of a socket's peer is the end of what could be read.
+        let interest = match self.kind {
+            Kind::Pipe => Interest::ERROR,
+            Kind::Socket => Interest::READABLE,
+        };
+        loop {
+            let Ok(mut guard) = self.descriptor.ready(interest).await else {
+                return std::future::pending().await;
+            };
+            if self.reader_gone() {
+                return;
+            }
+            if guard.ready().is_read_closed() {
+                // The peer writes no more but still reads, and that state is never forgotten: a write will tell.
+                return std::future::pending().await;
+            }
+            guard.clear_ready();
+        }
+    }
+}
+
+impl AsFd for PipeWriter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.get_ref().as_fd()
+    }
+}
+
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Whether the other end of a descriptor that we write to is closed.
+fn is_broken(descriptor: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::empty())];
+    wait(&mut polled, Some(Duration::ZERO)) && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+/// Polls, and says whether anything is ready. An interruption counts as nothing.
+pub(crate) fn wait(polled: &mut [PollFd<'_>], limit: Option<Duration>) -> bool {
+    let limit =
+        limit.map(|limit| Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 }));
+    poll(polled, limit.as_ref()).is_ok_and(|count| count > 0)
+}
+
+/// A pipe that we write to and a server reads from; its end of it waits as programs expect.
+pub(crate) fn to_server() -> io::Result<(OwnedFd, PipeWriter)> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    enlarge(&writer);
+    set_nonblocking(&writer)?;
+    Ok((reader, PipeWriter::new(writer, Kind::Pipe)?))
+}
+
+/// A pipe that a server writes to and we read from.
+pub(crate) fn from_server() -> io::Result<(PipeReader, OwnedFd)> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    enlarge(&writer);
+    set_nonblocking(&reader)?;
+    Ok((PipeReader::new(reader, Kind::Pipe)?, writer))
+}
+
+/// Makes a descriptor awaitable.
+#[expect(unsafe_code, reason = "the safe way accepts descriptors that may be closed under the runtime")]
+pub(crate) fn register(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` always names the same descriptor, and keeps it open until it is dropped with the `AsyncFd`.
+    unsafe { AsyncFd::register_with_interest(descriptor, interest) }.map_err(io::Error::from)
+}
+
+fn set_nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
+    Ok(fcntl_setfl(descriptor, fcntl_getfl(descriptor)? | OFlags::NONBLOCK)?)
+}
+
+/// Best effort: a small pipe is slower, nothing else.
+fn enlarge(pipe: &OwnedFd) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, CAPACITY);
+    #[cfg(not(target_os = "linux"))]
+    let _ = (pipe, CAPACITY);
+}
+
+#[cfg(test)]
+mod tests;

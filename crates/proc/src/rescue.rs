@@ -1,0 +1,114 @@
+//! What the owner of a server does when its lifeline is dead or does not answer: it ends the tree by itself.
+//!
+//! Whom it finds: the lifeline's descendants while the lifeline is there, everything in the lifeline's session (whose
+//! number is safe, because the lifeline is our child and is reaped last), everything in the control group, and, after
+//! [`adopt_orphans`], every child of ours that we did not start, for those are what dead lifelines left to us.
+//!
+//! Invariants: a round does not wait. The lifeline is killed after its descendants, while they can still be told from
+//! others, and reaped at the very end.
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use rustix::process::{Pid, Signal, WaitOptions, getpid, waitpid};
+
+use crate::{
+    spawn::{Process, is_ours},
+    sweep::Sweep,
+    system::{self, control_group},
+    table::{Entry, descendants},
+};
+
+/// Whether orphans come to us.
+static ADOPTING: AtomicBool = AtomicBool::new(false);
+
+/// Makes this process the parent of what a killed lifeline leaves behind, so that it can be found and ended.
+///
+/// It is a property of the whole process, for good, and therefore a decision of the program: once it is made, a child that
+/// was not started by [`spawn`](crate::spawn::spawn) is taken for such an orphan, and killed in the next rescue.
+///
+/// # Errors
+/// Where the system has no subreapers.
+pub fn adopt_orphans() -> io::Result<()> {
+    system::become_subreaper()?;
+    ADOPTING.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// One rescue, made of rounds.
+#[derive(Debug, Default)]
+pub(crate) struct Rescue {
+    sweep: Sweep,
+    lifeline_killed: bool,
+    alive: u32,
+}
+
+impl Rescue {
+    /// Kills what is in sight. True when nothing is left and the lifeline itself has been reaped.
+    pub(crate) fn round(&mut self, lifeline: &mut Process, group: Option<&PathBuf>) -> bool {
+        let select = {
+            let lifeline = lifeline.id();
+            move |table: &[Entry]| remains(table, lifeline)
+        };
+        self.sweep.note(&select(&system::table()));
+        if let Some(group) = group {
+            // Where this fails the sweep is what there is.
+            let _ = control_group::kill(group);
+        }
+        self.alive = self.sweep.round(select);
+        reap_orphans();
+        if self.alive > 0 {
+            return false;
+        }
+        if !self.lifeline_killed {
+            self.lifeline_killed = true;
+            lifeline.signal(Signal::KILL);
+            return false;
+        }
+        group.is_none_or(|group| control_group::remove(group)) && lifeline.try_reap().is_some()
+    }
+
+    /// The last act when time is up, whatever is left.
+    pub(crate) fn give_up(&mut self, lifeline: &mut Process) {
+        lifeline.signal(Signal::KILL);
+        lifeline.try_reap();
+    }
+
+    /// Processes met, not counting the server itself; and those that were alive in the last round.
+    pub(crate) fn counts(&self, server: Option<Pid>) -> (u32, u32) {
+        (self.sweep.met(server), self.alive)
+    }
+}
+
+/// Everything that belongs to the lifeline, except itself.
+fn remains(table: &[Entry], lifeline: Pid) -> Vec<Entry> {
+    let mut found = descendants(table, lifeline);
+    let session = lifeline.as_raw_nonzero().get();
+    found.extend(table.iter().filter(|entry| entry.session == session && entry.pid != lifeline));
+    for orphan in orphans(table) {
+        found.push(orphan);
+        found.extend(descendants(table, orphan.pid));
+    }
+    found.sort_unstable_by_key(|entry| entry.pid.as_raw_nonzero());
+    found.dedup_by_key(|entry| entry.pid);
+    found
+}
+
+/// Children of ours that we did not start.
+fn orphans(table: &[Entry]) -> Vec<Entry> {
+    if !ADOPTING.load(Ordering::Acquire) {
+        return Vec::new();
+    }
+    let own = getpid().as_raw_nonzero().get();
+    table.iter().filter(|entry| entry.parent == own && !is_ours(entry.pid)).copied().collect()
+}
+
+fn reap_orphans() {
+    for entry in orphans(&system::table()).iter().filter(|entry| entry.is_zombie) {
+        // It is a zombie and our child, so this neither waits nor takes another's status.
+        let _ = waitpid(Some(entry.pid), WaitOptions::NOHANG);
+    }
+}

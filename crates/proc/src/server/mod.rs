@@ -1,0 +1,307 @@
+//! A supervised server process, as its owner sees it.
+//!
+//! Invariants
+//! - The server never outlives its owner: it runs under a lifeline (see [`crate::lifeline`]) that ends its whole tree when
+//!   the owner's end of a socket closes, by whatever cause.
+//! - Nothing here waits for a process. [`Server::event`] is the one thing to wait for, it can be cancelled at any point,
+//!   and it ends with [`ServerEvent::Gone`] within the limit, whatever server and lifeline do.
+//! - The lifeline is reaped after the tree has gone and not before, so that its number stays good until then.
+//!
+//! Theory of operation: [`Server::start`] makes three pipes and a socket pair, and starts the lifeline with the server's
+//! ends as its standard streams. The lifeline starts the server, reports, and lets go of the streams. From then on the
+//! owner holds the only other ends, and end-of-file works in both directions. Whoever awaits [`Server::event`] also drives
+//! the stop ladder; commands go to the lifeline as single bytes. If the lifeline is lost or does not report in time, the
+//! owner sweeps by itself (see `rescue.rs`).
+
+mod report;
+mod supervision;
+
+use std::{
+    ffi::OsString,
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rustix::{
+    fs::{Access, AtFlags, CWD, accessat},
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    pipe::{PipeFlags, pipe_with},
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::Instant,
+};
+
+pub(crate) use self::report::Report;
+use self::supervision::Supervision;
+pub use crate::spawn::Exit;
+use crate::{
+    ladder::Patience,
+    lookup,
+    pipe::{self, PipeReader, PipeWriter},
+    spawn::{Environment, Launch, Place, Process, SpawnError, Stream, spawn},
+};
+
+/// What the lifeline is called in the process list: not like the program that it is, so that a `pkill` of that spares it.
+pub(crate) const LIFELINE_NAME: &str = "mcp-lifeline";
+
+/// What an owner says to a lifeline: single bytes.
+pub(crate) mod command {
+    /// SIGTERM to the server's process group.
+    pub(crate) const TERMINATE: u8 = b'T';
+    /// Kill everything now.
+    pub(crate) const KILL: u8 = b'K';
+}
+
+/// A server to start.
+#[derive(Clone, Debug)]
+pub struct ServerSpec {
+    /// Name or path of the program.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Its environment.
+    pub environment: Environment,
+    /// Its working folder; ours when absent.
+    pub folder: Option<PathBuf>,
+    /// The wait after its input was closed, and again after SIGTERM.
+    pub grace: Duration,
+    /// The whole stop.
+    pub stop_limit: Duration,
+    /// How our own binary is run as a lifeline.
+    pub lifeline: LifelineCommand,
+}
+
+/// The command that ends up in [`lifeline::run`](crate::lifeline::run).
+#[derive(Clone, Debug)]
+pub struct LifelineCommand {
+    /// Usually `/proc/self/exe`, which stays right when the file is replaced.
+    pub program: PathBuf,
+    /// The hidden words before the lifeline's own arguments, usually [`lifeline::ARGUMENT`](crate::lifeline::ARGUMENT).
+    pub arguments: Vec<OsString>,
+}
+
+/// How a server's tree is held together, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// By a control group (cgroup v2), which nothing leaves and which is killed at once.
+    ControlGroup,
+    /// By the lifeline as subreaper: orphans come to it, and it sweeps.
+    Subreaper,
+    /// By process group and looks at the process table only: what detaches between two looks gets away.
+    ProcessGroup,
+}
+
+/// The end of a whole tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Descendants that were alive when the server itself had ended or was killed, and were killed too.
+    pub leaked: u32,
+    /// Processes that could not be killed in time.
+    pub unkilled: u32,
+}
+
+/// What happens to a server.
+#[derive(Debug)]
+pub enum ServerEvent {
+    /// It runs.
+    Started {
+        /// Its process number.
+        pid: u32,
+        /// How its tree is held together.
+        tier: Tier,
+    },
+    /// It could not be started. [`ServerEvent::Gone`] follows.
+    Failed(SpawnError),
+    /// The server itself has ended; its descendants are about to.
+    Exited(Exit),
+    /// The whole tree has ended. The last event.
+    Gone(Swept),
+}
+
+/// The reading end of the server's stderr, for [`drain`](crate::drain::drain).
+#[derive(Debug)]
+pub struct ErrorPipe(pub(crate) OwnedFd);
+
+impl From<OwnedFd> for ErrorPipe {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+}
+
+impl AsFd for ErrorPipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A running server. Dropping it closes everything and returns at once; the lifeline then climbs the ladder by itself.
+#[derive(Debug)]
+pub struct Server {
+    /// Its stdin. An owner that takes it out has to drop it before [`Server::begin_stop`].
+    pub input: Option<PipeWriter>,
+    /// Its stdout.
+    pub output: PipeReader,
+    lifeline: AsyncFd<OwnedFd>,
+    supervision: Mutex<Supervision>,
+}
+
+impl Server {
+    /// Starts a server and returns without waiting for it. Must be called in a runtime.
+    ///
+    /// # Errors
+    /// When the program cannot be found or executed, its folder cannot be used, or the system lacks means.
+    pub fn start(spec: &ServerSpec) -> Result<(Self, ErrorPipe), SpawnError> {
+        if let Some(folder) = &spec.folder {
+            check_folder(folder)?;
+        }
+        let program = lookup::find(&spec.program, &spec.environment, spec.folder.as_deref())?;
+        let streams = Streams::new().map_err(|source| SpawnError::Pipe { action: "making pipes", source })?;
+        let (near, far) =
+            lifeline_pair().map_err(|source| SpawnError::Pipe { action: "making a socket", source })?;
+        let process = launch(spec, &program, streams.far, &far)
+            .map_err(|source| SpawnError::Shim { program: spec.lifeline.program.clone(), source })?;
+        let patience = Patience { grace: spec.grace, limit: spec.stop_limit };
+        let supervision = Supervision::new(process, program, spec.lifeline.program.clone(), patience);
+        let server = Self {
+            input: Some(streams.input),
+            output: streams.output,
+            lifeline: near,
+            supervision: Mutex::new(supervision),
+        };
+        Ok((server, streams.error))
+    }
+
+    /// Starts the stop: closes stdin now. The rest of the ladder runs inside [`Server::event`].
+    pub fn begin_stop(&mut self) {
+        self.input = None;
+        self.supervision().begin_stop(Instant::now());
+    }
+
+    /// Kills the whole tree now.
+    pub fn kill_now(&mut self) {
+        self.input = None;
+        let send = self.supervision().kill_now(Instant::now());
+        if let Some(command) = send {
+            supervision::tell(self.lifeline.get_ref(), command);
+        }
+    }
+
+    /// Waits for the next event, and drives the stop ladder meanwhile. Cancel-safe. After [`ServerEvent::Gone`] it waits
+    /// for ever.
+    pub async fn event(&self) -> ServerEvent {
+        loop {
+            let step = self.supervision().advance(Instant::now(), self.lifeline.get_ref());
+            if let Some(event) = step.event {
+                return event;
+            }
+            tokio::select! {
+                biased;
+                ready = self.lifeline.readable(), if step.listens => {
+                    // Only a runtime that goes down has no readiness to give; then there is nobody to wait for.
+                    if let Ok(mut ready) = ready
+                        && !self.supervision().hear(self.lifeline.get_ref())
+                    {
+                        ready.clear_ready();
+                    }
+                }
+                () = sleep_until(step.next) => {}
+            }
+        }
+    }
+
+    /// The server's process number, once it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.supervision().pid()
+    }
+
+    /// Processor time, user and system, that the server's tree has used so far, to tell busy from hung. A look costs up to
+    /// a few milliseconds where there is no control group. None when it is not known.
+    #[must_use]
+    pub fn cpu_time(&self) -> Option<Duration> {
+        self.supervision().cpu_time()
+    }
+
+    /// Process number of the lifeline.
+    #[must_use]
+    pub fn lifeline_pid(&self) -> u32 {
+        self.supervision().lifeline_pid()
+    }
+
+    fn supervision(&self) -> MutexGuard<'_, Supervision> {
+        self.supervision.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn sleep_until(next: Option<Instant>) {
+    match next {
+        Some(next) => tokio::time::sleep_until(next).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn check_folder(folder: &Path) -> Result<(), SpawnError> {
+    let check = || -> io::Result<()> {
+        if !std::fs::metadata(folder)?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(accessat(CWD, folder, Access::EXEC_OK, AtFlags::empty())?)
+    };
+    check().map_err(|source| SpawnError::WorkingFolder { folder: folder.to_owned(), source })
+}
+
+/// Both ends of the server's three pipes.
+struct Streams {
+    input: PipeWriter,
+    output: PipeReader,
+    error: ErrorPipe,
+    far: [OwnedFd; 3],
+}
+
+impl Streams {
+    fn new() -> io::Result<Self> {
+        let (far_input, input) = pipe::to_server()?;
+        let (output, far_output) = pipe::from_server()?;
+        // Not enlarged: the drain empties it all the time, and an ordinary user has room for few large pipes.
+        let (error, far_error) = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok(Self { input, output, error: ErrorPipe(error), far: [far_input, far_output, far_error] })
+    }
+}
+
+fn lifeline_pair() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
+    // Every call asks not to wait by itself, so that the flags of the sockets stay as they are.
+    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    Ok((pipe::register(near, Interest::READABLE)?, far))
+}
+
+fn launch(
+    spec: &ServerSpec,
+    program: &Path,
+    streams: [OwnedFd; 3],
+    lifeline: &OwnedFd,
+) -> io::Result<Process> {
+    let mut arguments = spec.lifeline.arguments.clone();
+    arguments.push(format!("--link={}", lifeline.as_raw_fd()).into());
+    arguments.push(format!("--grace={}", spec.grace.as_millis()).into());
+    arguments.push(format!("--limit={}", spec.stop_limit.as_millis()).into());
+    arguments.push("--".into());
+    arguments.push(program.into());
+    arguments.push(spec.program.clone());
+    arguments.extend(spec.arguments.iter().cloned());
+    let [input, output, error] = streams.map(Stream::Descriptor);
+    spawn(Launch {
+        name: Some(LIFELINE_NAME.as_ref()),
+        environment: &spec.environment,
+        folder: spec.folder.as_deref(),
+        input,
+        output,
+        error,
+        place: Place::OwnSession,
+        kept: &[lifeline.as_fd()],
+        ..Launch::new(&spec.lifeline.program, &arguments)
+    })
+}

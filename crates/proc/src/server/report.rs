@@ -1,0 +1,120 @@
+//! What a lifeline says to its owner: short lines of text.
+//!
+//! `started PID TIER [GROUP]`, `failed ERRNO`, `exited code N`, `exited signal N`, `gone LEAKED UNKILLED`.
+//!
+//! Invariants: whatever is written here is read back as the same; what cannot be read is left out, never guessed.
+
+use std::{
+    ffi::OsString,
+    fmt,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::PathBuf,
+};
+
+use super::{Swept, Tier};
+use crate::spawn::Exit;
+
+/// One line from the lifeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// The server runs.
+    Started { pid: u32, tier: Tier, group: Option<PathBuf> },
+    /// It could not be executed.
+    Failed { errno: i32 },
+    /// The server itself has ended.
+    Exited(Exit),
+    /// Everything has.
+    Gone(Swept),
+}
+
+impl Report {
+    pub(crate) fn to_line(&self) -> Vec<u8> {
+        let mut line = match self {
+            Self::Started { pid, tier, .. } => format!("started {pid} {tier}"),
+            Self::Failed { errno } => format!("failed {errno}"),
+            Self::Exited(Exit::Code(code)) => format!("exited code {code}"),
+            Self::Exited(Exit::Signal(signal)) => format!("exited signal {signal}"),
+            Self::Exited(Exit::Unknown) => "exited unknown".to_owned(),
+            Self::Gone(swept) => format!("gone {} {}", swept.leaked, swept.unkilled),
+        }
+        .into_bytes();
+        if let Self::Started { group: Some(group), .. } = self {
+            line.push(b' ');
+            line.extend(group.as_os_str().as_bytes());
+        }
+        line.push(b'\n');
+        line
+    }
+
+    /// Reads a line without its ending.
+    pub(crate) fn parse(line: &[u8]) -> Option<Self> {
+        let mut words = line.splitn(4, |&byte| byte == b' ');
+        let kind = words.next()?;
+        let first = std::str::from_utf8(words.next()?).ok()?;
+        let second = words.next().and_then(|word| std::str::from_utf8(word).ok());
+        Some(match kind {
+            b"started" => Self::Started {
+                pid: first.parse().ok()?,
+                tier: Tier::from_name(second?)?,
+                group: words.next().map(|path| OsString::from_vec(path.to_vec()).into()),
+            },
+            b"failed" => Self::Failed { errno: first.parse().ok()? },
+            b"exited" => Self::Exited(match first {
+                "code" => Exit::Code(second?.parse().ok()?),
+                "signal" => Exit::Signal(second?.parse().ok()?),
+                _ => Exit::Unknown,
+            }),
+            b"gone" => Self::Gone(Swept { leaked: first.parse().ok()?, unkilled: second?.parse().ok()? }),
+            _ => return None,
+        })
+    }
+}
+
+impl Tier {
+    const ALL: [Self; 3] = [Self::ControlGroup, Self::Subreaper, Self::ProcessGroup];
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tier| tier.to_string() == name)
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::ControlGroup => "control-group",
+            Self::Subreaper => "subreaper",
+            Self::ProcessGroup => "process-group",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_report_is_read_back_as_it_was_written() {
+        let reports = [
+            Report::Started { pid: 7, tier: Tier::ControlGroup, group: Some("/sys/fs/c group/x".into()) },
+            Report::Started { pid: 7, tier: Tier::Subreaper, group: None },
+            Report::Failed { errno: 2 },
+            Report::Exited(Exit::Code(255)),
+            Report::Exited(Exit::Signal(9)),
+            Report::Exited(Exit::Unknown),
+            Report::Gone(Swept { leaked: 3, unkilled: 1 }),
+        ];
+        for report in reports {
+            let line = report.to_line();
+            assert_eq!(Report::parse(line.strip_suffix(b"\n").unwrap()), Some(report));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_left_out() {
+        for line in
+            ["", "started", "started x subreaper", "started 1 moon", "gone 1", "exited code", "hello 1 2"]
+        {
+            assert_eq!(Report::parse(line.as_bytes()), None, "{line}");
+        }
+    }
+}

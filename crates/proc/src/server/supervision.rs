@@ -1,0 +1,261 @@
+//! The state of one supervised server: what was reported, where the stop has got to, and what is done when the lifeline
+//! fails.
+//!
+//! Invariants: [`Supervision::advance`] and [`Supervision::hear`] never wait. Events come in the order Started or Failed,
+//! Exited, Gone, each at most once, and Gone always comes.
+
+use std::{collections::VecDeque, io, os::fd::OwnedFd, path::PathBuf, time::Duration};
+
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags, recv, send},
+    process::Pid,
+};
+use tokio::time::Instant;
+
+use super::{Exit, Report, ServerEvent, Swept, command};
+use crate::{
+    ladder::{Action, Ladder, Patience},
+    rescue::Rescue,
+    spawn::{Process, SpawnError, reap_departed},
+    sweep,
+    system::{self, control_group},
+    table::descendants,
+};
+
+/// How often a lifeline that has said goodbye is looked at until it can be reaped.
+const REAP_PAUSE: Duration = Duration::from_millis(1);
+/// A lifeline that has said goodbye has nothing left to do but to exit.
+const REAP_LIMIT: Duration = Duration::from_millis(500);
+/// A report is shorter than this; what is longer is no report.
+const LONGEST_REPORT: usize = 8 * 1024;
+
+#[derive(Debug)]
+enum Phase {
+    /// The lifeline is there, and we listen to it.
+    Held,
+    /// It has reported the end and is about to exit.
+    Leaving {
+        swept: Swept,
+        until: Instant,
+    },
+    /// It failed, and we sweep by ourselves.
+    Rescuing {
+        rescue: Rescue,
+        until: Instant,
+    },
+    Gone,
+}
+
+/// What the owner has to do next.
+pub(super) struct Step {
+    pub(super) event: Option<ServerEvent>,
+    /// Whether the lifeline may have something to say.
+    pub(super) listens: bool,
+    /// When to look again at the latest.
+    pub(super) next: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(super) struct Supervision {
+    lifeline: Process,
+    program: PathBuf,
+    lifeline_program: PathBuf,
+    phase: Phase,
+    ladder: Ladder,
+    origin: Instant,
+    /// The start of a report whose end has not come yet.
+    heard: Vec<u8>,
+    events: VecDeque<ServerEvent>,
+    server: Option<Pid>,
+    group: Option<PathBuf>,
+    begun: bool,
+    exited: bool,
+}
+
+impl Supervision {
+    pub(super) fn new(
+        lifeline: Process,
+        program: PathBuf,
+        lifeline_program: PathBuf,
+        patience: Patience,
+    ) -> Self {
+        Self {
+            lifeline,
+            program,
+            lifeline_program,
+            phase: Phase::Held,
+            ladder: Ladder::new(patience),
+            origin: Instant::now(),
+            heard: Vec::new(),
+            events: VecDeque::new(),
+            server: None,
+            group: None,
+            begun: false,
+            exited: false,
+        }
+    }
+
+    pub(super) fn begin_stop(&mut self, now: Instant) {
+        self.ladder.begin(now - self.origin);
+    }
+
+    /// The command to send, if it was not sent before.
+    pub(super) fn kill_now(&mut self, now: Instant) -> Option<u8> {
+        self.ladder.kill(now - self.origin).then_some(command::KILL)
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.server.map(|pid| pid.as_raw_nonzero().get().unsigned_abs())
+    }
+
+    pub(super) fn lifeline_pid(&self) -> u32 {
+        self.lifeline.pid()
+    }
+
+    pub(super) fn cpu_time(&self) -> Option<Duration> {
+        if matches!(self.phase, Phase::Gone) || self.server.is_none() {
+            return None;
+        }
+        if let Some(time) = self.group.as_deref().and_then(control_group::cpu_time) {
+            return Some(time);
+        }
+        let table = system::table();
+        let lifeline = table.iter().find(|entry| entry.pid == self.lifeline.id())?;
+        let living: u64 = descendants(&table, lifeline.pid).iter().map(|entry| entry.ticks).sum();
+        let millis = (living + lifeline.reaped_ticks) * 1000 / rustix::param::clock_ticks_per_second().max(1);
+        Some(Duration::from_millis(millis))
+    }
+
+    /// Reads what the lifeline said. False when there is nothing more at the moment.
+    pub(super) fn hear(&mut self, link: &OwnedFd) -> bool {
+        let mut buffer = [0; 1024];
+        match recv(link, &mut buffer, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => self.lost(),
+            Ok((count, _)) => self.heard(buffer.get(..count).unwrap_or_default()),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return false,
+            Err(_) => self.lost(),
+        }
+        true
+    }
+
+    fn heard(&mut self, bytes: &[u8]) {
+        self.heard.extend(bytes);
+        while let Some(end) = self.heard.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            if let Some(report) = Report::parse(line.strip_suffix(b"\n").unwrap_or(&line)) {
+                self.reported(report);
+            }
+        }
+        self.heard.truncate(LONGEST_REPORT);
+    }
+
+    fn reported(&mut self, report: Report) {
+        match report {
+            Report::Started { pid, tier, group } => {
+                self.server = i32::try_from(pid).ok().and_then(Pid::from_raw);
+                self.group = group;
+                self.begun = true;
+                self.events.push_back(ServerEvent::Started { pid, tier });
+            }
+            Report::Failed { errno } => {
+                let source = io::Error::from_raw_os_error(errno);
+                self.failed(SpawnError::Start { program: self.program.clone(), source });
+            }
+            Report::Exited(exit) => {
+                self.ladder.server_ended(self.origin.elapsed());
+                self.exited(exit);
+            }
+            Report::Gone(swept) => {
+                self.phase = Phase::Leaving { swept, until: Instant::now() + REAP_LIMIT };
+            }
+        }
+    }
+
+    fn failed(&mut self, error: SpawnError) {
+        if !self.begun {
+            self.begun = true;
+            self.exited = true;
+            self.events.push_back(ServerEvent::Failed(error));
+        }
+    }
+
+    fn exited(&mut self, exit: Exit) {
+        if !self.exited {
+            self.exited = true;
+            self.events.push_back(ServerEvent::Exited(exit));
+        }
+    }
+
+    /// The lifeline ended without a goodbye: somebody killed it.
+    fn lost(&mut self) {
+        if matches!(self.phase, Phase::Held) {
+            let source = io::Error::other("it ended before the server ran");
+            self.failed(SpawnError::Shim { program: self.lifeline_program.clone(), source });
+            self.rescue(Instant::now());
+        }
+    }
+
+    fn rescue(&mut self, now: Instant) {
+        self.phase = Phase::Rescuing { rescue: Rescue::default(), until: now + sweep::LIMIT };
+    }
+
+    /// Does what is due.
+    pub(super) fn advance(&mut self, now: Instant, link: &OwnedFd) -> Step {
+        while let Some(action) = self.ladder.step(now - self.origin) {
+            match action {
+                Action::Terminate => tell(link, command::TERMINATE),
+                Action::Kill => tell(link, command::KILL),
+                Action::Abandon if matches!(self.phase, Phase::Held) => self.rescue(now),
+                Action::Abandon => {}
+            }
+        }
+        let pause = self.end(now);
+        let event = self.events.pop_front();
+        let next = match self.phase {
+            Phase::Held => self.ladder.next().map(|at| self.origin + at),
+            Phase::Leaving { .. } | Phase::Rescuing { .. } => Some(now + pause),
+            Phase::Gone => None,
+        };
+        Step { event, listens: matches!(self.phase, Phase::Held), next }
+    }
+
+    /// Works towards the end where it has begun. Returns how long to wait before the next look.
+    fn end(&mut self, now: Instant) -> Duration {
+        match &mut self.phase {
+            Phase::Leaving { swept, until } => {
+                let swept = *swept;
+                if self.lifeline.try_reap().is_some() {
+                    self.gone(swept);
+                } else if now >= *until {
+                    self.rescue(now);
+                }
+                REAP_PAUSE
+            }
+            Phase::Rescuing { rescue, until } => {
+                let done = rescue.round(&mut self.lifeline, self.group.as_ref());
+                if !done && now < *until {
+                    return sweep::PAUSE;
+                }
+                rescue.give_up(&mut self.lifeline);
+                let (leaked, unkilled) = rescue.counts(self.server);
+                self.gone(Swept { leaked, unkilled });
+                sweep::PAUSE
+            }
+            Phase::Held | Phase::Gone => REAP_PAUSE,
+        }
+    }
+
+    fn gone(&mut self, swept: Swept) {
+        self.exited(Exit::Unknown);
+        self.events.push_back(ServerEvent::Gone(swept));
+        self.phase = Phase::Gone;
+        reap_departed();
+    }
+}
+
+/// Sends a command. A lifeline that cannot take one more byte does not work, and is given up in its time.
+pub(super) fn tell(link: &OwnedFd, command: u8) {
+    let _ = send(link, &[command], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}

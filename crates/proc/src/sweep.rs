@@ -1,0 +1,68 @@
+//! Ends a set of processes that may be growing while we look at it.
+//!
+//! A round stops everything in sight, looks again until nothing new appears, and then kills: a process that is stopped
+//! cannot fork, so that a tree which forks all the time stands still before it is felled (processes.md 1.4).
+//!
+//! Invariants: a round does not wait. The caller repeats rounds until one finds nobody alive, with a limit of its own.
+
+use std::{collections::HashSet, time::Duration};
+
+use rustix::process::{Pid, Signal};
+
+use crate::{system, table::Entry};
+
+/// How long a sweep goes on before it reports what it could not kill. A faster fork bomb may win against a sweep, so it
+/// has to have an end (processes.md 1.4).
+pub(crate) const LIMIT: Duration = Duration::from_secs(2);
+/// The pause between two rounds, in which the killed have time to die.
+pub(crate) const PAUSE: Duration = Duration::from_millis(3);
+/// Looks of one round. Each costs a walk through the table; what is newer than the last look falls in the next round.
+const LOOKS: usize = 8;
+
+/// What a sweep has met so far.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    met: HashSet<(Pid, u64)>,
+}
+
+impl Sweep {
+    /// Notes who is alive before anything is killed, for the count.
+    pub(crate) fn note(&mut self, entries: &[Entry]) {
+        self.met
+            .extend(entries.iter().filter(|entry| !entry.is_zombie).map(|entry| (entry.pid, entry.start)));
+    }
+
+    /// One round over the processes that `select` finds in the table. Returns how many were alive.
+    pub(crate) fn round(&mut self, select: impl Fn(&[Entry]) -> Vec<Entry>) -> u32 {
+        let alive = || -> Vec<Entry> {
+            let mut entries = select(&system::table());
+            entries.retain(|entry| !entry.is_zombie);
+            entries
+        };
+        let mut stopped = HashSet::new();
+        let mut entries = alive();
+        for _ in 0..LOOKS {
+            let before = stopped.len();
+            for entry in &entries {
+                if stopped.insert((entry.pid, entry.start)) {
+                    system::signal(entry, Signal::STOP);
+                }
+            }
+            if stopped.len() == before {
+                break;
+            }
+            entries = alive();
+        }
+        self.note(&entries);
+        for entry in &entries {
+            system::signal(entry, Signal::KILL);
+        }
+        u32::try_from(entries.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many different processes were met, not counting `except`.
+    pub(crate) fn met(&self, except: Option<Pid>) -> u32 {
+        let count = self.met.iter().filter(|(pid, _)| Some(*pid) != except).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,150 @@
+//! What the integration tests share: specifications, waiting with limits, and the search for survivors.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::allow_attributes,
+    reason = "each test program uses its own part of it"
+)]
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep, timeout};
+use unhang_proc::{
+    lifeline::ARGUMENT,
+    server::{ErrorPipe, Exit, LifelineCommand, Server, ServerEvent, ServerSpec, Swept, Tier},
+    spawn::Environment,
+};
+
+/// For everything that a test waits for; the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The path of the fixture.
+pub fn fixture() -> PathBuf {
+    env!("CARGO_BIN_EXE_proc-fixture").into()
+}
+
+/// A word that no other process has in its command line: a number of seconds to sleep.
+pub fn marker() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("3600{:07}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A server that runs a shell script, in which `$1` is the marker.
+pub fn script(script: &str, marker: &str, tier: Tier) -> ServerSpec {
+    ServerSpec {
+        program: "sh".into(),
+        arguments: ["-c", script, "sh", marker].map(Into::into).into(),
+        environment: Environment::Inherit,
+        folder: None,
+        grace: Duration::from_millis(200),
+        stop_limit: Duration::from_secs(3),
+        lifeline: LifelineCommand {
+            program: fixture(),
+            arguments: vec![ARGUMENT.into(), format!("--tier={tier}").into()],
+        },
+    }
+}
+
+/// A started server, and what became of it.
+pub struct Run {
+    pub server: Server,
+    /// Nobody reads it, unless a test takes it.
+    pub stderr: Option<ErrorPipe>,
+    pub marker: String,
+    pub output: Vec<u8>,
+    pub tier: Option<Tier>,
+    pub exit: Option<Exit>,
+    pub swept: Option<Swept>,
+}
+
+impl Run {
+    pub fn new(text: &str, tier: Tier) -> Self {
+        let marker = marker();
+        Self::of(&script(text, &marker, tier), marker)
+    }
+
+    pub fn of(spec: &ServerSpec, marker: String) -> Self {
+        let (server, stderr) = Server::start(spec).unwrap();
+        Self { server, stderr: Some(stderr), marker, output: Vec::new(), tier: None, exit: None, swept: None }
+    }
+
+    /// Lives on until the condition holds.
+    pub async fn until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut ended = false;
+        while !condition(self) {
+            let mut bytes = vec![0; 65536];
+            let step = async {
+                tokio::select! {
+                    event = self.server.event() => Some(event),
+                    ready = self.server.output.readable(), if !ended => {
+                        ready.unwrap();
+                        None
+                    }
+                }
+            };
+            let event =
+                tokio::time::timeout_at(deadline, step).await.unwrap_or_else(|_| panic!("{what}: timed out"));
+            match event {
+                Some(ServerEvent::Started { tier, .. }) => self.tier = Some(tier),
+                Some(ServerEvent::Failed(error)) => panic!("{what}: {error}"),
+                Some(ServerEvent::Exited(exit)) => self.exit = Some(exit),
+                Some(ServerEvent::Gone(swept)) => self.swept = Some(swept),
+                None => match self.server.output.try_read(&mut bytes) {
+                    Ok(0) => ended = true,
+                    Ok(count) => self.output.extend(&bytes[..count]),
+                    Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{what}"),
+                },
+            }
+        }
+    }
+
+    /// Waits for the word that the scripts say when everything of theirs has started.
+    pub async fn ready(&mut self) {
+        self.until("ready", |run| run.tier.is_some() && run.output.windows(5).any(|word| word == b"ready"))
+            .await;
+    }
+
+    /// Waits for the end of everything, and looks for survivors.
+    pub async fn gone(&mut self) -> Swept {
+        self.until("gone", |run| run.swept.is_some()).await;
+        assert_no_survivors(&self.marker).await;
+        self.swept.unwrap()
+    }
+}
+
+/// Numbers and command lines of the living processes that have the marker in their command line.
+pub fn marked(marker: &str) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // A zombie has no command line.
+        let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if pid != std::process::id() && line.contains(marker) {
+            found.push((pid, line));
+        }
+    }
+    found
+}
+
+/// Waits until no process with the marker is left.
+pub async fn assert_no_survivors(marker: &str) {
+    wait_for(|| marked(marker).is_empty(), || format!("survivors: {:?}", marked(marker))).await;
+}
+
+/// Waits for a condition that nobody can tell us of.
+pub async fn wait_for(condition: impl Fn() -> bool, complaint: impl Fn() -> String) {
+    let check = async {
+        while !condition() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, check).await.is_ok(), "{}", complaint());
+}
