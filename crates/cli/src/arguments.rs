@@ -30,16 +30,21 @@ pub(crate) enum Command {
 
 /// `unhang wrap`.
 #[derive(Debug, Args)]
-#[command(after_help = "Times need a unit (500ms, 30s, 5m), sizes too (64KiB, 16MiB). Each flag is also an\n\
+#[command(
+    override_usage = "unhang wrap [OPTIONS] -- <CMD>...",
+    after_help = "Times need a unit (500ms, 30s, 5m), sizes too (64KiB, 16MiB). Each flag is also an\n\
     environment variable: --call-timeout is UNHANG_CALL_TIMEOUT.\n\n\
     Exit codes: 0 done; 2 wrong usage; 3 the server could not be started;\n\
-    4 the server never answered; 130 and 143 ended by SIGINT and SIGTERM.")]
+    4 the server never answered; 130 and 143 ended by SIGINT and SIGTERM."
+)]
 pub(crate) struct Wrap {
     /// What to call the server in errors and logs [default: from the command]
     #[arg(long, env = "UNHANG_NAME", hide_env = true, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    // Without the `--` it is taken too, from the first word that is no flag: some clients swallow the first `--` that they
+    // are given.
     /// The server's command and its arguments, after `--`
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) limits: LimitArguments,

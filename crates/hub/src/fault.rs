@@ -197,7 +197,7 @@ pub fn in_words(length: Duration) -> String {
     }
     if length < Duration::from_secs(60) {
         let tenths = length.as_millis() / 100;
-        return if tenths % 10 == 0 {
+        return if tenths.is_multiple_of(10) {
             format!("{}s", tenths / 10)
         } else {
             format!("{}.{}s", tenths / 10, tenths % 10)

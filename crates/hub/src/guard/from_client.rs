@@ -55,13 +55,13 @@ impl Machine {
             Piece::Message(Message { raw, body }) => match body {
                 Body::Request { id, id_span, method, params } => {
                     let request = Request { id, id_span, method: &method, params, raw, batch };
-                    self.client_request(request, outside);
+                    self.client_request(&request, outside);
                 }
                 Body::Notification { method, params } => {
-                    self.client_notification(raw, &method, params, outside)
+                    self.client_notification(raw, &method, params, outside);
                 }
                 Body::Response { id, id_span, outcome } => {
-                    self.client_response(raw, &id, id_span, &outcome, outside)
+                    self.client_response(raw, &id, id_span, &outcome, outside);
                 }
             },
             Piece::Batch(pieces) => self.client_batch(pieces, outside),
@@ -83,13 +83,13 @@ impl Machine {
         }
     }
 
-    fn client_request(&mut self, request: Request<'_>, outside: &mut impl Outside) {
+    fn client_request(&mut self, request: &Request<'_>, outside: &mut impl Outside) {
         self.counters.requests += 1;
-        if let Some(telling) = self.refusal(&request, outside) {
+        if let Some(telling) = self.refusal(request, outside) {
             let to = Addressee::request(&request.id, request.method, request.batch);
             self.refuse(to, telling, outside);
             if matches!(self.end, End::Unstartable { .. }) {
-                self.finish(exit::UNREACHABLE);
+                self.finish(exit::UNREACHABLE, outside);
             }
             return;
         }
@@ -109,7 +109,7 @@ impl Machine {
             let to = Addressee::request(&request.id, request.method, request.batch);
             return self.refuse(to, telling, outside);
         }
-        self.accept(&request, verdict == Verdict::Trial, outside);
+        self.accept(request, verdict == Verdict::Trial, outside);
     }
 
     /// Why a request is not taken, if it is not.
@@ -405,8 +405,10 @@ impl Machine {
             Reason::NotJson | Reason::InvalidUtf8 => Kind::ParseError,
             _ => Kind::InvalidRequest,
         };
-        let what = if kind == Kind::ParseError { "JSON" } else { "JSON-RPC 2.0 message" };
-        let happened = format!("the client's line is no valid {what}: {}", invalid.reason);
+        let happened = match kind {
+            Kind::ParseError => format!("the client's line {}", invalid.reason),
+            _ => format!("the client's line is no valid JSON-RPC 2.0 message: it {}", invalid.reason),
+        };
         let telling = Telling { kind, happened, hint: "send one whole JSON-RPC 2.0 message a line" };
         let to = Addressee { id: invalid.id.as_ref(), raw_id: invalid.raw_id, batch, method: None };
         self.refuse(to, telling, outside);

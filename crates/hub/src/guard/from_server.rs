@@ -53,13 +53,13 @@ impl Machine {
         match piece {
             Piece::Message(Message { raw, body }) => match body {
                 Body::Response { id, id_span, outcome } => {
-                    self.server_response(raw, &id, id_span, &outcome, outside)
+                    self.server_response(raw, &id, id_span, &outcome, outside);
                 }
                 Body::Request { id, id_span, method, params: _ } => {
                     self.server_request(raw, &id, id_span, &method, outside);
                 }
                 Body::Notification { method, params } => {
-                    self.server_notification(raw, &method, params, outside)
+                    self.server_notification(raw, &method, params, outside);
                 }
             },
             // Arrays are split whatever was negotiated; no client minds (protocol.md 3.2).

@@ -327,10 +327,10 @@ impl Machine {
         self.expire(outside);
         match self.end {
             End::Draining { until, code } if now >= until => {
-                self.stop(self.now, code, "the client closed its stream", outside)
+                self.stop(self.now, code, "the client closed its stream", outside);
             }
-            End::Unstartable { until } if now >= until => self.finish(exit::UNREACHABLE),
-            End::Stopping { until, code } if now >= until => self.finish(code),
+            End::Unstartable { until } if now >= until => self.finish(exit::UNREACHABLE, outside),
+            End::Stopping { until, code } if now >= until => self.finish(code, outside),
             _ => {}
         }
         if !self.process_alive && self.restart_at.is_some_and(|at| now >= at) {
@@ -352,7 +352,7 @@ impl Machine {
                 self.end = End::Draining { until: now + self.limits.eof_grace, code };
                 self.check_drained(outside);
             }
-            End::Unstartable { .. } => self.finish(exit::UNREACHABLE),
+            End::Unstartable { .. } => self.finish(exit::UNREACHABLE, outside),
             _ => {}
         }
     }
@@ -367,14 +367,23 @@ impl Machine {
         self.end = End::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
         self.held.clear();
         self.held_bytes = 0;
-        for (_, call) in self.calls.take_all() {
+        // A subscription ends when the server hears of the end, and then it is the server that answers it.
+        let (subscriptions, calls): (Vec<_>, Vec<_>) = self
+            .calls
+            .take_all()
+            .into_iter()
+            .partition(|(_, call)| call.role == Role::Listen && self.process_alive);
+        for (_, call) in calls {
             self.tell_shutting_down(&call, cause, outside);
+        }
+        for (id, call) in subscriptions {
+            let _registered = self.calls.register(id, None, call);
         }
         self.release_quiet(outside);
         if self.process_alive {
             self.ask_to_stop();
         } else {
-            self.finish(code);
+            self.finish(code, outside);
         }
     }
 
@@ -387,9 +396,12 @@ impl Machine {
         }
     }
 
-    pub(super) fn finish(&mut self, code: u8) {
+    pub(super) fn finish(&mut self, code: u8, outside: &mut impl Outside) {
         if self.end != End::Over {
             self.end = End::Over;
+            for (_, call) in self.calls.take_all() {
+                self.tell_shutting_down(&call, "the session is over", outside);
+            }
             self.actions.push_back(Action::Exit(code));
         }
     }
@@ -403,7 +415,7 @@ impl Machine {
 
     fn expire(&mut self, outside: &mut impl Outside) {
         while let Some((wire_id, call)) = self.calls.expire(self.now) {
-            self.call_expired(wire_id, call, outside);
+            self.call_expired(&wire_id, call, outside);
         }
         while let Some((client_side_id, ask)) = self.asks.expire(self.now) {
             self.ask_expired(&client_side_id, &ask, outside);

@@ -11,7 +11,7 @@ use unhang_wire::Lines;
 use super::machine::{Action, Machine, Outside};
 use crate::{config::Limits, exit, queue::Class};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Event {
     /// The client asks; few ids, so that they repeat.
     Request(u8, &'static str),
@@ -148,7 +148,7 @@ impl Life {
     fn gone(&mut self) {
         if !self.running && !self.swept {
             self.swept = true;
-            self.machine.server_gone(self.now, Swept { leaked: 0, unkilled: 0 });
+            self.machine.server_gone(self.now, Swept { leaked: 0, unkilled: 0 }, &mut self.world);
         }
     }
 
@@ -181,7 +181,7 @@ impl Life {
         match answer {
             Answer::Well => self.server(&well),
             Answer::Error => {
-                self.server(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":1,"message":"m"}}}}"#))
+                self.server(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":1,"message":"m"}}}}"#));
             }
             Answer::Twice => self.server(&format!("{well}{well}")),
             Answer::OtherType => self.server(&format!(r#"{{"jsonrpc":"2.0","id":{other},"result":{{}}}}"#)),

@@ -89,7 +89,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
             ready = shell.client_input.readable(), if reads_client => shell.read_client(ready),
             awaited = awaited(&shell.world.process, reads_server, writes_server) => match awaited {
                 Awaited::Event(event) => shell.process_event(event).await,
-                Awaited::Readable(ready) => shell.read_server(ready),
+                Awaited::Readable(ready) => shell.read_server(&ready),
                 Awaited::Writable => shell.world.flush_server(),
             },
             _ = shell.world.client_output.writable(), if !shell.world.to_client.is_empty() => shell.world.flush_client(),
@@ -333,9 +333,9 @@ impl Shell {
         self.machine.client_end(now, &mut self.world);
     }
 
-    fn read_server(&mut self, ready: io::Result<()>) {
+    fn read_server(&mut self, ready: &io::Result<()>) {
         match ready {
-            Ok(()) => drop(self.read_server_once()),
+            Ok(()) => _ = self.read_server_once(),
             Err(_) => self.output_ended(),
         }
     }
@@ -388,7 +388,7 @@ impl Shell {
             }
             ServerEvent::Gone(swept) => {
                 self.world.process = None;
-                self.machine.server_gone(self.now(), swept);
+                self.machine.server_gone(self.now(), swept, &mut self.world);
             }
         }
     }

@@ -53,7 +53,7 @@ impl Machine {
         let happened = format!("`{}` could not be started: {error}", self.name);
         tracing::error!(server = self.name, "{happened}");
         if let End::Stopping { .. } = self.end {
-            self.finish(exit::UNREACHABLE);
+            self.finish(exit::UNREACHABLE, outside);
         } else if self.answered_ever {
             self.lose_server(&happened, None, outside);
         } else {
@@ -80,7 +80,7 @@ impl Machine {
     }
 
     /// The process and everything that it left behind are gone; another may be started.
-    pub fn server_gone(&mut self, now: Duration, swept: Swept) {
+    pub fn server_gone(&mut self, now: Duration, swept: Swept, outside: &mut impl Outside) {
         self.now = now;
         self.process_alive = false;
         if swept.leaked > 0 {
@@ -92,7 +92,7 @@ impl Machine {
             );
         }
         if let End::Stopping { code, .. } = self.end {
-            self.finish(code);
+            self.finish(code, outside);
         }
     }
 
@@ -118,7 +118,7 @@ impl Machine {
         if waiting.is_empty() && self.end == End::None {
             self.end = End::Unstartable { until: self.now + self.limits.eof_grace };
         } else {
-            self.finish(exit::UNREACHABLE);
+            self.finish(exit::UNREACHABLE, outside);
         }
     }
 
@@ -257,9 +257,9 @@ impl Machine {
     }
 
     /// A call's deadline has passed: its caller is told, the server is told, a late answer goes nowhere.
-    pub(super) fn call_expired(&mut self, wire_id: Id, mut call: Call, outside: &mut impl Outside) {
+    pub(super) fn call_expired(&mut self, wire_id: &Id, mut call: Call, outside: &mut impl Outside) {
         self.tell_deadline(&call, outside);
-        self.settle_trial(&wire_id);
+        self.settle_trial(wire_id);
         let token = call.token.take();
         self.bury_token(token);
         if call.role == Role::Initialize {
@@ -267,9 +267,9 @@ impl Machine {
             // throwing it away would make the next start as slow (peers.md 3.1 I).
             self.start_expired = true;
         } else if call.sent {
-            self.cancel_at_server(&wire_id, "unhang: no answer in time", outside);
+            self.cancel_at_server(wire_id, "unhang: no answer in time", outside);
         } else {
-            let _never_answered = self.calls.complete(&wire_id);
+            let _never_answered = self.calls.complete(wire_id);
         }
     }
 

@@ -130,7 +130,7 @@ impl Guarded {
 
     fn dies(&mut self) {
         self.machine.server_exited(self.now, &Exit::Code(1), &mut self.world);
-        self.machine.server_gone(self.now, Swept { leaked: 0, unkilled: 0 });
+        self.machine.server_gone(self.now, Swept { leaked: 0, unkilled: 0 }, &mut self.world);
     }
 
     fn ends(&mut self) {
@@ -590,6 +590,24 @@ fn stdin_ends_and_calls_in_flight_are_still_answered() {
     assert_eq!(guarded.actions(), [Action::StopServer]);
     guarded.dies();
     assert_eq!(guarded.actions(), [Action::Exit(exit::DONE)]);
+}
+
+#[test]
+fn a_subscription_is_answered_by_the_server_when_it_hears_of_the_end() {
+    for server_answers in [true, false] {
+        let mut guarded = Guarded::shaken(Limits::default());
+        guarded.request(1, "subscriptions/listen");
+        guarded.ends();
+        assert_eq!(guarded.actions(), [Action::StopServer], "it holds nothing up");
+        assert!(guarded.heard().is_empty());
+        if server_answers {
+            guarded.answer(1);
+        }
+        guarded.dies();
+        let heard = guarded.heard();
+        assert_eq!((heard.len(), heard[0].get("error").is_some()), (1, !server_answers));
+        assert_eq!(guarded.actions(), [Action::Exit(exit::DONE)]);
+    }
 }
 
 #[test]

@@ -1,0 +1,184 @@
+//! `cargo xtask ci`: every check, cheap ones first, so that the likeliest mistakes show soonest.
+//!
+//! # Invariants
+//!
+//! - The steps are a table; the first that fails ends the run.
+//! - After `fetch`, only the installation of pinned tools and servers uses the network.
+
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::project::Project;
+use crate::run::{self, Task};
+use crate::{Options, clock, real, report, tools};
+
+/// One row of the table.
+struct Step {
+    name: &'static str,
+    /// What a failure of this step means, for `--list`.
+    about: &'static str,
+    work: Work,
+}
+
+enum Work {
+    /// One call of cargo.
+    Cargo {
+        arguments: &'static [&'static str],
+        environment: &'static [(&'static str, &'static str)],
+        deadline: Duration,
+    },
+    /// More than that; every part has its own deadline.
+    Own(fn(&Project) -> Result<(), Failure>),
+}
+
+const fn cargo(arguments: &'static [&'static str], minutes: u64) -> Work {
+    Work::Cargo { arguments, environment: &[], deadline: Duration::from_mins(minutes) }
+}
+
+/// The documented limit of the demo.
+const DEMO_DEADLINE: Duration = Duration::from_mins(1);
+
+const STEPS: &[Step] = &[
+    Step {
+        name: "fetch",
+        about: "Cargo.lock is complete and every dependency is there",
+        work: cargo(&["fetch", "--locked"], 10),
+    },
+    Step { name: "fmt", about: "the code is formatted", work: cargo(&["fmt", "--all", "--check"], 2) },
+    Step {
+        name: "clippy",
+        about: "no lint of the workspace fires",
+        work: cargo(
+            &[
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--all-features",
+                "--locked",
+                "--offline",
+                "--",
+                "-D",
+                "warnings",
+            ],
+            20,
+        ),
+    },
+    Step { name: "alone", about: "each crate builds without the others' features", work: Work::Own(alone) },
+    Step {
+        name: "docs",
+        about: "the documentation builds without a warning",
+        work: Work::Cargo {
+            arguments: &["doc", "--workspace", "--no-deps", "--locked", "--offline"],
+            environment: &[("RUSTDOCFLAGS", "-D warnings")],
+            deadline: Duration::from_mins(15),
+        },
+    },
+    Step {
+        name: "deny",
+        about: "bans, licences and sources of the dependencies are in order",
+        work: Work::Own(deny),
+    },
+    Step {
+        name: "tests",
+        about: "every test of the workspace passes, with nothing but Rust installed",
+        work: cargo(&["test", "--workspace", "--locked", "--offline"], 30),
+    },
+    Step {
+        name: "release",
+        about: "the release binary builds",
+        work: cargo(&["build", "--release", "--locked", "--offline"], 20),
+    },
+    Step { name: "demo", about: "the README's first command shows its table", work: Work::Own(demo) },
+    Step {
+        name: "real",
+        about: "real clients see the same real servers through the guard",
+        work: Work::Own(real::every),
+    },
+];
+
+/// Runs the steps that the options ask for.
+pub(crate) fn ci(project: &Project, options: &Options) -> Result<(), Failure> {
+    let steps = chosen(&options.only)?;
+    if options.list {
+        for step in steps {
+            report::text(&format!("{:<8} {}\n", step.name, step.about));
+        }
+        return Ok(());
+    }
+    let start = clock::now();
+    for step in &steps {
+        timed(step.name, || perform(project, step))?;
+    }
+    report::ended("all", true, start.elapsed());
+    Ok(())
+}
+
+/// Does one thing and reports its name, how it went and how long it took.
+pub(crate) fn timed<T>(name: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    report::begun(name);
+    let start = clock::now();
+    let outcome = work();
+    report::ended(name, outcome.is_ok(), start.elapsed());
+    outcome
+}
+
+fn chosen(only: &[String]) -> Result<Vec<&'static Step>, Failure> {
+    if let Some(unknown) = only.iter().find(|name| STEPS.iter().all(|step| step.name != **name)) {
+        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        return Err(Failure::usage(format!("no step {unknown}; there are {}", names.join(", "))));
+    }
+    let wanted = |step: &&Step| only.is_empty() || only.iter().any(|name| name == step.name);
+    Ok(STEPS.iter().filter(wanted).collect())
+}
+
+fn perform(project: &Project, step: &Step) -> Result<(), Failure> {
+    match &step.work {
+        Work::Own(work) => work(project),
+        Work::Cargo { arguments, environment, deadline } => {
+            let mut task = project.cargo(step.name, *deadline).arguments(*arguments);
+            for (name, value) in *environment {
+                task = task.variable(name, value);
+            }
+            run::run(task)
+        }
+    }
+}
+
+fn alone(project: &Project) -> Result<(), Failure> {
+    for name in project.crates() {
+        let arguments = ["check", "--locked", "--offline", "-p", name];
+        run::run(project.cargo(&format!("alone-{name}"), Duration::from_mins(10)).arguments(arguments))?;
+    }
+    Ok(())
+}
+
+fn deny(project: &Project) -> Result<(), Failure> {
+    let program = tools::cargo_deny(project)?;
+    let task = Task::new(program, project.root(), project.log("deny"), Duration::from_mins(2));
+    run::run(task.arguments(["--offline", "--locked", "--workspace", "check", "bans", "licenses", "sources"]))
+}
+
+fn demo(project: &Project) -> Result<(), Failure> {
+    let program = project.below_target("release/unhang");
+    run::run(Task::new(program, project.root(), project.log("demo"), DEMO_DEADLINE).arguments(["demo"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_picks_by_whole_name_and_keeps_the_order_of_the_table() {
+        let only = ["deny".to_owned(), "fmt".to_owned()];
+        let names: Vec<_> = chosen(&only).expect("both exist").iter().map(|step| step.name).collect();
+        assert_eq!(names, ["fmt", "deny"]);
+        assert_eq!(chosen(&[]).expect("all").len(), STEPS.len());
+    }
+
+    #[test]
+    fn an_unknown_step_is_refused_with_the_names_there_are() {
+        let failure = chosen(&["fnt".to_owned()]).err().expect("there is no such step");
+        assert!(failure.is_usage());
+        assert!(failure.to_string().contains("fmt"), "{failure}");
+    }
+}

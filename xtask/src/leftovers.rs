@@ -1,0 +1,67 @@
+//! Finds what a run left behind, by a marker in the environment that every process of the run inherits.
+//!
+//! A process group is not enough: unhang and its servers open sessions of their own. The marker is in
+//! `/proc/PID/environ` for as long as the process lives; elsewhere than on Linux nothing is found.
+//!
+//! # Invariants
+//!
+//! - A marker is used once, so nothing that another run started is ever taken for ours.
+
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The variable whose value is the marker.
+pub(crate) const VARIABLE: &str = "UNHANG_XTASK_RUN";
+
+/// The value of [`VARIABLE`] for one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Marker(String);
+
+/// A process that carries a marker.
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// The command line, its items separated by blanks.
+    pub(crate) command: String,
+}
+
+impl Marker {
+    /// Makes one that no other run has.
+    pub(crate) fn unique() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+        Self(format!("{}-{number}-{since:x}", std::process::id()))
+    }
+
+    pub(crate) fn value(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the living processes that carry this marker. A zombie has no environment and does not count.
+    pub(crate) fn processes(&self) -> Vec<Process> {
+        let wanted = format!("{VARIABLE}={}", self.0).into_bytes();
+        let carries = |pid: &u32| {
+            // A process that ends while we look has no environment any more.
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|item| item == wanted)
+        };
+        pids().into_iter().filter(carries).map(|pid| Process { pid, command: command_line(pid) }).collect()
+    }
+}
+
+/// Returns the parent of a process, `None` when it has gone.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+fn pids() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn command_line(pid: u32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ").trim_end().to_owned()
+}

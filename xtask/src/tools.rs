@@ -1,0 +1,96 @@
+//! Tools that the checks need: those that must be there, and the one that is built here.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::project::Project;
+use crate::run::{self, Task};
+
+/// The version of cargo-deny that is installed and used.
+const CARGO_DENY: &str = "0.20.2";
+/// Building cargo-deny takes a minute and a half on two cores.
+const INSTALL_DEADLINE: Duration = Duration::from_mins(20);
+const VERSION_DEADLINE: Duration = Duration::from_secs(60);
+/// It runs for half a second: what counts is how fast it is built.
+const QUICK_BUILD: [(&str, &str); 4] = [
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "256"),
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
+];
+
+/// A program that has to be on the machine already.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tool {
+    program: &'static str,
+    /// Arguments with which it does nothing but show that it works.
+    probe: &'static [&'static str],
+    /// What to do when it is missing.
+    advice: &'static str,
+}
+
+pub(crate) const NODE: Tool = Tool {
+    program: "node",
+    probe: &["-e", "process.exit(Number(process.versions.node.split('.')[0]) >= 20 ? 0 : 1)"],
+    advice: "install Node.js 20 or later, which brings npm and npx",
+};
+pub(crate) const NPM: Tool = Tool {
+    program: "npm",
+    probe: &["--version"],
+    advice: "install npm, which comes with Node.js 20 or later",
+};
+pub(crate) const PYTHON: Tool = Tool {
+    program: "python3",
+    probe: &["-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"],
+    advice: "install Python 3.11 or later with its venv module (on Debian and Ubuntu the package python3-venv)",
+};
+pub(crate) const GIT: Tool =
+    Tool { program: "git", probe: &["--version"], advice: "install git, which mcp-server-git drives" };
+
+impl Tool {
+    /// Makes sure that the program is there and works.
+    pub(crate) fn require(&self, project: &Project) -> Result<(), Failure> {
+        let output = project.log(&format!("probe-{}", self.program));
+        let task = Task::new(self.program, project.root(), output, VERSION_DEADLINE).arguments(self.probe);
+        run::run(task).map_err(|failure| {
+            let missing = Failure::new(format!("{} is needed: {} ({failure})", self.program, self.advice));
+            match failure.output() {
+                Some(output) => missing.with_output(output),
+                None => missing,
+            }
+        })
+    }
+}
+
+/// Returns the path of cargo-deny in the pinned version, after building it if it is not there yet.
+pub(crate) fn cargo_deny(project: &Project) -> Result<PathBuf, Failure> {
+    let root = project.below_target("tools");
+    let program = root.join("bin/cargo-deny");
+    if installed_version(project, &program)
+        .is_some_and(|version| version == format!("cargo-deny {CARGO_DENY}"))
+    {
+        return Ok(program);
+    }
+    let build = root.join("build");
+    let mut task = project
+        .cargo("install-cargo-deny", INSTALL_DEADLINE)
+        .arguments(["install", "--locked", "--force", "cargo-deny", "--version"])
+        .arguments([format!("={CARGO_DENY}").as_ref(), "--root".as_ref(), root.as_os_str()])
+        .variable("CARGO_TARGET_DIR", &build);
+    for (name, value) in QUICK_BUILD {
+        task = task.variable(name, value);
+    }
+    run::run(task)?;
+    fs::remove_dir_all(&build)
+        .map_err(|error| Failure::io(format!("cannot remove {}", build.display()), &error))?;
+    Ok(program)
+}
+
+fn installed_version(project: &Project, program: &PathBuf) -> Option<String> {
+    let output = project.log("cargo-deny-version");
+    let task = Task::new(program, project.root(), output.clone(), VERSION_DEADLINE).arguments(["--version"]);
+    run::run(task).ok()?;
+    Some(fs::read_to_string(output).ok()?.trim().to_owned())
+}
