@@ -19,11 +19,14 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags},
     io::Errno,
-    pipe::{PipeFlags, pipe_with},
 };
 use tokio::sync::oneshot;
 
-use crate::{deadline::Deadline, pipe::wait, server::ErrorPipe};
+use crate::{
+    deadline::Deadline,
+    pipe::{pair, wait},
+    server::ErrorPipe,
+};
 
 /// Bytes read at once: what an ordinary pipe holds.
 const CHUNK: usize = 64 * 1024;
@@ -134,7 +137,7 @@ impl Drain {
 pub fn drain(pipe: ErrorPipe, tail: Tail, on_line: impl FnMut(&[u8]) + Send + 'static) -> Drain {
     let (done, ended) = oneshot::channel();
     let start = || -> std::io::Result<OwnedFd> {
-        let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (stopped, stop) = pair()?;
         let work = move || {
             if read_to_end(&pipe, &stopped, &tail, on_line) {
                 // Nobody need be waiting.

@@ -400,7 +400,7 @@ fn launch(plan: &Plan, group: &mut Option<ControlGroup>) -> io::Result<Pid> {
 
 /// Tells the owner. When it has gone there is nobody to tell.
 fn say(link: &OwnedFd, report: &Report) {
-    let _ = send(link, &report.to_line(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    let _ = send(link, &report.to_line(), SendFlags::DONTWAIT | system::NO_SIGNAL);
 }
 
 /// Time since some fixed moment.

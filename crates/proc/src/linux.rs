@@ -19,6 +19,7 @@ use std::{
 use rustix::{
     fs::{CWD, Dir, Mode, OFlags, openat},
     io::Errno,
+    net::SendFlags,
     pipe::{PipeFlags, pipe_with},
     process::{
         Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open, pidfd_send_signal,
@@ -27,6 +28,9 @@ use rustix::{
 };
 
 use crate::table::Entry;
+
+/// A send to nobody is an error, not a signal.
+pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 
 /// All processes of this PID namespace. Empty where /proc cannot be read.
 pub(crate) fn table() -> Vec<Entry> {

@@ -14,9 +14,15 @@ use std::{
     process::Command,
 };
 
-use rustix::process::{Pid, Signal, getpgid, getpid, getsid, kill_process};
+use rustix::{
+    net::SendFlags,
+    process::{Pid, Signal, getpgid, getpid, getsid, kill_process},
+};
 
 use crate::table::Entry;
+
+/// A send to nobody is an error because Rust programs ignore SIGPIPE.
+pub(crate) const NO_SIGNAL: SendFlags = SendFlags::empty();
 
 /// Children that are looked at for each process.
 const MOST_CHILDREN: usize = 4096;

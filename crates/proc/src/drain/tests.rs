@@ -13,7 +13,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn pipe() -> (ErrorPipe, File) {
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let (reader, writer) = pair().unwrap();
     (reader.into(), writer.into())
 }
 

@@ -17,12 +17,11 @@ use rustix::{
     event::{PollFd, PollFlags},
     fs::{CWD, FileType, Mode, OFlags, fstat, openat},
     io::{Errno, fcntl_dupfd_cloexec},
-    pipe::{PipeFlags, pipe_with},
     stdio::{dup2_stdin, dup2_stdout},
 };
 use tokio::sync::oneshot;
 
-use super::{Kind, PipeReader, PipeWriter, is_broken, set_nonblocking, wait};
+use super::{Kind, PipeReader, PipeWriter, is_broken, pair, set_nonblocking, wait};
 use crate::deadline::Deadline;
 
 /// Bytes that a pump moves at once: what an ordinary pipe holds.
@@ -62,7 +61,7 @@ pub fn adopt_input(descriptor: OwnedFd) -> io::Result<PipeReader> {
         Direct::Socket => return PipeReader::new(descriptor, Kind::Socket),
         Direct::No => {}
     }
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (reader, writer) = pair()?;
     set_nonblocking(&reader)?;
     start_pump("input", move || {
         // The end of either side is the end of the pump; the owner sees it as the end of the input.
@@ -81,7 +80,7 @@ pub fn adopt_output(descriptor: OwnedFd) -> io::Result<(PipeWriter, Flush)> {
         Direct::Socket => return Ok((PipeWriter::new(descriptor, Kind::Socket)?, Flush(None))),
         Direct::No => {}
     }
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (reader, writer) = pair()?;
     set_nonblocking(&writer)?;
     let (done, flushed) = oneshot::channel();
     start_pump("output", move || {

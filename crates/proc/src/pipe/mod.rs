@@ -19,9 +19,10 @@ use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     io::Errno,
     net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg},
-    pipe::{PipeFlags, pipe_with},
 };
 use tokio::io::{Interest, unix::AsyncFd};
+
+use crate::system::NO_SIGNAL;
 
 pub use adopt::{Flush, adopt_input, adopt_output, take_standard_streams};
 
@@ -112,7 +113,7 @@ impl PipeWriter {
             retry(|| match kind {
                 Kind::Pipe => rustix::io::writev(descriptor, parts),
                 Kind::Socket => {
-                    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                    let flags = SendFlags::DONTWAIT | NO_SIGNAL;
                     sendmsg(descriptor, parts, &mut SendAncillaryBuffer::default(), flags)
                 }
             })
@@ -176,9 +177,15 @@ pub(crate) fn wait(polled: &mut [PollFd<'_>], limit: Option<Duration>) -> bool {
     poll(polled, limit.as_ref()).is_ok_and(|count| count > 0)
 }
 
+/// A plain pipe that no child inherits: its reading and its writing end.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = io::pipe()?;
+    Ok((reader.into(), writer.into()))
+}
+
 /// A pipe that we write to and a server reads from; its end of it waits as programs expect.
 pub(crate) fn to_server() -> io::Result<(OwnedFd, PipeWriter)> {
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (reader, writer) = pair()?;
     enlarge(&writer);
     set_nonblocking(&writer)?;
     Ok((reader, PipeWriter::new(writer, Kind::Pipe)?))
@@ -186,7 +193,7 @@ pub(crate) fn to_server() -> io::Result<(OwnedFd, PipeWriter)> {
 
 /// A pipe that a server writes to and we read from.
 pub(crate) fn from_server() -> io::Result<(PipeReader, OwnedFd)> {
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (reader, writer) = pair()?;
     enlarge(&writer);
     set_nonblocking(&reader)?;
     Ok((PipeReader::new(reader, Kind::Pipe)?, writer))

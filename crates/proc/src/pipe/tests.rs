@@ -52,7 +52,7 @@ fn is_nonblocking(descriptor: &impl AsFd) -> bool {
 }
 
 fn blocking_pipe() -> (OwnedFd, OwnedFd) {
-    pipe_with(PipeFlags::CLOEXEC).unwrap()
+    pair().unwrap()
 }
 
 #[tokio::test]

@@ -19,17 +19,16 @@ mod supervision;
 use std::{
     ffi::OsString,
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use rustix::{
-    fs::{Access, AtFlags, CWD, accessat},
-    net::{AddressFamily, SocketFlags, SocketType, socketpair},
-    pipe::{PipeFlags, pipe_with},
-};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     time::Instant,
@@ -267,15 +266,15 @@ impl Streams {
         let (far_input, input) = pipe::to_server()?;
         let (output, far_output) = pipe::from_server()?;
         // Not enlarged: the drain empties it all the time, and an ordinary user has room for few large pipes.
-        let (error, far_error) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (error, far_error) = pipe::pair()?;
         Ok(Self { input, output, error: ErrorPipe(error), far: [far_input, far_output, far_error] })
     }
 }
 
 fn lifeline_pair() -> io::Result<(AsyncFd<OwnedFd>, OwnedFd)> {
     // Every call asks not to wait by itself, so that the flags of the sockets stay as they are.
-    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    Ok((pipe::register(near, Interest::READABLE)?, far))
+    let (near, far) = UnixStream::pair()?;
+    Ok((pipe::register(near.into(), Interest::READABLE)?, far.into()))
 }
 
 fn launch(

@@ -257,5 +257,5 @@ impl Supervision {
 
 /// Sends a command. A lifeline that cannot take one more byte does not work, and is given up in its time.
 pub(super) fn tell(link: &OwnedFd, command: u8) {
-    let _ = send(link, &[command], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    let _ = send(link, &[command], SendFlags::DONTWAIT | system::NO_SIGNAL);
 }

@@ -3,16 +3,12 @@
 //! The cases are those of processes.md 1.4, where the plain group kill failed in 120 of 140 runs, and a daemon with an empty
 //! environment, which a search by environment would miss.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::{
     io::{BufRead, BufReader},
     os::fd::OwnedFd,
 };
 
-use common::{Run, assert_no_survivors, fixture, marked, marker, script};
+use crate::common::{Run, assert_no_survivors, fixture, marked, marker, script};
 use rustix::process::{Pid, Signal, kill_process};
 use unhang_proc::{
     server::Tier,

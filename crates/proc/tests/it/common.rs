@@ -1,12 +1,5 @@
 //! What the integration tests share: specifications, waiting with limits, and the search for survivors.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::allow_attributes,
-    reason = "each test program uses its own part of it"
-)]
-
 use std::{
     fs,
     path::PathBuf,
@@ -22,21 +15,21 @@ use unhang_proc::{
 };
 
 /// For everything that a test waits for; the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The path of the fixture.
-pub fn fixture() -> PathBuf {
+pub(crate) fn fixture() -> PathBuf {
     env!("CARGO_BIN_EXE_proc-fixture").into()
 }
 
 /// A word that no other process has in its command line: a number of seconds to sleep.
-pub fn marker() -> String {
+pub(crate) fn marker() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("3600{:07}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A server that runs a shell script, in which `$1` is the marker.
-pub fn script(script: &str, marker: &str, tier: Tier) -> ServerSpec {
+pub(crate) fn script(script: &str, marker: &str, tier: Tier) -> ServerSpec {
     ServerSpec {
         program: "sh".into(),
         arguments: ["-c", script, "sh", marker].map(Into::into).into(),
@@ -52,30 +45,30 @@ pub fn script(script: &str, marker: &str, tier: Tier) -> ServerSpec {
 }
 
 /// A started server, and what became of it.
-pub struct Run {
-    pub server: Server,
+pub(crate) struct Run {
+    pub(crate) server: Server,
     /// Nobody reads it, unless a test takes it.
-    pub stderr: Option<ErrorPipe>,
-    pub marker: String,
-    pub output: Vec<u8>,
-    pub tier: Option<Tier>,
-    pub exit: Option<Exit>,
-    pub swept: Option<Swept>,
+    pub(crate) stderr: Option<ErrorPipe>,
+    pub(crate) marker: String,
+    pub(crate) output: Vec<u8>,
+    pub(crate) tier: Option<Tier>,
+    pub(crate) exit: Option<Exit>,
+    pub(crate) swept: Option<Swept>,
 }
 
 impl Run {
-    pub fn new(text: &str, tier: Tier) -> Self {
+    pub(crate) fn new(text: &str, tier: Tier) -> Self {
         let marker = marker();
         Self::of(&script(text, &marker, tier), marker)
     }
 
-    pub fn of(spec: &ServerSpec, marker: String) -> Self {
+    pub(crate) fn of(spec: &ServerSpec, marker: String) -> Self {
         let (server, stderr) = Server::start(spec).unwrap();
         Self { server, stderr: Some(stderr), marker, output: Vec::new(), tier: None, exit: None, swept: None }
     }
 
     /// Lives on until the condition holds.
-    pub async fn until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
+    pub(crate) async fn until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         let mut ended = false;
         while !condition(self) {
@@ -106,13 +99,13 @@ impl Run {
     }
 
     /// Waits for the word that the scripts say when everything of theirs has started.
-    pub async fn ready(&mut self) {
+    pub(crate) async fn ready(&mut self) {
         self.until("ready", |run| run.tier.is_some() && run.output.windows(5).any(|word| word == b"ready"))
             .await;
     }
 
     /// Waits for the end of everything, and looks for survivors.
-    pub async fn gone(&mut self) -> Swept {
+    pub(crate) async fn gone(&mut self) -> Swept {
         self.until("gone", |run| run.swept.is_some()).await;
         assert_no_survivors(&self.marker).await;
         self.swept.unwrap()
@@ -120,7 +113,7 @@ impl Run {
 }
 
 /// Numbers and command lines of the living processes that have the marker in their command line.
-pub fn marked(marker: &str) -> Vec<(u32, String)> {
+pub(crate) fn marked(marker: &str) -> Vec<(u32, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
@@ -135,12 +128,12 @@ pub fn marked(marker: &str) -> Vec<(u32, String)> {
 }
 
 /// Waits until no process with the marker is left.
-pub async fn assert_no_survivors(marker: &str) {
+pub(crate) async fn assert_no_survivors(marker: &str) {
     wait_for(|| marked(marker).is_empty(), || format!("survivors: {:?}", marked(marker))).await;
 }
 
 /// Waits for a condition that nobody can tell us of.
-pub async fn wait_for(condition: impl Fn() -> bool, complaint: impl Fn() -> String) {
+pub(crate) async fn wait_for(condition: impl Fn() -> bool, complaint: impl Fn() -> String) {
     let check = async {
         while !condition() {
             sleep(Duration::from_millis(5)).await;
