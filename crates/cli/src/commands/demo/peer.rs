@@ -28,6 +28,9 @@ pub(crate) enum Outcome {
     Ended,
 }
 
+/// Bytes read at once.
+const CHUNK: usize = 64 << 10;
+
 /// A connection to a server, bare or guarded.
 pub(crate) struct Peer {
     server: Server,
@@ -147,7 +150,7 @@ impl Peer {
 
     /// Reads once; false when the deadline has passed.
     async fn read(&mut self, deadline: Deadline) -> io::Result<bool> {
-        let mut chunk = [0; 65536];
+        let mut chunk = vec![0; CHUNK];
         loop {
             match self.server.output.try_read(&mut chunk) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
