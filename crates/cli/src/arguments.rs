@@ -113,7 +113,7 @@ pub(crate) struct LimitArguments {
     #[arg(long, env = "UNHANG_STDERR_LOG", hide_env = true, value_name = "SIZE", value_parser = parse_size, default_value = "10MiB", hide_default_value = true)]
     stderr_log: u64,
     /// Keep every notification from the client while a call runs
-    #[arg(long, env = "UNHANG_QUIET", hide_env = true, value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "UNHANG_QUIET", hide_env = true, value_parser = clap::builder::BoolishValueParser::new())]
     quiet: bool,
 }
 

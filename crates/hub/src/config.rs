@@ -50,6 +50,9 @@ pub const HEALTH_INTERVAL: Duration = Duration::from_secs(30);
 /// Unanswered health checks in a row that restart a server. One or two are not enough: a 2 s ping once killed a healthy
 /// gateway ten times in a row (peers.md 0.10).
 pub const HEALTH_MISSES: u32 = 3;
+/// What share of the time between two health checks a server must have computed to count as busy, in per cent. A hung
+/// server whose timers still tick uses a hundredth of that; one that works on a crowded machine gets many times more.
+pub const BUSY_PERCENT: u32 = 1;
 /// Last bytes of stderr kept in memory for error messages.
 pub const STDERR_TAIL: usize = 64 << 10;
 /// Log of one server on disk.

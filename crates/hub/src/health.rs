@@ -1,12 +1,12 @@
 //! The idle health check: is a server that nobody is talking to still there (L-58, promise 8).
 //!
 //! Invariants: pure. Asked only while nothing is in flight, so a busy server is never asked and never judged; any sign of
-//! life starts the clock anew. A miss counts only while the server uses no processor time: busy is not hung. A server that
-//! has been busy and deaf for longer than any call may take is hung all the same.
+//! life starts the clock anew. A miss counts only while the server uses next to no processor time: busy is not hung. A
+//! server that has been busy and deaf for longer than any call may take is hung all the same.
 
 use std::time::Duration;
 
-use crate::config::{HEALTH_MISSES, Limits};
+use crate::config::{BUSY_PERCENT, HEALTH_MISSES, Limits};
 
 /// What to do at a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,13 +67,15 @@ impl Health {
             return Advice::Wait;
         }
         let used = processor_time();
-        let worked = used.is_some() && used != self.processor_time;
+        let worked = used.is_some_and(|used| {
+            let lately = used.saturating_sub(self.processor_time.unwrap_or_default());
+            lately * 100 >= self.interval * BUSY_PERCENT
+        });
         self.processor_time = used;
         if self.asked_at.is_some() {
             let hung_for_good = now - self.last_life > self.patience + self.interval * HEALTH_MISSES;
-            if !worked || hung_for_good {
-                self.misses += 1;
-            }
+            // In a row: a server that works in bursts is at work.
+            self.misses = if !worked || hung_for_good { self.misses + 1 } else { 0 };
         }
         if self.misses >= HEALTH_MISSES {
             return Advice::Restart(self.misses);
@@ -123,6 +125,25 @@ mod tests {
         for second in (30..300).step_by(30) {
             advice.push(health.tick(at(second), || Some(at(second))));
         }
+        assert!(advice.iter().all(|advice| *advice == Advice::Probe), "{advice:?}");
+    }
+
+    #[test]
+    fn l_58_a_hung_server_whose_timers_still_tick_is_hung() {
+        let mut health = health();
+        let tick = |health: &mut Health, count: u32| {
+            health.tick(at(30) * count, || Some(Duration::from_millis(5) * count))
+        };
+        let advice: Vec<_> = (1..=4).map(|count| tick(&mut health, count)).collect();
+        assert_eq!(advice.last(), Some(&Advice::Restart(3)), "{advice:?}");
+    }
+
+    #[test]
+    fn l_58_a_server_that_works_in_bursts_is_not_taken_for_a_hung_one() {
+        let mut health = health();
+        // Two checks go by without work, then one with it.
+        let advice: Vec<_> =
+            (1..9).map(|count| health.tick(at(30 * count), || Some(at(count / 3)))).collect();
         assert!(advice.iter().all(|advice| *advice == Advice::Probe), "{advice:?}");
     }
 

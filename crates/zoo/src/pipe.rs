@@ -117,13 +117,14 @@ pub(crate) fn send_letters(out: &mut impl Write, mut count: usize) -> io::Result
 
 /// Writes lines of 100 bytes to stderr until `count` bytes are written.
 pub(crate) fn complain_lines(count: usize) -> io::Result<()> {
-    let mut stderr = io::stderr().lock();
+    // A write for each piece of a line would make the floods of tests slow.
+    let mut stderr = io::BufWriter::with_capacity(16 * 1024, io::stderr().lock());
     for start in (0..count).step_by(100) {
         let text = format!("WARN something that happened at byte {start} ");
         let width = 100.min(count - start).saturating_sub(1);
         writeln!(stderr, "{:.<width$}", &text[..text.len().min(width)])?;
     }
-    Ok(())
+    stderr.flush()
 }
 
 /// Writes text and a line end to stderr.

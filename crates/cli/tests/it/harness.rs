@@ -3,6 +3,7 @@
 //! Invariants: nothing waits without a limit; limits are generous because machines are shared, and a test that runs into
 //! one fails with everything that was said so far; only processes that this test started are ever signalled.
 
+#![expect(clippy::needless_pass_by_value, reason = "what is handed in is nearly always a fresh `json!`")]
 #![expect(
     clippy::disallowed_methods,
     reason = "the one place where end-to-end tests spawn, wait and read the clock"
@@ -31,6 +32,16 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const CLEANUP: Duration = Duration::from_secs(10);
 /// Carries the marker in every process of a test.
 const MARKER_VARIABLE: &str = "UNHANG_TEST_MARKER";
+
+/// Prints a measured figure, which cargo shows with `--nocapture`.
+#[expect(
+    clippy::print_stdout,
+    clippy::disallowed_macros,
+    reason = "a test has no other way to report a figure"
+)]
+pub(crate) fn figure(text: &str) {
+    println!("{text}");
+}
 
 /// Waits for a condition, never for a length of time.
 #[track_caller]
@@ -236,7 +247,15 @@ impl Client {
         let mut child = command.spawn().expect("the program starts");
         let stdin = child.stdin.take().map(|stdin| Box::new(stdin) as Box<dyn Write + Send>);
         let (_, lines) = sync_channel(1);
-        Client { child, stdin, lines, stderr: Arc::default(), stderr_reader: None, seen: Vec::new(), next_id: 0 }
+        Client {
+            child,
+            stdin,
+            lines,
+            stderr: Arc::default(),
+            stderr_reader: None,
+            seen: Vec::new(),
+            next_id: 0,
+        }
     }
 
     fn keep_stderr(&mut self) {

@@ -217,6 +217,7 @@ impl Machine {
             sent: false,
             retried: false,
         };
+        self.revive_token(call.token.as_ref());
         let wire_id = self.register(call);
         if trial {
             self.trial = Some(wire_id.clone());

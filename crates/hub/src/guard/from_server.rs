@@ -77,8 +77,11 @@ impl Machine {
         outcome: &Outcome<'_>,
         outside: &mut impl Outside,
     ) {
-        if let Completion::Matched(own) = self.own.complete(id) {
-            return self.own_answered(own, outcome, outside);
+        match self.own.complete(id) {
+            Completion::Matched(own) => return self.own_answered(own, outcome, outside),
+            // A health check that a busy server comes to in the end: it was a sign of life, and nobody waits for more.
+            Completion::Late => return,
+            Completion::Repaired { .. } | Completion::Unknown => {}
         }
         let (wire_id, call) = match self.calls.complete(id) {
             Completion::Matched(call) => (id.clone(), call),

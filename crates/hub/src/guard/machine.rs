@@ -462,6 +462,13 @@ impl Machine {
         }
     }
 
+    /// Progress for this token goes somewhere again: a token must be unique only among the requests in flight.
+    pub(super) fn revive_token(&mut self, token: Option<&Id>) {
+        if let Some(token) = token {
+            self.dead_tokens.retain(|dead| dead != token);
+        }
+    }
+
     /// Delivers what was kept back while a call ran, merged to one of a kind where one says it all.
     pub(super) fn release_quiet(&mut self, outside: &mut impl Outside) {
         let mut said = HashSet::new();

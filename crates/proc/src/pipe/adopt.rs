@@ -65,7 +65,7 @@ pub fn adopt_input(descriptor: OwnedFd) -> io::Result<PipeReader> {
     set_nonblocking(&reader)?;
     start_pump("input", move || {
         // The end of either side is the end of the pump; the owner sees it as the end of the input.
-        let _ = pump_input(&descriptor, &writer);
+        let _ = pump(&descriptor, &writer);
     })?;
     PipeReader::new(reader, Kind::Pipe)
 }
@@ -84,7 +84,7 @@ pub fn adopt_output(descriptor: OwnedFd) -> io::Result<(PipeWriter, Flush)> {
     set_nonblocking(&writer)?;
     let (done, flushed) = oneshot::channel();
     start_pump("output", move || {
-        if pump_output(&reader, &descriptor).is_ok() {
+        if pump(&reader, &descriptor).is_ok() {
             // Nobody need be waiting.
             let _ = done.send(());
         }
@@ -131,34 +131,23 @@ fn start_pump(name: &str, pump: impl FnOnce() + Send + 'static) -> io::Result<()
     thread::Builder::new().name(format!("pump-{name}")).stack_size(PUMP_STACK).spawn(pump).map(drop)
 }
 
-fn pump_input(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
+/// Moves bytes until the source ends. The reader's end is an error, and is noticed while nothing is to be moved too.
+pub(super) fn pump(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
     let mut buffer = vec![0; PUMP_BUFFER];
     loop {
         let mut polled = [
             PollFd::new(from, PollFlags::IN),
-            // Nothing is asked of it: its error condition says that our owner has gone.
+            // Nothing is asked of it: its error condition says that its reader has gone.
             PollFd::new(to, PollFlags::empty()),
         ];
         wait(&mut polled, None);
         if is_broken(to.as_fd()) {
-            return Ok(());
+            return Err(Errno::PIPE.into());
         }
         match rustix::io::read(from, &mut buffer) {
             Ok(0) => return Ok(()),
             Ok(count) => write_all(to, buffer.get(..count).unwrap_or_default())?,
             Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-pub(super) fn pump_output(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
-    let mut buffer = vec![0; PUMP_BUFFER];
-    loop {
-        match rustix::io::read(from, &mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(count) => write_all(to, buffer.get(..count).unwrap_or_default())?,
-            Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -128,7 +128,7 @@ async fn an_output_that_takes_nothing_is_not_waited_for_beyond_the_deadline() {
     let (reader, writer) = blocking_pipe();
     set_nonblocking(&writer).unwrap();
     let (done, flushed) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || drop(adopt::pump_output(&reader, &far).map(|()| done.send(()))));
+    std::thread::spawn(move || drop(adopt::pump(&reader, &far).map(|()| done.send(()))));
     let mut output = PipeWriter::new(writer, Kind::Pipe).unwrap();
     // What the stuck pipe holds, and some more, which the pump then has in its hands.
     write(&mut output, &[b'x'; 70_000]).await;
@@ -136,6 +136,18 @@ async fn an_output_that_takes_nothing_is_not_waited_for_beyond_the_deadline() {
     let flush = Flush::waiting_for(flushed);
     assert!(!flush.finish(Deadline::after(Duration::from_millis(50))).await);
     drop(near);
+}
+
+#[tokio::test]
+async fn the_end_of_a_pumps_reader_is_noticed_without_a_write() {
+    let (near, far) = blocking_pipe();
+    let (reader, writer) = blocking_pipe();
+    set_nonblocking(&writer).unwrap();
+    std::thread::spawn(move || adopt::pump(&reader, &far));
+    let output = PipeWriter::new(writer, Kind::Pipe).unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(20), output.closed()).await.is_err());
+    drop(near);
+    within(output.closed()).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,405 @@
+//! How `unhang wrap` is called and how it ends: flags, environment, exit codes (design 3 and 4, X-05).
+
+#![expect(clippy::disallowed_methods, reason = "that an end comes in time is part of the promise")]
+
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::{Client, PATIENCE, Sandbox, server_pid, wait_until};
+
+const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
+
+/// Runs unhang with nothing to say to it, and returns exit code, stdout and stderr.
+#[track_caller]
+fn run<Word: AsRef<OsStr>>(
+    sandbox: &Sandbox,
+    words: &[Word],
+    variables: &[(&str, &str)],
+) -> (i32, String, String) {
+    let mut command = sandbox.unhang();
+    command.args(words).envs(variables.iter().copied());
+    let (mut client, mut stdout) = Client::start_unread(command);
+    client.close_stdin();
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut stdout, &mut text).expect("text");
+    let code = client.exit_code();
+    (code, text, client.stderr_at_the_end())
+}
+
+/// A guard of a command of the test's own choice.
+fn guard_of(sandbox: &Sandbox, flags: &[&str], server: &[&str]) -> Command {
+    let mut command = sandbox.unhang();
+    command.arg("wrap").args(flags).arg("--").args(server);
+    command
+}
+
+/// Words, variables, and what has to be said about them.
+type WrongUsage<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a [&'a str]);
+
+#[test]
+fn wrong_usage_is_exit_2_with_a_suggestion_and_nothing_on_stdout() {
+    let table: &[WrongUsage] = &[
+        (&["wrap", "--call-timeot", "5s", "--", "cat"], &[], &["--call-timeot", "--call-timeout"]),
+        (&["wrap", "--call-timeout", "5", "--", "cat"], &[], &["needs a unit", "5s"]),
+        (&["wrap", "--call-timeout", "0s", "--", "cat"], &[], &["longer than zero"]),
+        (&["wrap", "--max-message", "64", "--", "cat"], &[], &["needs a unit", "64MiB"]),
+        (&["wrap", "--max-message", "64MeB", "--", "cat"], &[], &["MeB", "MiB"]),
+        (&["wrap", "--max-in-flight", "0", "--", "cat"], &[], &["--max-in-flight"]),
+        (&["wrap", "--", "cat"], &[("UNHANG_CALL_TIMEOUT", "90")], &["needs a unit", "90s"]),
+        (&["wrap", "--", "cat"], &[("UNHANG_QUEUE_BYTES", "many")], &["many", "16MiB"]),
+        (&["wrap"], &[], &["CMD", "Usage"]),
+        (&["wrap", "--"], &[], &["CMD", "Usage"]),
+        (&["wrap", "--call-timeot", "5s", "cat"], &[], &["--call-timeout"]),
+        (&["warp", "--", "cat"], &[], &["wrap"]),
+        (&["--verbos", "wrap", "--", "cat"], &[], &["--verbose"]),
+        (&[], &[], &["Usage"]),
+    ];
+    let sandbox = Sandbox::new();
+    for (words, variables, told) in table {
+        let (code, stdout, stderr) = run(&sandbox, words, variables);
+        assert_eq!(code, 2, "{words:?} {variables:?}: {stderr}");
+        assert_eq!(stdout, "", "{words:?} {variables:?}");
+        for part in *told {
+            assert!(stderr.contains(part), "{words:?} {variables:?} does not say `{part}`: {stderr}");
+        }
+    }
+    assert_eq!(sandbox.files(), [] as [std::path::PathBuf; 0], "a wrong call leaves no log");
+}
+
+#[test]
+fn version_and_help_go_to_stdout() {
+    let sandbox = Sandbox::new();
+    let version = format!("unhang {}\n", env!("CARGO_PKG_VERSION"));
+    for words in [&["--version"][..], &["-V"]] {
+        assert_eq!(run(&sandbox, words, &[]), (0, version.clone(), String::new()));
+    }
+    for (words, expect) in
+        [(&["--help"][..], "wrap"), (&["wrap", "--help"], "--call-timeout"), (&["wrap", "-h"], "Exit codes")]
+    {
+        let (code, stdout, stderr) = run(&sandbox, words, &[]);
+        assert_eq!((code, stderr.as_str()), (0, ""), "{words:?}");
+        assert!(stdout.contains(expect), "{words:?}: {stdout}");
+    }
+}
+
+/// The table in `docs/guide/wrap.md` names flags, variables and defaults: the help has to know each, and each variable has
+/// to be listened to.
+#[test]
+fn the_guide_the_help_and_the_environment_agree() {
+    let guide = include_str!("../../../../docs/guide/wrap.md");
+    let sandbox = Sandbox::new();
+    let (_, help, _) = run(&sandbox, &["wrap", "--help"], &[]);
+    let flags_in_the_help = help.lines().filter(|line| line.trim_start().starts_with("--")).count();
+    // Long lines are wrapped.
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let rows: Vec<Vec<&str>> = guide
+        .lines()
+        .filter(|line| line.starts_with("| `--"))
+        .map(|line| {
+            line.split('|')
+                .map(|cell| cell.trim().trim_matches('`'))
+                .filter(|cell| !cell.is_empty())
+                .collect()
+        })
+        .collect();
+    assert_eq!(rows.len(), flags_in_the_help, "the guide has the flags of the help: {help}");
+    for row in &rows {
+        let (flag, variable, default) = (row[0], row[1], row[2]);
+        let at = help
+            .find(&format!(" {flag} "))
+            .unwrap_or_else(|| panic!("the help does not know {flag}: {help}"));
+        let entry = help[at + 1..].split(" --").next().expect("a first part");
+        let has_number = default.starts_with(|first: char| first.is_ascii_digit());
+        if has_number {
+            assert!(entry.contains(&format!("[default: {default}")), "{flag} is not {default}: {entry}");
+            let (code, _, stderr) = run(&sandbox, &["wrap", "--", "cat"], &[(variable, "nonsense")]);
+            assert_eq!(code, 2, "{variable} is not listened to");
+            assert!(stderr.contains(flag) && stderr.contains("nonsense"), "{variable}: {stderr}");
+        }
+    }
+}
+
+/// Some clients swallow the first `--` that they are given.
+#[test]
+fn a_command_is_taken_without_the_dashes_too() {
+    let sandbox = Sandbox::new();
+    for words in [
+        &["wrap", UNHANG, "zoo", "well-behaved", "--page", "2"][..],
+        &["wrap", "--eof-grace", "1s", UNHANG, "zoo", "well-behaved"],
+    ] {
+        let mut command = sandbox.unhang();
+        command.args(words);
+        let mut client = Client::start(command);
+        client.initialize();
+        client.finish();
+    }
+}
+
+#[test]
+fn a_session_that_the_client_ends_is_exit_0() {
+    let sandbox = Sandbox::new();
+    let (code, stdout, _) = run(&sandbox, &["wrap", "--", UNHANG, "zoo", "well-behaved"], &[]);
+    assert_eq!((code, stdout.as_str()), (0, ""));
+}
+
+/// Demands -31003 for a request, with these words in its message, and exit 3.
+#[track_caller]
+fn cannot_start(client: &mut Client, words: &[&str]) -> Value {
+    let id = client.request("initialize", json!({"protocolVersion": "2025-11-25", "capabilities": {}}));
+    let error = client.answer(id)["error"].take();
+    assert_eq!(error["code"], -31003, "{error}");
+    assert_eq!(error["data"]["kind"], "start_failed", "{error}");
+    let message = error["message"].as_str().expect("a sentence");
+    for word in words {
+        assert!(message.contains(word), "`{word}` is not in: {message}");
+    }
+    assert_eq!(client.exit_code(), 3, "{}", client.stderr());
+    error
+}
+
+const FOLDERS: &[&str] = &["no-such-program-anywhere", "not found", "/usr/local/bin", "/usr/bin", "/bin"];
+
+#[test]
+fn a_missing_program_is_named_with_the_folders_that_were_searched() {
+    let sandbox = Sandbox::new();
+    let mut client = Client::start(guard_of(&sandbox, &[], &["no-such-program-anywhere", "argument"]));
+    cannot_start(&mut client, FOLDERS);
+}
+
+#[test]
+fn the_first_later_request_hears_of_a_missing_program_too() {
+    let sandbox = Sandbox::new();
+    let mut client = Client::start(guard_of(&sandbox, &[], &["no-such-program-anywhere"]));
+    wait_until("the start has failed", PATIENCE, || client.stderr().contains("no-such-program-anywhere"));
+    cannot_start(&mut client, FOLDERS);
+}
+
+#[test]
+fn a_missing_program_is_exit_3_without_any_request() {
+    let sandbox = Sandbox::new();
+    let (code, stdout, stderr) = run(&sandbox, &["wrap", "--", "no-such-program-anywhere"], &[]);
+    assert_eq!((code, stdout.as_str()), (3, ""), "{stderr}");
+    assert!(stderr.contains("no-such-program-anywhere"), "{stderr}");
+    let mut silent =
+        Client::start(guard_of(&sandbox, &["--eof-grace", "200ms"], &["no-such-program-anywhere"]));
+    assert_eq!(silent.exit_code(), 3, "a client that never asks is not waited for");
+}
+
+#[test]
+fn a_file_that_is_no_program_is_named() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path().join("not-executable");
+    fs::write(&file, "#!/bin/sh\n").expect("a file");
+    let path = file.to_str().expect("a path");
+    let mut client = Client::start(guard_of(&sandbox, &[], &[path]));
+    cannot_start(&mut client, &[path, "cannot be executed"]);
+    fs::write(&file, "#!/no/such/interpreter\n").expect("a file");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("ours");
+    let mut client = Client::start(guard_of(&sandbox, &[], &[path]));
+    cannot_start(&mut client, &[path, "interpreter"]);
+}
+
+#[test]
+fn a_server_that_dies_at_its_start_is_exit_3_with_its_last_words() {
+    let sandbox = Sandbox::new();
+    let mut client = sandbox.wrap(&[], &["dies-at-start", "7"]);
+    let error = cannot_start(&mut client, &["exit code 7", "no project file found"]);
+    assert_eq!(error["data"]["exit"], "exit code 7");
+    let tail = error["data"]["stderrTail"].to_string();
+    assert!(tail.contains("error: no project file found in the working folder"), "{tail}");
+}
+
+#[test]
+fn a_server_that_is_silent_from_the_start_is_exit_4() {
+    let sandbox = Sandbox::new();
+    let mut client = sandbox.wrap(&["--start-timeout", "300ms"], &["silent-at-start"]);
+    let id = client.request("initialize", json!({"protocolVersion": "2025-11-25", "capabilities": {}}));
+    let error = client.answer(id)["error"].take();
+    assert_eq!((&error["code"], &error["data"]["limitMs"]), (&json!(-31001), &json!(300)), "{error}");
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("--start-timeout")), "{error}");
+    assert!(client.is_running(), "a slow start may be an installation; the client decides");
+    client.close_stdin();
+    assert_eq!(client.exit_code(), 4, "{}", client.stderr());
+}
+
+#[test]
+fn the_flag_goes_before_the_environment() {
+    for (flags, expect) in [(&[][..], 250), (&["--call-timeout", "350ms"], 350)] {
+        let sandbox = Sandbox::new();
+        let mut command = guard_of(&sandbox, flags, &[UNHANG, "zoo", "never-answers", "hang"]);
+        command.env("UNHANG_CALL_TIMEOUT", "250ms");
+        let mut client = Client::start(command);
+        client.initialize();
+        let id = client.call("hang", json!({}));
+        let error = client.answer(id)["error"].take();
+        assert_eq!((&error["code"], &error["data"]["limitMs"]), (&json!(-31001), &json!(expect)), "{error}");
+        client.finish();
+    }
+}
+
+/// `wrap` hands its own environment and folder to the server unchanged (design 6).
+#[test]
+fn the_server_gets_environment_folder_and_words_unchanged() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path().join("folder with blanks");
+    fs::create_dir(&folder).expect("a folder");
+    let strange = "a value\nof two lines, 'quoted' and \u{fc}mlauts";
+    let mut command =
+        guard_of(&sandbox, &[], &[UNHANG, "zoo", "well-behaved", "--page", "3", "--odd", "$HOME *"]);
+    command.current_dir(&folder).env("STRANGE", strange).env("UNHANG_CALL_TIMEOUT", "1m");
+    let mut client = Client::start(command);
+    client.initialize();
+    assert_eq!(client.tool_text("environment", json!({"name": "STRANGE"})), strange);
+    assert_eq!(client.tool_text("environment", json!({"name": "UNHANG_CALL_TIMEOUT"})), "1m");
+    let server = server_pid(&mut client);
+    assert_eq!(
+        fs::read_link(format!("/proc/{server}/cwd")).expect("its folder"),
+        folder.canonicalize().expect("a folder")
+    );
+    assert_eq!(
+        crate::processes::command_line(server)[1..],
+        ["zoo", "well-behaved", "--page", "3", "--odd", "$HOME *"]
+    );
+    let variables = |pid: i32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/environ")).expect("its environment");
+        let mut all: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(variables(server), variables(client.pid()));
+    client.finish();
+}
+
+#[test]
+fn the_program_is_looked_up_as_a_shell_would() {
+    let sandbox = Sandbox::new();
+    let folder = Path::new(UNHANG).parent().expect("a folder");
+    for (server, folder) in
+        [(&["unhang", "zoo", "well-behaved"], None), (&["./unhang", "zoo", "well-behaved"], Some(folder))]
+    {
+        let mut command = guard_of(&sandbox, &[], server);
+        command.env(
+            "PATH",
+            format!("/no/such/folder:{}", Path::new(UNHANG).parent().expect("a folder").display()),
+        );
+        if let Some(folder) = folder {
+            command.current_dir(folder);
+        }
+        let mut client = Client::start(command);
+        client.initialize();
+        client.finish();
+    }
+}
+
+/// Everything is piped in at once, then the input ends: `unhang wrap -- server < requests`.
+#[test]
+fn one_shot_use_answers_everything() {
+    let sandbox = Sandbox::new();
+    let mut client = sandbox.wrap(&[], &["well-behaved"]);
+    let mut input =
+        format!("{INITIALIZE}\n{}\n", json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    for id in 2..=50 {
+        let params = json!({"name": "echo", "arguments": {"text": id.to_string()}});
+        input +=
+            &format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
+    }
+    // No line ending behind the last message either.
+    client.write(input.trim_end().as_bytes()).expect("it is read");
+    client.close_stdin();
+    client.drain();
+    assert_eq!(client.exit_code(), 0, "{}", client.stderr());
+    let ids: Vec<i64> = client.seen().iter().filter_map(|message| message["id"].as_i64()).collect();
+    assert_eq!(ids, (1..=50).collect::<Vec<_>>());
+    assert!(client.seen().iter().all(|message| message.get("error").is_none()), "{:?}", client.seen());
+}
+
+#[test]
+fn calls_in_flight_are_answered_after_the_end_of_stdin() {
+    let sandbox = Sandbox::new();
+    let mut client = sandbox.wrap(&[], &["well-behaved"]);
+    client.initialize();
+    let id = client.call("sleep", json!({"ms": 700}));
+    client.close_stdin();
+    assert_eq!(client.answer(id)["result"]["content"][0]["text"], "slept 700 ms");
+    assert_eq!(client.exit_code(), 0, "{}", client.stderr());
+}
+
+#[test]
+fn the_wait_after_the_end_of_stdin_is_bounded() {
+    let sandbox = Sandbox::new();
+    let mut client = sandbox.wrap(&["--eof-grace", "300ms"], &["never-answers", "hang"]);
+    client.initialize();
+    let id = client.call("hang", json!({}));
+    let start = Instant::now();
+    client.close_stdin();
+    let error = client.answer(id)["error"].take();
+    assert_eq!(
+        (&error["code"], &error["data"]["kind"]),
+        (&json!(-31008), &json!("shutting_down")),
+        "{error}"
+    );
+    assert_eq!(client.exit_code(), 0, "{}", client.stderr());
+    assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+/// What ends the wait before its time: a signal, and a client that reads no more.
+#[test]
+fn the_wait_after_the_end_of_stdin_is_cut_short() {
+    for (signal, code) in [(Some(Signal::TERM), 143), (Some(Signal::INT), 130), (None, 0)] {
+        let sandbox = Sandbox::new();
+        let (mut client, stdout) = Client::start_unread(guard_of(
+            &sandbox,
+            &["--eof-grace", "1m"],
+            &[UNHANG, "zoo", "never-answers", "hang"],
+        ));
+        client.request("initialize", json!({"protocolVersion": "2025-11-25", "capabilities": {}}));
+        client.call("hang", json!({}));
+        wait_until("the session is up", PATIENCE, || sandbox.log().contains("ready"));
+        client.close_stdin();
+        let start = Instant::now();
+        match signal {
+            Some(signal) => client.signal(signal),
+            None => drop(stdout),
+        }
+        assert_eq!(client.exit_code(), code, "{signal:?}: {}", client.stderr());
+        assert!(start.elapsed() < Duration::from_secs(10), "{signal:?}: {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn calls_in_flight_are_told_of_a_signal() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let sandbox = Sandbox::new();
+        let mut client = sandbox.wrap(&[], &["never-answers", "hang"]);
+        client.initialize();
+        let id = client.call("hang", json!({}));
+        client.tool_text("echo", json!({"text": "the call before was read"}));
+        client.signal(signal);
+        let error = client.answer(id)["error"].take();
+        assert_eq!(error["code"], -31008, "{error}");
+        assert_eq!(client.exit_code(), code);
+        client.drain();
+        assert_eq!(client.answers_to(id), 1);
+    }
+}
+
+/// A failure keeps its code, however the end comes (X-05).
+#[test]
+fn x_05_a_signal_does_not_hide_that_the_server_never_started() {
+    let sandbox = Sandbox::new();
+    let mut client = Client::start(guard_of(&sandbox, &["--eof-grace", "1m"], &["no-such-program-anywhere"]));
+    wait_until("the start has failed", PATIENCE, || client.stderr().contains("no-such-program-anywhere"));
+    client.signal(Signal::TERM);
+    assert_eq!(client.exit_code(), 3);
+}

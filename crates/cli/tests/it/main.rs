@@ -1,0 +1,21 @@
+//! End-to-end tests of the binary against real processes from the zoo, one file a promise.
+//!
+//! Each test runs in a [`harness::Sandbox`]: its own home, a cleared environment, and a marker that every process of the
+//! test carries, so that at its end the sandbox can demand that none is left.
+
+mod bad_input;
+mod both_ways;
+mod diagnostics;
+mod endings;
+mod harness;
+mod processes;
+mod promise_1_answered;
+mod promise_2_clean_wire;
+mod promise_3_drained;
+mod promise_4_isolated;
+mod promise_5_nothing_left_behind;
+mod promise_6_restarted;
+mod promise_8_fair;
+mod rooms;
+mod smoke;
+mod talk;
