@@ -496,11 +496,11 @@ fn a_server_that_never_answers_anything_ends_at_the_start_deadline() {
 #[test]
 fn a_slow_start_is_waited_for_whatever_is_asked_first() {
     let sandbox = Sandbox::new();
-    let mut client =
-        sandbox.wrap(&["--request-timeout", "1s", "--call-timeout", "1s"], &["slow-start", "2000"]);
-    client.notify("notifications/whatever", json!({}));
-    client.initialize();
-    assert_eq!(client.tool_text("echo", json!({"text": "there"})), "there");
+    let flags = ["--request-timeout", "1s", "--call-timeout", "1s"];
+    let mut client = sandbox.wrap(&flags, &["slow-start", "2000"]);
+    let ids = [client.modern("tools/list", json!({})), client.modern_call("echo", json!({"text": "there"}))];
+    assert!(client.answer(ids[0])["result"]["tools"].is_array());
+    assert_eq!(text_of(&client.answer(ids[1])), "there");
     client.end(&[]);
 }
 

@@ -102,6 +102,8 @@ impl Scene {
         }
         assert!(self.client.is_running(), "{animal}: {:.2000}", self.client.stderr());
         wait_until("the control group is removed", PROMPT, || control_groups(self.lifeline).is_empty());
+        // A call that reaches the guard together with the news of the death is answered with that death.
+        wait_until("a new lifeline", PATIENCE, || lifeline(&self.client) != self.lifeline);
         // A stopped animal stops again, so that one is not asked.
         if animal != "stopped" {
             assert_eq!(self.client.tool_text("echo", json!({"text": "back"})), "back", "{animal}");

@@ -457,6 +457,21 @@ fn l_58_a_stopped_server_is_replaced() {
 }
 
 #[test]
+fn a_request_that_comes_while_a_hung_server_is_stopped_waits_for_the_next() {
+    let sandbox = Sandbox::new();
+    // A stopped process needs SIGKILL, so that both graces pass before it has gone.
+    let flags = ["--health-interval", "300ms", "--stop-grace", "500ms"];
+    let mut client = sandbox.wrap(&flags, &["well-behaved"]);
+    client.initialize();
+    let pid = server_pid(&mut client);
+    signal(pid, rustix::process::Signal::STOP);
+    client.wait_for_notice("health checks unanswered");
+    assert_ne!(server_pid(&mut client), pid);
+    client.end(&[]);
+    assert!(sandbox.log().contains("restarts: 1"), "{}", sandbox.log());
+}
+
+#[test]
 fn l_58_a_stateless_server_that_hangs_while_idle_is_replaced() {
     let sandbox = Sandbox::new();
     let mut client = wrap(&sandbox, &["--health-interval", "300ms"], &["well-behaved"]);

@@ -101,8 +101,14 @@ impl Machine {
         self.now = now;
         if self.process_alive && !self.stop_asked {
             tracing::warn!(server = self.name, "{why}; it is stopped");
-            self.ask_to_stop();
+            self.replace_server();
         }
+    }
+
+    /// The process is of no use any more: it is stopped, and what is asked from now on waits for the next one.
+    fn replace_server(&mut self) {
+        self.ask_to_stop();
+        self.link = Link::Down;
     }
 
     /// The server never came up: whoever waits is told, and a client that has not asked yet is given the time to.
@@ -132,6 +138,8 @@ impl Machine {
         let may_restart = self.end == End::None && !opened;
         let delay = self.breaker.delay();
         self.restart_not_before = self.now + delay;
+        // Somebody may have asked for the next process while this one was still being stopped.
+        self.restart_at = self.restart_at.filter(|_| may_restart).map(|at| at.max(self.restart_not_before));
         if opened {
             tracing::error!(server = self.name, failures = self.breaker.failures(), "fenced off: {happened}");
             outside.show(&format!(
@@ -317,7 +325,7 @@ impl Machine {
                 let text = format!("`{}` left {misses} health checks unanswered and is restarted", self.name);
                 tracing::warn!(server = self.name, "{text}");
                 outside.show(&text);
-                self.ask_to_stop();
+                self.replace_server();
             }
         }
     }
