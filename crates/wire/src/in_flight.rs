@@ -59,7 +59,8 @@ impl<E> Refused<E> {
 pub enum Completion<E> {
     /// It was in flight.
     Matched(E),
-    /// Exactly one id was in flight and the answer's is the same in the other type (`"1"` for `1`).
+    /// It was not in flight itself, but the same in the other type was (`"1"` for `1`), and an id has only one such.
+    /// Servers that change types exist, and clients that compare numbers get on with them.
     Repaired {
         /// The id as it was registered, which is the one to answer with.
         id: Id,
@@ -111,9 +112,6 @@ impl<E> InFlight<E> {
         let Some(variant) = id.variant() else { return Completion::Unknown };
         if self.late.forget(&variant) {
             return Completion::Late;
-        }
-        if self.waiting.len() != 1 {
-            return Completion::Unknown;
         }
         match self.remove(&variant) {
             Some((id, entry)) => Completion::Repaired { id, entry },

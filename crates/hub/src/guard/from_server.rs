@@ -12,7 +12,7 @@ use unhang_wire::{
 
 use super::{
     from_client::cancelled,
-    machine::{Ask, Call, End, Era, Machine, Outside, Role},
+    machine::{Ask, Call, Era, Machine, Outside, Role},
     tell::Telling,
 };
 use crate::{
@@ -92,11 +92,6 @@ impl Machine {
             Completion::Late => {
                 self.counters.late_answers += 1;
                 tracing::info!(server = self.name, "a late answer to {id} was dropped");
-                return;
-            }
-            // Whoever waited has been told that we are ending.
-            Completion::Unknown if matches!(self.end, End::Stopping { .. } | End::Over) => {
-                self.counters.late_answers += 1;
                 return;
             }
             Completion::Unknown => {

@@ -368,16 +368,14 @@ impl Machine {
         self.held.clear();
         self.held_bytes = 0;
         // A subscription ends when the server hears of the end, and then it is the server that answers it.
-        let (subscriptions, calls): (Vec<_>, Vec<_>) = self
-            .calls
-            .take_all()
-            .into_iter()
-            .partition(|(_, call)| call.role == Role::Listen && self.process_alive);
-        for (_, call) in calls {
-            self.tell_shutting_down(&call, cause, outside);
-        }
-        for (id, call) in subscriptions {
-            let _registered = self.calls.register(id, None, call);
+        let told_now: Vec<Id> = (self.calls.iter())
+            .filter(|(_, call)| call.role != Role::Listen || !self.process_alive)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in told_now {
+            if let Some(call) = self.calls.cancel(&id) {
+                self.tell_shutting_down(&call, cause, outside);
+            }
         }
         self.release_quiet(outside);
         if self.process_alive {

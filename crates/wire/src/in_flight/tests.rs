@@ -49,9 +49,10 @@ fn x_13_an_id_of_the_other_type_is_repaired_only_when_it_can_be_no_other() {
     assert_eq!(table.next_deadline(), None);
     assert_eq!(table.register("1".into(), None, "b"), Ok(()));
     assert_eq!(table.register(2.into(), None, "c"), Ok(()));
-    assert_eq!(table.complete(&1.into()), Completion::Unknown);
-    assert_eq!(table.complete(&2.into()), Completion::Matched("c"));
+    assert_eq!(table.register(1.into(), None, "d"), Ok(()));
+    assert_eq!(table.complete(&1.into()), Completion::Matched("d"), "an id that fits exactly comes first");
     assert_eq!(table.complete(&1.into()), Completion::Repaired { id: "1".into(), entry: "b" });
+    assert_eq!(table.complete(&2.into()), Completion::Matched("c"));
 }
 
 #[test]
@@ -176,10 +177,11 @@ impl Model {
             return Completion::Late;
         }
         match variant {
-            Some(id) if self.waiting.len() == 1 && self.waiting[0].0 == id => {
-                Completion::Repaired { id, entry: self.waiting.remove(0).2 }
-            }
-            _ => Completion::Unknown,
+            Some(id) => match self.take(&id) {
+                Some(entry) => Completion::Repaired { id, entry },
+                None => Completion::Unknown,
+            },
+            None => Completion::Unknown,
         }
     }
 
