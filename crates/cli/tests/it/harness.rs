@@ -244,7 +244,16 @@ impl Client {
     }
 
     fn launch(command: &mut Command) -> Client {
-        let mut child = command.spawn().expect("the program starts");
+        let mut child = None;
+        // A program that was copied a moment ago is busy while another test's fork still has the copy open for writing.
+        wait_until("a program that is not busy", PATIENCE, || match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => false,
+            started => {
+                child = Some(started.expect("the program starts"));
+                true
+            }
+        });
+        let mut child = child.expect("it was started");
         let stdin = child.stdin.take().map(|stdin| Box::new(stdin) as Box<dyn Write + Send>);
         let (_, lines) = sync_channel(1);
         Client {

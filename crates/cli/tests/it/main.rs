@@ -4,6 +4,7 @@
 //! test carries, so that at its end the sandbox can demand that none is left.
 
 mod bad_input;
+mod bench;
 mod both_ways;
 mod diagnostics;
 mod endings;

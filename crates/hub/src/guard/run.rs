@@ -89,7 +89,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
             ready = shell.client_input.readable(), if reads_client => shell.read_client(ready),
             awaited = awaited(&shell.world.process, reads_server, writes_server) => match awaited {
                 Awaited::Event(event) => shell.process_event(event).await,
-                Awaited::Readable(ready) => shell.read_server(&ready),
+                Awaited::Readable(ready) => shell.read_server(ready),
                 Awaited::Writable => shell.world.flush_server(),
             },
             _ = shell.world.client_output.writable(), if !shell.world.to_client.is_empty() => shell.world.flush_client(),
@@ -333,30 +333,29 @@ impl Shell {
         self.machine.client_end(now, &mut self.world);
     }
 
-    fn read_server(&mut self, ready: &io::Result<()>) {
-        match ready {
-            Ok(()) => _ = self.read_server_once(),
-            Err(_) => self.output_ended(),
-        }
+    fn read_server(&mut self, ready: io::Result<()>) {
+        let Some(process) = &mut self.world.process else { return };
+        let read = ready.and_then(|()| process.server.output.try_read(self.server_lines.spare()));
+        self.server_read(read);
     }
 
-    /// One read from the server; true when there may be more at once.
-    fn read_server_once(&mut self) -> bool {
-        let Some(process) = &mut self.world.process else { return false };
-        match process.server.output.try_read(self.server_lines.spare()) {
-            Ok(0) => self.output_ended(),
-            Ok(count) => {
+    /// Takes what was read from the server; true when there may be more at once.
+    fn server_read(&mut self, read: io::Result<usize>) -> bool {
+        match read {
+            Ok(count @ 1..) => {
                 self.server_lines.filled(count);
                 let now = self.now();
                 while let Some(line) = self.server_lines.next_line() {
                     self.machine.server_line(now, line, &mut self.world);
                 }
-                return true;
+                true
             }
-            Err(error) if is_passing(&error) => {}
-            Err(_) => self.output_ended(),
+            Err(error) if is_passing(&error) => false,
+            Ok(_) | Err(_) => {
+                self.output_ended();
+                false
+            }
         }
-        false
     }
 
     /// The server's stdout has ended. A server that goes closes it a moment before; one that lives on is of no use.
@@ -399,9 +398,12 @@ impl Shell {
         if let Some(process) = &mut self.world.process {
             process.exited = true;
         }
-        while self.world.process.as_ref().is_some_and(|process| !process.output_ended)
-            && self.read_server_once()
-        {}
+        while let Some(process) = self.world.process.as_mut().filter(|process| !process.output_ended) {
+            let read = process.server.output.read_now(self.server_lines.spare());
+            if !self.server_read(read) {
+                break;
+            }
+        }
         if self.world.process.as_ref().is_some_and(|process| !process.output_ended) {
             self.output_ended();
         }

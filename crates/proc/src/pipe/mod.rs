@@ -62,15 +62,12 @@ impl PipeReader {
     /// Reads what is there; 0 is the end.
     ///
     /// # Errors
-    /// `WouldBlock` when there is nothing at the moment; anything else means that no more will come.
+    /// `WouldBlock` when the runtime knows of nothing to read at the moment; anything else means that no more will come.
     pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let kind = self.kind;
         let mut short = None;
         let result = self.descriptor.try_io(Interest::READABLE, |descriptor| {
-            let count = retry(|| match kind {
-                Kind::Pipe => rustix::io::read(descriptor, &mut *buffer),
-                Kind::Socket => recv(descriptor, &mut *buffer, RecvFlags::DONTWAIT).map(|(count, _)| count),
-            })?;
+            let count = read(descriptor, kind, buffer)?;
             if kind == Kind::Pipe && 0 < count && count < buffer.len() {
                 // The error is how the runtime is told that the readiness is used up.
                 short = Some(count);
@@ -80,6 +77,22 @@ impl PipeReader {
         });
         short.map_or(result, Ok)
     }
+
+    /// Reads what is there, whether or not the runtime has heard of it: news of a process's end can overtake the readiness
+    /// of the pipe with its last words.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is nothing; anything else means that no more will come.
+    pub fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        read(self.descriptor.get_ref(), self.kind, buffer)
+    }
+}
+
+fn read(descriptor: &OwnedFd, kind: Kind, buffer: &mut [u8]) -> io::Result<usize> {
+    retry(|| match kind {
+        Kind::Pipe => rustix::io::read(descriptor, &mut *buffer),
+        Kind::Socket => recv(descriptor, &mut *buffer, RecvFlags::DONTWAIT).map(|(count, _)| count),
+    })
 }
 
 /// The writing end of a pipe or socket.

@@ -138,6 +138,19 @@ async fn an_output_that_takes_nothing_is_not_waited_for_beyond_the_deadline() {
     drop(near);
 }
 
+/// On a runtime that has had no turn since the bytes came, as when an exit is heard of first.
+#[tokio::test]
+async fn last_words_are_read_though_the_runtime_has_not_heard_of_them() {
+    let (mut reader, writer) = from_server().unwrap();
+    rustix::io::write(&writer, b"last words").unwrap();
+    let mut buffer = [0; 64];
+    assert_eq!(reader.try_read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(reader.read_now(&mut buffer).unwrap(), 10);
+    assert_eq!(reader.read_now(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    drop(writer);
+    assert_eq!(reader.read_now(&mut buffer).unwrap(), 0);
+}
+
 #[tokio::test]
 async fn the_end_of_a_pumps_reader_is_noticed_without_a_write() {
     let (near, far) = blocking_pipe();
