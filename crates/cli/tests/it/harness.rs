@@ -492,7 +492,9 @@ impl Client {
     pub(crate) fn finish(&mut self) {
         self.close_stdin();
         let code = self.exit_code();
-        assert_eq!(code, 0, "stderr: {:.4000}", self.stderr());
+        // Whatever it said last is there too, for those who look.
+        let stderr = self.stderr_at_the_end();
+        assert_eq!(code, 0, "stderr: {stderr:.4000}");
     }
 }
 
