@@ -5,6 +5,8 @@ use std::{ffi::OsString, time::Duration};
 use clap::{Args, Parser, Subcommand};
 use unhang::config::{self, Limits, parse_duration, parse_size};
 
+use crate::words;
+
 /// Puts itself between MCP clients and servers so that nothing can hang.
 #[derive(Debug, Parser)]
 #[command(name = "unhang", version, max_term_width = 100, propagate_version = true)]
@@ -23,6 +25,8 @@ pub(crate) enum Command {
     Wrap(Wrap),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
+    /// Measure what the guard costs, beside what two more pipes cost
+    Bench(Bench),
     /// Run one of the bundled servers that misbehave
     #[command(hide = true, disable_help_flag = true)]
     Zoo(Zoo),
@@ -56,6 +60,35 @@ pub(crate) struct Demo {
     /// Print the outcome as JSON
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub(crate) output: String,
+}
+
+/// `unhang bench`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 done; 1 a bar was missed (with --check); 2 wrong usage; 3 a way or a peer could not\n\
+    be measured."
+)]
+pub(crate) struct Bench {
+    /// Measure this too: a command that takes a server's command after it; split at white space, quotes keep words together
+    #[arg(long, value_name = "CMD", value_parser = peer_command)]
+    pub(crate) peer: Vec<PeerCommand>,
+    /// Fail where `unhang wrap` misses one of its bars
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// A few hundred calls only: shows that it works, not how fast
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print the outcome as JSON
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub(crate) output: String,
+}
+
+/// The words of a `--peer`.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerCommand(pub(crate) Vec<String>);
+
+fn peer_command(text: &str) -> Result<PeerCommand, &'static str> {
+    words::split(text).map(PeerCommand)
 }
 
 /// `unhang zoo`.

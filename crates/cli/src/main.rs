@@ -8,6 +8,7 @@ mod data_folder;
 mod diagnostics;
 mod output;
 mod server_name;
+mod words;
 
 fn main() -> ExitCode {
     // The lifeline comes first: it has to stay small, so it sees neither the argument parser nor the runtime.

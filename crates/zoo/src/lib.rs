@@ -3,6 +3,8 @@
 //! An animal is a small program behind `unhang zoo NAME [ARGS...]`. Nearly all of them are a plain server with one vice, so
 //! a test that fails points at one thing. `well-behaved` is the complete, correct server to compare with.
 //!
+//! [`load`] is the load generator of `unhang bench`; it lives here because it shares no code with what it measures either.
+//!
 //! # Invariants
 //!
 //! - The zoo uses no crate of ours: a bug shared between the test server and the code under test would cancel out.
@@ -16,6 +18,7 @@
 mod animals;
 mod arguments;
 mod keeper;
+pub mod load;
 mod offspring;
 mod pipe;
 mod plain;

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal, setsid};
 
 use crate::arguments::Arguments;
-use crate::{keeper, pipe};
+use crate::{keeper, load, pipe};
 
 type Run = fn(&Arguments) -> io::Result<ExitCode>;
 
@@ -25,6 +25,7 @@ pub(crate) const HELPERS: &[(&str, Run)] = &[
     ("reads-one-line", read_one_line),
     ("ends-parent", end_parent),
     ("hosts", host),
+    ("echoes", load::echo),
 ];
 
 /// Which of its parent's pipes a child keeps.
@@ -82,10 +83,17 @@ impl<'a> Offspring<'a> {
 
 /// Starts another program with piped stdin and stdout that the kernel kills when this one dies.
 pub(crate) fn start_bound(program: &str, arguments: &[String]) -> io::Result<Child> {
-    let mut command = new_command(program);
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-    before_exec(&mut command, bind_to_parent(getpid()));
-    spawn(&mut command)
+    spawn_bound(new_command(program).args(arguments).stdin(Stdio::piped()))
+}
+
+/// The same for one of several programs in a row, with stdin from the one before and nobody who hears its stderr.
+pub(crate) fn start_link(program: &str, arguments: &[String], stdin: Stdio) -> io::Result<Child> {
+    spawn_bound(new_command(program).args(arguments).stdin(stdin).stderr(Stdio::null()))
+}
+
+fn spawn_bound(command: &mut Command) -> io::Result<Child> {
+    before_exec(command.stdout(Stdio::piped()), bind_to_parent(getpid()));
+    spawn(command)
 }
 
 /// Returns what makes the kernel kill a child when the calling thread of `parent` ends.

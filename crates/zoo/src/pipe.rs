@@ -13,6 +13,11 @@ use serde_json::{Map, Value, json};
 pub(crate) struct Message(Value);
 
 impl Message {
+    /// Reads one line; `None` when it is no JSON object.
+    pub(crate) fn parse(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok().filter(Value::is_object).map(Self)
+    }
+
     /// Returns the method, empty for a response.
     pub(crate) fn method(&self) -> &str {
         self.0["method"].as_str().unwrap_or_default()
@@ -74,8 +79,8 @@ pub(crate) fn receive() -> io::Result<Option<Message>> {
         if io::stdin().lock().read_until(b'\n', &mut line)? == 0 {
             return Ok(None);
         }
-        if let Ok(message @ Value::Object(_)) = serde_json::from_slice(&line) {
-            return Ok(Some(Message(message)));
+        if let Some(message) = Message::parse(&line) {
+            return Ok(Some(message));
         }
     }
 }

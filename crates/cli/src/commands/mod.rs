@@ -6,6 +6,7 @@ use unhang::exit;
 
 use crate::arguments::{Arguments, Command};
 
+mod bench;
 mod demo;
 mod wrap;
 mod zoo;
@@ -16,6 +17,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     let run = move || match arguments.command {
         Command::Wrap(wrap) => wrap::run(&wrap, verbose),
         Command::Demo(demo) => demo::run(&demo),
+        Command::Bench(bench) => bench::run(&bench),
         Command::Zoo(zoo) => zoo::run(&zoo),
     };
     // The default hook has told the person already; what is left is the code.

@@ -2,9 +2,10 @@
 
 use std::io::Read;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Client, PATIENCE, Sandbox};
+use crate::harness::{Client, PATIENCE, Sandbox, wait_until};
 
 const MEASURES: [&str; 8] = [
     "round_trip_p50_us",
@@ -98,4 +99,22 @@ fn a_peer_that_is_no_command_is_wrong_usage() {
         assert_eq!((code, text.as_str()), (2, ""), "{peer}: {stderr}");
         assert!(stderr.contains("--peer"), "{peer}: {stderr}");
     }
+}
+
+/// Promise 5 for the measuring itself: the kernel ends what a killed bench had started, the lifeline the rest.
+#[test]
+fn a_killed_bench_leaves_nothing() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.unhang();
+    command.args(["bench", "--output", "json"]);
+    let mut client = Client::start(command);
+    wait_until("the server is measured through the guard", PATIENCE, || {
+        let running = sandbox.survivors();
+        let runs = |words: &str| running.iter().any(|(_, line)| line.contains(words));
+        runs(" wrap --name bench ")
+            && running.iter().any(|(_, line)| line.trim_end().ends_with("unhang zoo echoes"))
+    });
+    client.signal(Signal::KILL);
+    assert_eq!(client.exit_code(), 128 + 9);
+    sandbox.assert_nothing_left();
 }

@@ -3,6 +3,7 @@
 
 mod answers;
 mod lives;
+mod load;
 mod reference;
 mod tee;
 mod visitor;

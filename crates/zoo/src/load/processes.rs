@@ -1,0 +1,118 @@
+//! What `/proc` says about the processes of a way: which there are, their peak of memory, their processor time.
+//!
+//! # Invariants
+//!
+//! - A process that has gone meanwhile has nothing.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// A process of a way. The descriptor keeps it from being taken for a later one with the same number.
+pub(super) struct Process {
+    pid: u32,
+    descriptor: OwnedFd,
+    /// Whether it is the server itself, which no way adds.
+    pub(super) is_server: bool,
+}
+
+impl Process {
+    /// Finds the process that has this number now.
+    pub(super) fn open(pid: u32, server: &[String]) -> Option<Self> {
+        let descriptor = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
+        Some(Self { pid, descriptor, is_server: words(pid) == server })
+    }
+
+    /// Waits until it has ended; false when it has not within the limit.
+    pub(super) fn wait(&self, limit: Duration) -> io::Result<bool> {
+        let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
+        let mut descriptors = [PollFd::new(&self.descriptor, PollFlags::IN)];
+        Ok(rustix::io::retry_on_intr(|| poll(&mut descriptors, Some(&limit)))? > 0)
+    }
+
+    /// Kills it, if it is still there.
+    pub(super) fn kill(&self) {
+        let _gone_already = pidfd_send_signal(&self.descriptor, Signal::KILL);
+    }
+
+    /// Its peak of resident memory in bytes.
+    pub(super) fn peak_memory(&self) -> Option<u64> {
+        kilobytes(&fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?, "VmHWM:")
+            .map(|kb| kb << 10)
+    }
+
+    /// What its threads have used of the processors; `None` where the kernel does not count it.
+    pub(super) fn processor_time(&self) -> Option<Duration> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
+        let used = threads.flatten().map(|thread| {
+            let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            text.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+        });
+        used.sum()
+    }
+}
+
+/// Returns these processes and all below them; the one that runs the command `server` is marked.
+pub(super) fn tree(roots: &[u32], server: &[String]) -> Vec<Process> {
+    let table = table();
+    let mut tree = roots.to_vec();
+    let mut looked_at = 0;
+    while let Some(&parent) = tree.get(looked_at) {
+        tree.extend(table.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| pid));
+        looked_at += 1;
+    }
+    tree.into_iter().filter_map(|pid| Process::open(pid, server)).collect()
+}
+
+/// Every process and its parent.
+fn table() -> Vec<(u32, u32)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            Some((pid, parent(&fs::read_to_string(entry.path().join("stat")).ok()?)?))
+        })
+        .collect()
+}
+
+/// Reads the parent from a line of `stat`, whose second field may contain anything.
+fn parent(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+fn words(pid: u32) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = bytes.strip_suffix(b"\0").unwrap_or(&bytes).split(|byte| *byte == 0);
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+fn kilobytes(status: &str, field: &str) -> Option<u64> {
+    let rest = status.lines().find_map(|line| line.strip_prefix(field))?;
+    rest.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found() {
+        assert_eq!(parent("12 (a) b) S 7 12 12 0"), Some(7));
+        assert_eq!(kilobytes("VmPeak:\t 99 kB\nVmHWM:\t    2048 kB\n", "VmHWM:"), Some(2048));
+        assert_eq!(kilobytes("", "VmHWM:"), None);
+    }
+
+    #[test]
+    fn a_process_is_among_those_below_itself_and_known_by_its_words() {
+        let own = std::process::id();
+        let found = tree(&[own], &words(own));
+        assert!(found[0].pid == own && found[0].is_server);
+        assert!(found[0].peak_memory().expect("a peak") > 0);
+        assert!(!found[0].wait(Duration::ZERO).expect("a process"), "this one still runs");
+        assert!(!tree(&[own], &["another".to_owned()])[0].is_server);
+    }
+}
