@@ -49,7 +49,7 @@ struct Entry {
 /// What an entry costs besides its bytes, so that a million empty messages count too.
 const ENTRY_OVERHEAD: usize = 96;
 /// Entries handed to one write.
-const VECTOR: usize = 16;
+const VECTOR: usize = 64;
 
 /// Messages on their way to one peer.
 #[derive(Debug)]
@@ -106,19 +106,23 @@ impl Queue {
         self.peer_gone
     }
 
-    /// Takes a message given in parts (without its line ending) and adds the line ending. Where nothing waits, the bytes go
-    /// out at once and only what did not fit is copied; that is the usual case and the fast one.
+    /// Takes a message without its line ending and adds that. With a sink it leaves at once, behind what waits, and only
+    /// what did not fit is copied; without one it waits for the next [`Queue::flush`].
     pub fn push(&mut self, class: Class, message: &[u8], sink: Option<&mut impl Sink>) {
         if self.peer_gone {
             return;
         }
         let mut taken = 0;
-        if self.entries.is_empty()
-            && let Some(sink) = sink
-        {
-            match write_line(message, sink) {
-                Ok(count) => taken = count,
-                Err(_) => return self.lose_peer(),
+        if let Some(sink) = sink {
+            self.flush(sink);
+            if self.peer_gone {
+                return;
+            }
+            if self.entries.is_empty() {
+                match write_line(message, sink) {
+                    Ok(count) => taken = count,
+                    Err(_) => return self.lose_peer(),
+                }
             }
             if taken > message.len() {
                 return;

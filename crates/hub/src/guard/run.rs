@@ -30,6 +30,10 @@ use crate::{
     queue::{Class, Queue},
 };
 
+/// Bytes of lines that are gathered, to leave together when what was read at once has been dealt with: with many calls in
+/// flight that is one system call where there were 35. A longer line is worth a system call and not worth a copy.
+const GATHERED: usize = 32 << 10;
+
 /// What a guard needs.
 pub struct GuardSpec {
     /// What the server is called in errors, logs and file names.
@@ -96,6 +100,8 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
             () = shell.world.client_output.closed(), if !shell.ending => shell.client_gone(),
             () = &mut timer => shell.tick(),
         }
+        shell.world.flush_client();
+        shell.world.flush_server();
         shell.notice_lost_peers();
     };
     shell.finish().await;
@@ -144,6 +150,8 @@ struct World {
     to_client: Queue,
     process: Option<Process>,
     to_server: Queue,
+    /// [`GATHERED`], and never so much that gathering would pass for pressure.
+    gathered: usize,
     tail: Tail,
     notices: LossyWriter,
 }
@@ -162,12 +170,15 @@ impl World {
 
 impl Outside for World {
     fn to_client(&mut self, class: Class, line: &[u8]) {
-        self.to_client.push(class, line, Some(&mut self.client_output));
+        let full = line.len() + self.to_client.cost() > self.gathered;
+        let sink = full.then_some(&mut self.client_output);
+        self.to_client.push(class, line, sink);
     }
 
     fn to_server(&mut self, line: &[u8]) {
         let input = self.process.as_mut().and_then(|process| process.server.input.as_mut());
-        self.to_server.push(Class::Kept, line, input);
+        let full = line.len() + self.to_server.cost() > self.gathered;
+        self.to_server.push(Class::Kept, line, input.filter(|_| full));
     }
 
     fn client_backlog(&self) -> usize {
@@ -217,6 +228,7 @@ impl Shell {
                 to_client: Queue::new(limits.queue_bytes),
                 process: None,
                 to_server: Queue::new(usize::MAX),
+                gathered: GATHERED.min(limits.queue_bytes / 4),
                 tail: Tail::new(limits.stderr_tail),
                 notices: spec.notices,
             },
