@@ -150,6 +150,14 @@ impl Sandbox {
         }
     }
 
+    /// Demands that unhang left no file but its logs.
+    #[track_caller]
+    fn assert_only_logs(&self) {
+        let state = self.files().into_iter().filter(|file| file.starts_with("state"));
+        let others: Vec<_> = state.filter(|file| !file.starts_with("state/logs")).collect();
+        assert!(others.is_empty(), "files left behind: {others:?}");
+    }
+
     fn kill_survivors(&self) {
         for (pid, _) in self.survivors() {
             signal(pid, rustix::process::Signal::KILL);
@@ -183,6 +191,7 @@ impl Drop for Sandbox {
             self.kill_survivors();
         } else {
             self.assert_nothing_left();
+            self.assert_only_logs();
         }
     }
 }

@@ -277,10 +277,10 @@ fn a_client_that_does_not_read_does_not_hold_the_end_up() {
 #[test]
 fn a_terminal_that_nobody_reads_does_not_hold_the_end_up() {
     let sandbox = Sandbox::new();
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
     grantpt(&master).and_then(|()| unlockpt(&master)).expect("it is ours");
-    let terminal =
-        ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("its other end");
+    let terminal = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+        .expect("its other end");
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let mut command = sandbox.unhang();
     command.args(["wrap", "--", env!("CARGO_BIN_EXE_unhang"), "zoo", "giant-answer", "3000000"]);

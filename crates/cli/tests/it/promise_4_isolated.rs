@@ -188,10 +188,10 @@ fn sockets_that_are_non_blocking_work_too() {
 #[test]
 fn a_terminal_stays_as_it_was() {
     let sandbox = Sandbox::new();
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
     grantpt(&master).and_then(|()| unlockpt(&master)).expect("it is ours");
-    let terminal =
-        ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("its other end");
+    let terminal = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+        .expect("its other end");
     let before = flags(&terminal);
     let (stdin, stdout) = (shared(&terminal), shared(&terminal));
     let command = guard_of(&sandbox, &["well-behaved"]);
