@@ -16,7 +16,6 @@ use std::{
     time::Duration,
 };
 
-use unhang_proc::server::Exit;
 use unhang_wire::{Id, InFlight};
 
 use super::batch::{BatchId, Batches};
@@ -493,9 +492,4 @@ impl Machine {
             }
         }
     }
-}
-
-/// How a process ended, in words for an error.
-pub(super) fn exit_in_words(exit: &Exit) -> String {
-    exit.to_string()
 }

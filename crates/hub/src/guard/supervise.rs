@@ -11,7 +11,7 @@ use unhang_wire::{Id, Outcome};
 
 use super::{
     from_client::cancelled,
-    machine::{Call, End, Era, Held, Link, Machine, Outside, Own, Role, StartFault, exit_in_words},
+    machine::{Call, End, Era, Held, Link, Machine, Outside, Own, Role, StartFault},
     tell::Telling,
 };
 use crate::{
@@ -64,7 +64,7 @@ impl Machine {
     /// The process has ended and its last words have been read. `Swept` comes later.
     pub fn server_exited(&mut self, now: Duration, exit: &Exit, outside: &mut impl Outside) {
         self.now = now;
-        let text = exit_in_words(exit);
+        let text = exit.to_string();
         tracing::info!(server = self.name, "ended ({text})");
         match self.end {
             End::Stopping { .. } | End::Over | End::Unstartable { .. } => self.link = Link::Down,

@@ -10,7 +10,7 @@ use unhang_wire::Id;
 
 use super::{
     batch::BatchId,
-    machine::{Call, Machine, Outside, Role, exit_in_words},
+    machine::{Call, Machine, Outside, Role},
 };
 use crate::{
     config::TAIL_LINES,
@@ -63,7 +63,7 @@ impl Machine {
             hint: telling.hint,
             elapsed: self.now.saturating_sub(call.since),
             limit: (telling.kind == Kind::Deadline).then_some(call.limit).flatten(),
-            exit: exit.map(exit_in_words),
+            exit: exit.map(Exit::to_string),
             evidence: self.evidence(outside),
         };
         let line = fault.response(Some(&call.client_id));
@@ -163,7 +163,7 @@ impl Machine {
         let happened = format!(
             "`{}` ended ({}) {} after `{}` was sent",
             self.name,
-            exit_in_words(exit),
+            exit,
             in_words(elapsed),
             call.method
         );
