@@ -1,8 +1,9 @@
 //! The shell around the machine: descriptors, the process, the clock.
 //!
-//! Theory of operation. One task, one `select!`. Reads feed the machine; the machine writes through [`World`], which hands
-//! bytes to the kernel at once and queues only what does not fit. No branch awaits a write, so neither direction can wait
-//! for the other. The server's stderr is read by a thread of its own and never passes here.
+//! Theory of operation. One task, one `select!`. Reads feed the machine; the machine writes through [`World`], which
+//! gathers short lines until everything that was read at once has been dealt with, and hands long ones to the kernel at
+//! once; what the kernel does not take waits in a queue. No branch awaits a write, so neither direction can wait for the
+//! other. The server's stderr is read by a thread of its own and never passes here.
 //!
 //! Invariants: one server process at a time; after [`Action::Exit`] nothing is read any more, and what waits for the
 //! client is given [`FLUSH_LIMIT`]; dropping the process lets its lifeline end the tree.
