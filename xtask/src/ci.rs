@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::project::Project;
 use crate::run::{self, Task};
-use crate::{Options, clock, real, report, tools};
+use crate::{Options, clock, faults, real, report, tools};
 
 /// One row of the table.
 struct Step {
@@ -82,6 +82,11 @@ const STEPS: &[Step] = &[
         name: "tests",
         about: "every test of the workspace passes, with nothing but Rust installed",
         work: cargo(&["test", "--workspace", "--locked", "--offline"], 30),
+    },
+    Step {
+        name: "faults",
+        about: "each guard's test fails when that guard is switched off",
+        work: Work::Own(faults::every),
     },
     Step {
         name: "release",

@@ -9,6 +9,7 @@
 mod ci;
 mod clock;
 mod failure;
+mod faults;
 mod leftovers;
 mod project;
 mod real;
@@ -25,6 +26,9 @@ const USAGE: &str = "\
 Usage: cargo xtask VERB
 
   ci   [--only STEP[,STEP]] [--list]     every check, cheap ones first
+  faults [--only GUARD[,GUARD]] [--list] [--write]
+                                         switches each guard off and demands that its test fails; --write writes
+                                         docs/reference/guards.md instead
   real [--only PART[,PART]] [--list] [--binary PATH]
                                          real clients and servers on both sides of the guard; PART is a piece of a
                                          case's name, such as git or python/everything
@@ -37,6 +41,8 @@ pub(crate) struct Options {
     pub(crate) only: Vec<String>,
     /// Names what there is instead of doing it.
     pub(crate) list: bool,
+    /// Writes the page that is generated from the list instead.
+    pub(crate) write: bool,
     /// The `unhang` to check instead of the release build.
     pub(crate) binary: Option<String>,
 }
@@ -49,6 +55,7 @@ impl Options {
                 || arguments.next().ok_or_else(|| Failure::usage(format!("{argument} needs a value")));
             match argument.as_str() {
                 "--list" => options.list = true,
+                "--write" => options.write = true,
                 "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
                 "--binary" => options.binary = Some(value()?),
                 _ => return Err(Failure::usage(format!("unknown argument {argument}"))),
@@ -63,6 +70,7 @@ fn main() -> ExitCode {
     let verb = arguments.next();
     let outcome = Options::parse(arguments).and_then(|options| match verb.as_deref() {
         Some("ci") => ci::ci(&Project::find()?, &options),
+        Some("faults") => faults::faults(&Project::find()?, &options),
         Some("real") => real::real(&Project::find()?, &options),
         Some("help" | "--help" | "-h") => {
             report::text(USAGE);

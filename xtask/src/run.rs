@@ -70,6 +70,11 @@ impl Task {
         self
     }
 
+    /// Keeps stdout in a file of its own, and stderr where both would have gone.
+    pub(crate) fn answer(self, answer: PathBuf) -> Self {
+        Self { errors: Some(self.output), output: answer, ..self }
+    }
+
     /// Keeps stderr in a file of its own.
     pub(crate) fn errors(mut self, errors: PathBuf) -> Self {
         self.errors = Some(errors);
@@ -158,10 +163,21 @@ impl Running {
     ///
     /// [`end`]: Running::end
     pub(crate) fn wait(&self) -> Result<(), Failure> {
+        let status = self.status()?;
+        if status.success() {
+            return Ok(());
+        }
+        let failure = Failure::new(format!("{} failed: {status}", self.task.name()));
+        Err(failure.with_output(self.task.story()))
+    }
+
+    /// Waits for the end as [`wait`] does, where any end will do.
+    ///
+    /// [`wait`]: Running::wait
+    pub(crate) fn status(&self) -> Result<ExitStatus, Failure> {
         let name = self.task.name();
         let failure = match self.exit.recv_timeout(self.task.deadline) {
-            Ok(Ok(status)) if status.success() => return Ok(()),
-            Ok(Ok(status)) => Failure::new(format!("{name} failed: {status}")),
+            Ok(Ok(status)) => return Ok(status),
             Ok(Err(error)) => Failure::io(format!("cannot wait for {name}"), &error),
             Err(_) => Failure::new(format!("{name} was not done after {} s", self.task.deadline.as_secs())),
         };

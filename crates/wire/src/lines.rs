@@ -13,6 +13,8 @@
 
 use std::ops::Range;
 
+use unhang_switches::stands;
+
 use crate::Id;
 use crate::message::Shape;
 use crate::pieces::blanks;
@@ -177,7 +179,7 @@ impl Lines {
     fn ended(&mut self, line: Range<usize>) -> Option<Found> {
         let bytes = &self.buffer[line.clone()];
         let content = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-        if self.skipping.is_none() && content.len() <= self.max_message {
+        if self.skipping.is_none() && self.fits(content) {
             let whole = line.start..line.start + content.len();
             return (blanks(content) < content.len()).then_some(Found::Whole(whole));
         }
@@ -190,11 +192,15 @@ impl Lines {
     fn skip_if_long(&mut self) {
         let held = &self.buffer[self.start..self.end];
         let content = held.strip_suffix(b"\r").unwrap_or(held);
-        if self.skipping.is_none() && content.len() <= self.max_message {
+        if self.skipping.is_none() && self.fits(content) {
             return;
         }
         self.skipping.get_or_insert_default().feed(held);
         self.start = self.end;
+    }
+
+    fn fits(&self, line: &[u8]) -> bool {
+        line.len() <= self.max_message || !stands("max-message")
     }
 
     /// `None` while the stream is too short to tell.

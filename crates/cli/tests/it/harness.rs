@@ -32,6 +32,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const CLEANUP: Duration = Duration::from_secs(10);
 /// Carries the marker in every process of a test.
 const MARKER_VARIABLE: &str = "UNHANG_TEST_MARKER";
+/// What the chores hand to every process of a test: the guards that a fault build leaves out, and their own marker.
+const HANDED_ON: [&str; 2] = ["UNHANG_GUARDS_OFF", "UNHANG_XTASK_RUN"];
 
 /// Prints a measured figure, which cargo shows with `--nocapture`.
 #[expect(
@@ -86,6 +88,9 @@ impl Sandbox {
             .env("UNHANG_HOME", self.path().join("state"))
             .env(MARKER_VARIABLE, &self.marker)
             .current_dir(self.path());
+        // What `cargo xtask faults` hands to the fault build, and what it finds leftovers by.
+        let handed_on = std::env::vars_os().filter(|(name, _)| HANDED_ON.iter().any(|wanted| name == wanted));
+        command.envs(handed_on);
         command
     }
 

@@ -4,10 +4,11 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// Room, what it may use, and what its tests may use besides.
 const TABLE: &[(&str, &[&str], &[&str])] = &[
-    ("unhang-wire", &[], &[]),
-    ("unhang-proc", &[], &["unhang-zoo"]),
+    ("unhang-switches", &[], &[]),
+    ("unhang-wire", &["unhang-switches"], &[]),
+    ("unhang-proc", &["unhang-switches"], &["unhang-zoo"]),
     ("unhang-zoo", &[], &[]),
-    ("unhang", &["unhang-wire", "unhang-proc"], &["unhang-zoo"]),
+    ("unhang", &["unhang-wire", "unhang-proc", "unhang-switches"], &["unhang-zoo"]),
     ("unhang-cli", &["unhang", "unhang-zoo"], &[]),
     ("xtask", &[], &[]),
 ];
