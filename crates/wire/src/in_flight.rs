@@ -12,6 +12,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use unhang_switches::stands;
+
 use crate::Id;
 
 /// The table of ids in flight, with one entry of the owner's for each.
@@ -86,10 +88,10 @@ impl<E> InFlight<E> {
 
     /// Puts an id in flight. Without a deadline it never expires.
     pub fn register(&mut self, id: Id, deadline: Option<Duration>, entry: E) -> Result<(), Refused<E>> {
-        if self.waiting.contains_key(&id) {
+        if self.waiting.contains_key(&id) && stands("id-in-flight-once") {
             return Err(Refused::InFlight(entry));
         }
-        if self.late.contains(&id) {
+        if self.late.contains(&id) && stands("id-awaited-late") {
             return Err(Refused::AwaitsLate(entry));
         }
         let order = self.registered;
@@ -109,8 +111,10 @@ impl<E> InFlight<E> {
         if self.late.forget(id) {
             return Completion::Late;
         }
-        let Some(variant) = id.variant() else { return Completion::Unknown };
-        if self.late.forget(&variant) {
+        let Some(variant) = id.variant().filter(|_| stands("id-type-repaired")) else {
+            return Completion::Unknown;
+        };
+        if stands("late-answer-of-other-type") && self.late.forget(&variant) {
             return Completion::Late;
         }
         match self.remove(&variant) {
@@ -144,9 +148,13 @@ impl<E> InFlight<E> {
     /// come from it.
     pub fn take_all(&mut self) -> Vec<(Id, E)> {
         self.deadlines.clear();
-        self.late.clear();
+        if stands("late-ids-end-with-the-server") {
+            self.late.clear();
+        }
         let mut all: Vec<_> = self.waiting.drain().collect();
-        all.sort_unstable_by_key(|(_, waiting)| waiting.order);
+        if stands("answered-in-order") {
+            all.sort_unstable_by_key(|(_, waiting)| waiting.order);
+        }
         all.into_iter().map(|(id, waiting)| (id, waiting.entry)).collect()
     }
 
@@ -187,7 +195,9 @@ impl<E> InFlight<E> {
 
     fn remove(&mut self, id: &Id) -> Option<(Id, E)> {
         let (id, waiting) = self.waiting.remove_entry(id)?;
-        if let Some(deadline) = waiting.deadline {
+        if let Some(deadline) = waiting.deadline
+            && stands("deadline-ends-with-the-answer")
+        {
             self.deadlines.remove(&(deadline, waiting.order));
         }
         Some((id, waiting.entry))
@@ -209,10 +219,11 @@ impl Late {
     }
 
     fn remember(&mut self, id: Id) {
-        if self.capacity == 0 {
+        if self.capacity == 0 || !stands("late-answers-known") {
             return;
         }
-        if self.by_age.len() >= self.capacity
+        if stands("late-ids-bounded")
+            && self.by_age.len() >= self.capacity
             && let Some((_, oldest)) = self.by_age.pop_first()
         {
             self.by_id.remove(&oldest);

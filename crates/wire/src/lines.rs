@@ -178,10 +178,12 @@ impl Lines {
     /// A line has ended: whole, oversized, or blank.
     fn ended(&mut self, line: Range<usize>) -> Option<Found> {
         let bytes = &self.buffer[line.clone()];
-        let content = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        let ending = bytes.strip_suffix(b"\r").filter(|_| stands("carriage-return-before-line-feed"));
+        let content = ending.unwrap_or(bytes);
         if self.skipping.is_none() && self.fits(content) {
             let whole = line.start..line.start + content.len();
-            return (blanks(content) < content.len()).then_some(Found::Whole(whole));
+            let blank = blanks(content) == content.len() && (content.is_empty() || stands("blank-lines"));
+            return (!blank).then_some(Found::Whole(whole));
         }
         let mut skipping = self.skipping.take().unwrap_or_default();
         skipping.feed(bytes);
@@ -209,7 +211,7 @@ impl Lines {
             return Some(());
         }
         let held = &self.buffer[self.start..self.end];
-        if held.starts_with(BYTE_ORDER_MARK) {
+        if held.starts_with(BYTE_ORDER_MARK) && stands("byte-order-mark") {
             self.start += BYTE_ORDER_MARK.len();
             self.searched = self.start;
         } else if BYTE_ORDER_MARK.starts_with(held) {
@@ -253,7 +255,10 @@ impl Lines {
         }
         let held = self.end - self.start;
         // A quarter, because a buffer that has just been doubled for the line that is arriving is fuller than that.
-        if self.buffer.capacity() > IDLE_CAPACITY && held < self.buffer.capacity() / 4 {
+        if stands("line-memory-given-back")
+            && self.buffer.capacity() > IDLE_CAPACITY
+            && held < self.buffer.capacity() / 4
+        {
             let mut small = Vec::with_capacity(held + CHUNK);
             small.extend_from_slice(&self.buffer[self.start..self.end]);
             self.searched -= self.start;
@@ -269,7 +274,9 @@ impl Skipping {
         let Some(last) = bytes.last() else { return };
         self.length += bytes.len() as u64;
         self.carriage_return = *last == b'\r';
-        self.skim.feed(bytes);
+        if stands("long-line-skimmed") {
+            self.skim.feed(bytes);
+        }
     }
 
     fn finish(self) -> Oversized {

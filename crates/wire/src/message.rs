@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use serde_json::value::RawValue;
+use unhang_switches::stands;
 
 use crate::Id;
 
@@ -200,7 +201,7 @@ pub fn replace_id(raw: &[u8], span: Range<usize>, id: &Id) -> Vec<u8> {
 /// The message on one line for every reader: carriage returns and line feeds, which are legal white space in JSON
 /// and would split the line, become spaces. In valid JSON they cannot stand inside a string.
 pub fn one_line(raw: &[u8]) -> Cow<'_, [u8]> {
-    let Some(first) = memchr::memchr2(b'\r', b'\n', raw) else {
+    let Some(first) = memchr::memchr2(b'\r', b'\n', raw).filter(|_| stands("one-line")) else {
         return Cow::Borrowed(raw);
     };
     let mut line = raw.to_vec();

@@ -12,6 +12,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use unhang_switches::stands;
 
 use crate::envelope::Envelope;
 use crate::message::{Invalid, Piece, Reason, Shape};
@@ -136,8 +137,8 @@ impl<'a> Pieces<'a> {
             Some(b'[') => self.array(),
             _ => {
                 let rest = self.rest();
-                let length = memchr::memchr3(b'{', b'}', b'[', rest).unwrap_or(rest.len());
-                self.skip_text(length)
+                let found = memchr::memchr3(b'{', b'}', b'[', rest).filter(|_| stands("message-behind-text"));
+                self.skip_text(found.unwrap_or(rest.len()))
             }
         }
     }
@@ -155,9 +156,10 @@ impl<'a> Pieces<'a> {
         };
         self.at += length;
         let piece = envelope.classify(&rest[..length]);
+        let outermost = self.open_braces == 0 || !stands("message-in-open-brace");
         let wanted = match piece {
-            Piece::Message(_) => self.open_braces == 0,
-            Piece::Invalid(_) => self.open_braces == 0 && !self.text,
+            Piece::Message(_) => outermost,
+            Piece::Invalid(_) => outermost && (!self.text || !stands("invalid-behind-text")),
             Piece::Batch(_) | Piece::Junk(_) => false,
         };
         if wanted { Step::Take(piece) } else { Step::Skip }
@@ -165,13 +167,18 @@ impl<'a> Pieces<'a> {
 
     /// An object that is broken or cut off takes the rest of the line with it.
     fn broken(&mut self) -> Step<'a> {
+        if !stands("broken-object-takes-the-line") {
+            return self.skip_text(1);
+        }
         let raw = trim_end(self.rest());
         self.at = self.line.len();
         if self.text {
             return Step::Skip;
         }
         let mut skim = Skim::default();
-        skim.feed(raw);
+        if stands("id-of-broken-object") {
+            skim.feed(raw);
+        }
         let skimmed = skim.finish();
         let reason = if std::str::from_utf8(raw).is_ok() { Reason::NotJson } else { Reason::InvalidUtf8 };
         Step::Take(Piece::Invalid(Invalid {
@@ -202,7 +209,8 @@ impl<'a> Pieces<'a> {
                 self.skip_text(0)
             }
             (None, Err(length)) => self.skip_text(length),
-            (None, Ok(())) => self.skip_text(rest.len()),
+            (None, Ok(())) if stands("broken-array-takes-the-line") => self.skip_text(rest.len()),
+            (None, Ok(())) => self.skip_text(1),
         }
     }
 }
@@ -217,15 +225,15 @@ impl<'a> Batch<'a> {
     fn piece(self, raw: &'a [u8]) -> Piece<'a> {
         let reason = match (self.overflow, self.pieces.is_empty()) {
             (true, _) => Reason::LongBatch,
-            (false, true) => Reason::EmptyBatch,
-            (false, false) => return Piece::Batch(self.pieces),
+            (false, true) if stands("empty-batch") => Reason::EmptyBatch,
+            (false, _) => return Piece::Batch(self.pieces),
         };
         Piece::Invalid(Invalid { raw, id: None, raw_id: None, shape: Shape::Unknown, reason })
     }
 
     fn is_messages(&self) -> bool {
         let all = self.pieces.iter().all(|piece| matches!(piece, Piece::Message(_)));
-        all && !self.overflow && !self.pieces.is_empty()
+        (all || !stands("batch-behind-text")) && !self.overflow && !self.pieces.is_empty()
     }
 
     fn element(text: &'a RawValue) -> Piece<'a> {
@@ -255,7 +263,7 @@ impl<'de> Visitor<'de> for BatchVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
         let mut batch = Batch { pieces: Vec::new(), overflow: false };
-        while batch.pieces.len() < MAX_BATCH {
+        while batch.pieces.len() < MAX_BATCH || !stands("max-batch") {
             let Some(element) = elements.next_element::<&RawValue>()? else { return Ok(batch) };
             batch.pieces.push(Batch::element(element));
         }

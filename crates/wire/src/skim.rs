@@ -12,6 +12,7 @@
 //! - On valid JSON it agrees with a full parser.
 
 use serde_json::value::RawValue;
+use unhang_switches::stands;
 
 use crate::Id;
 use crate::envelope::decode;
@@ -115,7 +116,8 @@ impl Skim {
     /// What was found; the line has ended.
     pub(crate) fn finish(mut self) -> Skimmed {
         // A number that was cut off is another number, and a string counts only where JSON went on as it should.
-        self.overflow |= self.place == Place::Done || self.expect != Expect::Comma;
+        let cut_off = self.place == Place::Done || self.expect != Expect::Comma;
+        self.overflow |= cut_off && stands("skimmed-id-whole");
         self.end_value();
         let shape =
             Shape::of(self.method != Slot::Absent, self.outcome, self.id != Slot::Absent, self.params);
@@ -168,7 +170,7 @@ impl Skim {
     }
 
     fn open_string(&mut self) {
-        if !matches!(self.last, b'{' | b'[' | b',' | b':') {
+        if !matches!(self.last, b'{' | b'[' | b',' | b':') && stands("skim-stops-at-doubt") {
             self.place = Place::Done;
             return;
         }
@@ -299,7 +301,7 @@ impl Skim {
         if self.overflow {
             return;
         }
-        if self.text.len() + bytes.len() > bound {
+        if self.text.len() + bytes.len() > bound && stands("skim-bounded") {
             self.overflow = true;
         } else {
             self.text.extend_from_slice(bytes);
@@ -314,6 +316,9 @@ impl Skim {
             Reading::Nothing | Reading::Name => return,
         };
         *slot = match slot {
+            Slot::Absent | Slot::Text(_) if !stands("skimmed-id-once") => {
+                Slot::Text(std::mem::take(&mut self.text))
+            }
             Slot::Absent if !self.overflow => Slot::Text(std::mem::take(&mut self.text)),
             _ => Slot::Unreadable,
         };
