@@ -337,7 +337,12 @@ impl Machine {
             self.actions.push_back(Action::StartServer);
         }
         if self.watches_health() {
-            self.check_health(outside);
+            if self.reads_server(outside) {
+                self.check_health(outside);
+            } else {
+                // Its answers wait because nobody reads them here.
+                self.health.busy(self.now);
+            }
         }
     }
 
@@ -410,6 +415,12 @@ impl Machine {
         }
     }
 
+    /// Enters the replayed `initialize`, which has as long as any start.
+    pub(super) fn await_handshake(&mut self, id: Id) {
+        let deadline = Some(self.now + self.limits.start_timeout);
+        let _registered = self.own.register(id, deadline, Own::Handshake);
+    }
+
     fn expire(&mut self, outside: &mut impl Outside) {
         while let Some((wire_id, call)) = self.calls.expire(self.now) {
             self.call_expired(&wire_id, call, outside);
@@ -417,8 +428,12 @@ impl Machine {
         while let Some((client_side_id, ask)) = self.asks.expire(self.now) {
             self.ask_expired(&client_side_id, &ask, outside);
         }
-        while let Some((_, own)) = self.own.expire(self.now) {
-            if own == Own::Handshake {
+        while let Some((id, own)) = self.own.expire(self.now) {
+            if own == Own::Handshake && !self.reads_server(outside) {
+                // The answer may have come long ago: nobody reads it here while the client does not read.
+                let _not_late = self.own.complete(&id);
+                self.await_handshake(id);
+            } else if own == Own::Handshake {
                 tracing::warn!(
                     server = self.name,
                     "no answer to the replayed `initialize` within {}",

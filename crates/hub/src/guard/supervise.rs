@@ -38,8 +38,7 @@ impl Machine {
         match self.session.opening(&id) {
             Some(line) if self.link == Link::Down && !client_shakes_hands => {
                 self.link = Link::Replaying;
-                let deadline = Some(now + self.limits.start_timeout);
-                let _registered = self.own.register(id, deadline, Own::Handshake);
+                self.await_handshake(id);
                 outside.to_server(&line);
             }
             _ => self.go_live(outside),

@@ -108,6 +108,36 @@ fn l_58_three_unanswered_health_checks_restart_an_idle_server() {
     assert!(guarded.heard().is_empty());
 }
 
+/// Whoever is not read cannot answer: a client that does not read is not the server's fault.
+#[test]
+fn promise_3_a_server_that_is_held_back_is_not_judged() {
+    let mut guarded = Guarded::shaken(Limits::default());
+    guarded.world.client_backlog = Limits::default().queue_bytes + 1;
+    guarded.wait(seconds(600));
+    assert!(guarded.said().is_empty() && guarded.actions().is_empty(), "no health checks meanwhile");
+    guarded.dies();
+    guarded.wait(seconds(600));
+    let said = guarded.said();
+    assert_eq!((said.len(), &said[0]["method"]), (1, &"initialize".into()));
+    assert!(guarded.actions().is_empty(), "its handshake is not late");
+    guarded.world.client_backlog = 0;
+    guarded.wait(seconds(1));
+    guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, said[0]["id"]));
+    assert_eq!(guarded.said()[0]["method"], "notifications/initialized");
+    guarded.wait(seconds(30));
+    assert_eq!(guarded.said()[0]["method"], "ping", "and it is watched again");
+}
+
+#[test]
+fn a_replayed_handshake_that_is_not_answered_ends_its_server() {
+    let mut guarded = Guarded::shaken(Limits::default());
+    guarded.dies();
+    guarded.wait(seconds(50));
+    assert!(guarded.actions().is_empty());
+    guarded.wait(seconds(10));
+    assert_eq!(guarded.actions(), [Action::StopServer]);
+}
+
 #[test]
 fn promise_8_a_busy_server_is_not_asked_and_a_deadline_does_not_stop_it() {
     let mut guarded = Guarded::shaken(Limits { call_timeout: seconds(1000), ..Limits::default() });
