@@ -27,7 +27,7 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Measure what the guard costs, beside what two more pipes cost
     Bench(Bench),
-    /// Run one of the bundled servers that misbehave
+    /// Run one of the bundled servers and clients that misbehave
     #[command(hide = true, disable_help_flag = true)]
     Zoo(Zoo),
 }
@@ -94,7 +94,7 @@ fn peer_command(text: &str) -> Result<PeerCommand, &'static str> {
 /// `unhang zoo`.
 #[derive(Debug, Args)]
 pub(crate) struct Zoo {
-    /// The animal and its arguments, or `--list`
+    /// The animal and its arguments, `--list`, or `--page` for the list as a page
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<String>,
 }

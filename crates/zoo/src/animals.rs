@@ -1,4 +1,4 @@
-//! The animals, one file each, and their table.
+//! The servers with one vice, one file each, and their table.
 
 mod answers_after_cancel;
 mod answers_twice;
@@ -21,7 +21,6 @@ mod giant_answer;
 mod giant_line_no_newline;
 mod glued_text;
 mod half_line;
-mod half_line_then_dies;
 mod hangs_idle;
 mod ignores_everything;
 mod ignores_stdin_close;
@@ -35,6 +34,7 @@ mod leaves_setsid_child;
 mod leaves_three_sessions;
 mod many_on_a_line;
 mod modern_only;
+mod nan_result;
 mod nested_deep;
 mod never_answers;
 mod never_reads_stdin;
@@ -53,7 +53,6 @@ mod silent_at_start;
 mod slow_start;
 mod slow_writer;
 mod stderr_flood;
-mod stderr_flood_while_dying;
 mod stderr_giant_line;
 mod stdin_thief;
 mod stdout_noise;
@@ -61,76 +60,76 @@ mod stopped;
 mod stops_reading_after;
 mod string_id;
 mod tee;
-mod well_behaved;
+pub(crate) mod well_behaved;
 mod wrong_id;
 mod wrong_version;
 
-use crate::Animal;
+use crate::entry::{Entry, table};
 
-/// Every animal, sorted by name.
-pub(crate) const ALL: &[Animal] = &[
-    answers_after_cancel::ANIMAL,
-    answers_twice::ANIMAL,
-    batch_answers::ANIMAL,
-    both_outcomes::ANIMAL,
-    busy_not_hung::ANIMAL,
-    closes_stdin::ANIMAL,
-    closes_stdout::ANIMAL,
-    crlf::ANIMAL,
-    dies_at_start::ANIMAL,
-    dies_every_call::ANIMAL,
-    dies_idle::ANIMAL,
-    era_ambiguous::ANIMAL,
-    era_locked::ANIMAL,
-    exits_on_first_request::ANIMAL,
-    exits_zero_after_each_answer::ANIMAL,
-    floods_requests_to_client::ANIMAL,
-    forks_forever::ANIMAL,
-    giant_answer::ANIMAL,
-    giant_line_no_newline::ANIMAL,
-    glued_text::ANIMAL,
-    half_line::ANIMAL,
-    half_line_then_dies::ANIMAL,
-    hangs_idle::ANIMAL,
-    ignores_everything::ANIMAL,
-    ignores_stdin_close::ANIMAL,
-    invalid_utf8::ANIMAL,
-    json_logs::ANIMAL,
-    late_discover::ANIMAL,
-    leaves_daemon::ANIMAL,
-    leaves_daemon_empty_env::ANIMAL,
-    leaves_grandchild::ANIMAL,
-    leaves_setsid_child::ANIMAL,
-    leaves_three_sessions::ANIMAL,
-    many_on_a_line::ANIMAL,
-    modern_only::ANIMAL,
-    nested_deep::ANIMAL,
-    never_answers::ANIMAL,
-    never_reads_stdin::ANIMAL,
-    no_jsonrpc::ANIMAL,
-    no_outcome::ANIMAL,
-    notification_before_each_answer::ANIMAL,
-    notification_flood::ANIMAL,
-    null_id::ANIMAL,
-    progress_after_cancel::ANIMAL,
-    progress_flood::ANIMAL,
-    requests_to_client::ANIMAL,
-    restarts_broken::ANIMAL,
-    server_error::ANIMAL,
-    sigint_deaf::ANIMAL,
-    silent_at_start::ANIMAL,
-    slow_start::ANIMAL,
-    slow_writer::ANIMAL,
-    stderr_flood::ANIMAL,
-    stderr_flood_while_dying::ANIMAL,
-    stderr_giant_line::ANIMAL,
-    stdin_thief::ANIMAL,
-    stdout_noise::ANIMAL,
-    stopped::ANIMAL,
-    stops_reading_after::ANIMAL,
-    string_id::ANIMAL,
-    tee::ANIMAL,
-    well_behaved::ANIMAL,
-    wrong_id::ANIMAL,
-    wrong_version::ANIMAL,
-];
+/// Every one of them, sorted by name.
+pub(crate) const ALL: &[Entry] = table!(
+    Server in "animals":
+    answers_after_cancel,
+    answers_twice,
+    batch_answers,
+    both_outcomes,
+    busy_not_hung,
+    closes_stdin,
+    closes_stdout,
+    crlf,
+    dies_at_start,
+    dies_every_call,
+    dies_idle,
+    era_ambiguous,
+    era_locked,
+    exits_on_first_request,
+    exits_zero_after_each_answer,
+    floods_requests_to_client,
+    forks_forever,
+    giant_answer,
+    giant_line_no_newline,
+    glued_text,
+    half_line,
+    hangs_idle,
+    ignores_everything,
+    ignores_stdin_close,
+    invalid_utf8,
+    json_logs,
+    late_discover,
+    leaves_daemon,
+    leaves_daemon_empty_env,
+    leaves_grandchild,
+    leaves_setsid_child,
+    leaves_three_sessions,
+    many_on_a_line,
+    modern_only,
+    nan_result,
+    nested_deep,
+    never_answers,
+    never_reads_stdin,
+    no_jsonrpc,
+    no_outcome,
+    notification_before_each_answer,
+    notification_flood,
+    null_id,
+    progress_after_cancel,
+    progress_flood,
+    requests_to_client,
+    restarts_broken,
+    server_error,
+    sigint_deaf,
+    silent_at_start,
+    slow_start,
+    slow_writer,
+    stderr_flood,
+    stderr_giant_line,
+    stdin_thief,
+    stdout_noise,
+    stopped,
+    stops_reading_after,
+    string_id,
+    tee,
+    well_behaved,
+    wrong_id,
+    wrong_version,
+);

@@ -16,7 +16,7 @@
 
 mod answers;
 mod echoes;
-mod processes;
+pub(crate) mod processes;
 mod samples;
 mod session;
 

@@ -11,11 +11,11 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal, setsid};
+use serde_json::json;
 
 use crate::arguments::Arguments;
+use crate::entry::Run;
 use crate::{keeper, load, pipe};
-
-type Run = fn(&Arguments) -> io::Result<ExitCode>;
 
 /// What the children run; reachable by name like an animal, but not in the list.
 pub(crate) const HELPERS: &[(&str, Run)] = &[
@@ -24,6 +24,7 @@ pub(crate) const HELPERS: &[(&str, Run)] = &[
     ("detaches", detach),
     ("reads-one-line", read_one_line),
     ("ends-parent", end_parent),
+    ("prints", print_on),
     ("hosts", host),
     ("echoes", load::echo),
 ];
@@ -83,17 +84,40 @@ impl<'a> Offspring<'a> {
 
 /// Starts another program with piped stdin and stdout that the kernel kills when this one dies.
 pub(crate) fn start_bound(program: &str, arguments: &[String]) -> io::Result<Child> {
-    spawn_bound(new_command(program).args(arguments).stdin(Stdio::piped()))
+    start_with(program, arguments, Streams::default(), false)
 }
 
 /// The same for one of several programs in a row, with stdin from the one before and nobody who hears its stderr.
 pub(crate) fn start_link(program: &str, arguments: &[String], stdin: Stdio) -> io::Result<Child> {
-    spawn_bound(new_command(program).args(arguments).stdin(stdin).stderr(Stdio::null()))
+    start_with(program, arguments, Streams { stdin, stderr: Stdio::null(), ..Streams::default() }, false)
 }
 
-fn spawn_bound(command: &mut Command) -> io::Result<Child> {
-    before_exec(command.stdout(Stdio::piped()), bind_to_parent(getpid()));
-    spawn(command)
+/// What a program that is not ours is started with.
+pub(crate) struct Streams {
+    pub(crate) stdin: Stdio,
+    pub(crate) stdout: Stdio,
+    pub(crate) stderr: Stdio,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self { stdin: Stdio::piped(), stdout: Stdio::piped(), stderr: Stdio::inherit() }
+    }
+}
+
+/// Starts another program with these streams. Unless it is to live on, the kernel kills it when this one dies.
+pub(crate) fn start_with(
+    program: &str,
+    arguments: &[String],
+    streams: Streams,
+    lives_on: bool,
+) -> io::Result<Child> {
+    let mut command = new_command(program);
+    command.args(arguments).stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
+    if !lives_on {
+        before_exec(&mut command, bind_to_parent(getpid()));
+    }
+    spawn(&mut command)
 }
 
 /// Returns what makes the kernel kill a child when the calling thread of `parent` ends.
@@ -193,6 +217,18 @@ fn read_one_line(_: &Arguments) -> io::Result<ExitCode> {
         count += 1;
     }
     pipe::complain(&format!("the child read {count} bytes that were not for it"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `prints --marker TEXT --id ID`: prints answers to a request and questions of its own on the stdout that it inherited.
+fn print_on(arguments: &Arguments) -> io::Result<ExitCode> {
+    let id = json!(arguments.number_option("id", 0)?);
+    let end = keeper::now() + keeper::BOUND;
+    while keeper::now() < end {
+        pipe::send(&pipe::result(&id, pipe::text("from beyond")))?;
+        pipe::send(&json!({"jsonrpc": "2.0", "id": "from-beyond", "method": "ping"}))?;
+        keeper::pause(Duration::from_millis(20));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

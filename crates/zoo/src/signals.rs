@@ -30,6 +30,11 @@ pub(crate) fn ignore(ignored: Signal) {
     unsafe { signal(ignored.as_raw(), IGNORE) };
 }
 
+/// The same for every signal that asks a process to end.
+pub(crate) fn ignore_the_polite_ones() {
+    [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT].into_iter().for_each(ignore);
+}
+
 /// Gives a signal its usual effect again, also where the Rust runtime has a handler of its own (SIGSEGV, SIGBUS).
 #[expect(unsafe_code, reason = "declared above")]
 pub(crate) fn restore(restored: Signal) {

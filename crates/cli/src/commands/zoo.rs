@@ -1,4 +1,4 @@
-//! `unhang zoo`: the bundled programs that misbehave. Hidden, but documented in `docs/`.
+//! `unhang zoo`: the bundled programs that misbehave. Hidden, but documented in `docs/reference/zoo.md`.
 
 use std::process::ExitCode;
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "answers-after-cancel",
     incident: "Cancellation and answer cross on the wire, so a late answer comes for a call that nobody waits for any more (protocol.md 3.1 and 3.2).",
     usage: "",
+    promises: &[1],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "answers-twice",
     incident: "The five real servers measured answer a repeated id twice, so two answers to one id do occur (contract.md part 4).",
     usage: "",
+    promises: &[1],
     run,
 };
 

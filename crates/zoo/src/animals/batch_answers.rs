@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "batch-answers",
     incident: "Servers of the revision 2025-03-26 may answer with arrays, which every other revision forbids (protocol.md 1.1).",
     usage: "",
+    promises: &[1, 2],
     run,
 };
 

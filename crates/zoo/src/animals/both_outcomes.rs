@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "both-outcomes",
     incident: "No thread reports it: a response with both result and error can be read in two ways, so it must not get through (protocol.md 3.2).",
     usage: "",
+    promises: &[1, 2],
     run,
 };
 

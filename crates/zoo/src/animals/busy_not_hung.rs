@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper;
 use crate::pipe;
 use crate::plain::Plain;
@@ -13,6 +13,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "busy-not-hung",
     incident: "A health check must not take a server that is busy with a blocking call for a hung one; neurolink tests that (peers.md 3.1 H, juspay/neurolink#1610).",
     usage: "[MS]",
+    promises: &[8],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper;
 use crate::pipe;
 use crate::plain::{Next, Plain};
@@ -13,6 +13,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "closes-stdin",
     incident: "No thread reports it: a server whose reader has ended lives on, and every write to it fails (protocol.md 1.1).",
     usage: "",
+    promises: &[3, 6],
     run,
 };
 

@@ -3,14 +3,15 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::plain::{Next, Plain};
 
 pub(crate) const ANIMAL: Animal = Animal {
     name: "closes-stdout",
     incident: "A server may close stdout on its way out, and one that then stays can never answer (protocol.md 1.1).",
     usage: "",
+    promises: &[1, 6],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "crlf",
     incident: "No thread reports it: text streams on Windows end lines with CR LF and may begin with a byte order mark, which strict readers refuse (protocol.md 1.1).",
     usage: "",
+    promises: &[2],
     run,
 };
 

@@ -3,14 +3,15 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 
 pub(crate) const ANIMAL: Animal = Animal {
     name: "dies-at-start",
     incident: "The server gms-mcp exits with 1 and one line on stderr when its project file is missing (contract.md part 4).",
     usage: "[CODE]",
+    promises: &[1],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "dies-every-call",
     incident: "A call to a dead server waited for up to 30 minutes (peers.md 3.1 B, MoonshotAI/kimi-code#2109).",
     usage: "",
+    promises: &[1, 6],
     run,
 };
 

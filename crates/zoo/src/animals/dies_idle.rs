@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper;
 use crate::plain::{Next, Plain};
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "dies-idle",
     incident: "A stdio server that died between two calls was never started again (peers.md 3.1 H, anthropics/claude-code#43177).",
     usage: "[MS]",
+    promises: &[6],
     run,
 };
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::pipe::Message;
 use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, UNSUPPORTED_VERSION};
@@ -16,6 +16,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "era-locked",
     incident: "On the three Python servers measured a discover binds the process to stateless requests, and initialize gets -32022 (contract.md part 4).",
     usage: "",
+    promises: &[6],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "exits-on-first-request",
     incident: "A server that is gone at the first real request is not started again by most clients (peers.md 3.1 H; contract.md part 5, point 6).",
     usage: "",
+    promises: &[1, 6],
     run,
 };
 

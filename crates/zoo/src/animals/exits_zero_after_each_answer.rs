@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "exits-zero-after-each-answer",
     incident: "A server that leaves by itself breaks clients that do not start it again (peers.md 3.1 F, justrach/codedb#278).",
     usage: "",
+    promises: &[6],
     run,
 };
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "floods-requests-to-client",
     incident: "Requests from the server, each started as a task without a bound, grew a client without limit (protocol.md 5.3 #11).",
     usage: "[COUNT]",
+    promises: &[3],
     run,
 };
 

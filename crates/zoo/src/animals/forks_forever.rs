@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::offspring::{self, Holds, Offspring};
 use crate::pipe;
 use crate::plain::Plain;
@@ -13,6 +13,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "forks-forever",
     incident: "A process that forks a new session every 2 ms is never where a sweep has just looked (processes.md 1.4).",
     usage: "--marker TEXT",
+    promises: &[5],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "giant-answer",
     incident: "Answers over 64 KiB killed the reader of Langvel, and answers over the buffer stalled the Python SDK (contract.md 3.3, modelcontextprotocol/python-sdk#1141).",
     usage: "[BYTES]",
+    promises: &[3],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "giant-line-no-newline",
     incident: "Clients limit a line to 8 MiB and less, and the limit must not depend on the pieces in which it arrives (peers.md 3.1 J, openai/codex#31805, lynnswap/XcodeMCPKit#204).",
     usage: "[BYTES]",
+    promises: &[3],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "glued-text",
     incident: "A progress text without a line end is glued to the response, which the SDK client then loses (protocol.md 3.2 and 5.3 #9).",
     usage: "",
+    promises: &[2],
     run,
 };
 

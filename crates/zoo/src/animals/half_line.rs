@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "half-line",
     incident: "A server stuck in the middle of a write leaves half a line that never ends (contract.md part 5, point 6).",
     usage: "",
+    promises: &[1, 2],
     run,
 };
 

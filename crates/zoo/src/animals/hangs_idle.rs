@@ -4,8 +4,8 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper::{self, BOUND};
 use crate::pipe;
 use crate::plain::Plain;
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "hangs-idle",
     incident: "A call hung for 15 hours inside mcp-remote, whose process was alive all the while (peers.md 3.1 B, vishalsachdev/canvas-mcp#159).",
     usage: "[MS] [--once FILE]",
+    promises: &[6],
     run,
 };
 

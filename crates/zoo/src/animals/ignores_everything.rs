@@ -3,10 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use rustix::process::Signal;
-
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper;
 use crate::plain::{Next, Plain};
 use crate::signals;
@@ -15,13 +13,12 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "ignores-everything",
     incident: "A server that ignores the polite signals was never killed because the kill path had no process to kill (contract.md 3.4; processes.md 1.4).",
     usage: "",
+    promises: &[5],
     run,
 };
 
 fn run(_: &Arguments) -> io::Result<ExitCode> {
-    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
-        signals::ignore(signal);
-    }
+    signals::ignore_the_polite_ones();
     // A client that has gone is no reason to leave either.
     let _ = Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain));
     Ok(keeper::linger())

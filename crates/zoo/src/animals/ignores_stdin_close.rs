@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "ignores-stdin-close",
     incident: "Servers that do not notice the end of stdin stay behind as orphans, 312 of them in 24 hours (peers.md 3.1 F, microsoft/azure-devops-mcp#1598).",
     usage: "",
+    promises: &[5],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "invalid-utf8",
     incident: "Bytes that are no UTF-8 get into results from file names and foreign code pages; every revision since 2025-03-26 forbids them (protocol.md 1.1).",
     usage: "",
+    promises: &[1, 2],
     run,
 };
 

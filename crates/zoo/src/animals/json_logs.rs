@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "json-logs",
     incident: "JSON log lines on stdout made the rmcp client write an error for each into a stdin that nobody read, until both pipes were full (protocol.md 5.3 #1).",
     usage: "[COUNT]",
+    promises: &[2],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::plain::{Next, Plain};
 use crate::{keeper, pipe};
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "late-discover",
     incident: "A late answer to the probe, after the client had gone on to initialize, failed the whole connection (protocol.md 1.4 and 5.3 #5).",
     usage: "[MS]",
+    promises: &[1],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::offspring::{self, Offspring};
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "leaves-daemon",
     incident: "A daemon belongs to nobody: its parent has gone and its group is another, so 20 of 20 kills of the group missed it (processes.md 1.4).",
     usage: "--marker TEXT",
+    promises: &[5],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::offspring::{self, Offspring};
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "leaves-daemon-empty-env",
     incident: "A daemon with a cleaned environment is missed by a sweep that looks for a cookie in environments (processes.md 1.4 and 1.5).",
     usage: "--marker TEXT",
+    promises: &[5],
     run,
 };
 

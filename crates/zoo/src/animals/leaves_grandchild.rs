@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::offspring::Offspring;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "leaves-grandchild",
     incident: "A child that outlives the server holds its pipes, so a reader that waits for the end of file waits for the child (contract.md 3.1, protocol.md 5.3 #7).",
     usage: "--marker TEXT",
+    promises: &[3, 5],
     run,
 };
 

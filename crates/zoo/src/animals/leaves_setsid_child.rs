@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::offspring::Offspring;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "leaves-setsid-child",
     incident: "A child in a session of its own escapes every kill of the process group (processes.md 1.4).",
     usage: "--marker TEXT",
+    promises: &[5],
     run,
 };
 

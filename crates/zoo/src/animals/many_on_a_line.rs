@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "many-on-a-line",
     incident: "No thread reports it: the framing is one message a line, and a reader that relies on it loses the second one (protocol.md 1.1).",
     usage: "",
+    promises: &[2],
     run,
 };
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use super::era_locked::{discovery, modernized, unsupported};
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND};
 use crate::plain::{Next, Plain};
@@ -15,6 +15,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "modern-only",
     incident: "A server of the stateless era names its versions in the error to initialize, so that the client can say what is wrong (protocol.md 1.4).",
     usage: "",
+    promises: &[1],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "nested-deep",
     incident: "No thread reports it: results nested deeper than a parser allows are valid JSON that it refuses or that overflows its stack (protocol.md 1.3, SEP-2106).",
     usage: "[LEVELS]",
+    promises: &[2],
     run,
 };
 

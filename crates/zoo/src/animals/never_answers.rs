@@ -3,14 +3,15 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::plain::{Next, Plain};
 
 pub(crate) const ANIMAL: Animal = Animal {
     name: "never-answers",
     incident: "A call ran for more than 16 hours because nothing ended it (peers.md 3.1 B, anthropics/claude-code#15945).",
     usage: "TOOL",
+    promises: &[1, 8],
     run,
 };
 

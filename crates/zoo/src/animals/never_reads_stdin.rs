@@ -3,14 +3,15 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper;
 
 pub(crate) const ANIMAL: Animal = Animal {
     name: "never-reads-stdin",
     incident: "A large argument to a child that does not read blocked the SDK client in a write that no timeout could end (protocol.md 5.3 #2).",
     usage: "",
+    promises: &[3],
     run,
 };
 

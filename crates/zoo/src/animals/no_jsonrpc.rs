@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "no-jsonrpc",
     incident: "A response without jsonrpc is dropped in silence by the SDK client, whose caller waits for ever (protocol.md 5.3 #9).",
     usage: "",
+    promises: &[1, 2],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "notification-before-each-answer",
     incident: "One notification for each request gave Langvel a missing result or the answer to the call before (contract.md 3.3).",
     usage: "",
+    promises: &[1],
     run,
 };
 

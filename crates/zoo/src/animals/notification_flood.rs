@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "notification-flood",
     incident: "Log notifications by the ten thousand grew a client without bounds to 231 MiB (protocol.md 5.3 #11, G-03).",
     usage: "[COUNT]",
+    promises: &[3],
     run,
 };
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "null-id",
     incident: "Servers that fail before they read the id answer with null, which no caller can match (protocol.md 1.1, 3.2).",
     usage: "",
+    promises: &[1, 2],
     run,
 };
 

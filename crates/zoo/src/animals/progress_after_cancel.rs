@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper;
 use crate::pipe;
 use crate::plain::{Next, Plain};
@@ -15,6 +15,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "progress-after-cancel",
     incident: "The Node server everything sent six more progress notifications after the call had been cancelled (contract.md part 4).",
     usage: "",
+    promises: &[1],
     run,
 };
 

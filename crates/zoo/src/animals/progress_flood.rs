@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "progress-flood",
     incident: "Progress notifications wedge a server whose client does not read (peers.md 3.1 J, modelcontextprotocol/python-sdk#2654).",
     usage: "[COUNT]",
+    promises: &[3],
     run,
 };
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "requests-to-client",
     incident: "A server that asks the client during a call waits for ever when something between them drops the question (protocol.md 3.3 #6 and #7).",
     usage: "",
+    promises: &[3],
     run,
 };
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "server-error",
     incident: "Two of the five servers measured report an unknown tool as a JSON-RPC error, and a client must see such errors unchanged (contract.md part 4).",
     usage: "",
+    promises: &[1],
     run,
 };
 

@@ -4,8 +4,8 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper;
 use crate::pipe;
 use crate::plain::{Next, Plain};
@@ -15,6 +15,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "sigint-deaf",
     incident: "Python servers stay alive and deaf after SIGINT; the next line kills them after 0.27 s with a traceback (contract.md part 4).",
     usage: "",
+    promises: &[5],
     run,
 };
 

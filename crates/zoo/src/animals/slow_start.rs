@@ -3,14 +3,15 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper;
 
 pub(crate) const ANIMAL: Animal = Animal {
     name: "slow-start",
     incident: "A cold npx or heavy imports of 17 to 23 s make a client give up on a healthy server (peers.md 3.1 I, palewire/datawrapper-mcp#82).",
     usage: "[MS]",
+    promises: &[1],
     run,
 };
 

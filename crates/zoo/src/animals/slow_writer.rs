@@ -4,8 +4,8 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper;
 use crate::pipe;
 use crate::plain::Plain;
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "slow-writer",
     incident: "A response that arrives in many small pieces must cost neither its framing nor the time of the others (peers.md 3.1 J, lynnswap/XcodeMCPKit#204).",
     usage: "",
+    promises: &[2],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "stderr-flood",
     incident: "A stderr pipe that nobody reads is full at 64 KiB and stops the server for good (peers.md 3.1 C, openai/codex#7155; contract.md 3.4).",
     usage: "[BYTES]",
+    promises: &[3],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "stderr-giant-line",
     incident: "One stderr line of 200,000 bytes overran the line reader of Langvel, which then drained nothing any more (contract.md 3.3).",
     usage: "[BYTES]",
+    promises: &[3],
     run,
 };
 

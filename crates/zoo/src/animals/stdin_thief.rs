@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::offspring::{self, Holds, Offspring};
 use crate::pipe;
 use crate::plain::Plain;
@@ -13,6 +13,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "stdin-thief",
     incident: "A subprocess that inherited stdin waited for input that could not come and ate the next protocol message (G-07 to G-10, modelcontextprotocol/python-sdk#671).",
     usage: "",
+    promises: &[4],
     run,
 };
 

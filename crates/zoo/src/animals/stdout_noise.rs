@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "stdout-noise",
     incident: "Libraries print on stdout, which the protocol owns, and some clients disconnect on it (peers.md 3.1 E, chroma-core/chroma-mcp#66).",
     usage: "",
+    promises: &[2],
     run,
 };
 

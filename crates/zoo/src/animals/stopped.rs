@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::offspring::{Holds, Offspring};
 use crate::plain::{Next, Plain};
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "stopped",
     incident: "No thread reports it: a server stopped by Ctrl+Z or a debugger is alive, silent and deaf to SIGTERM until it is continued (contract.md part 5, point 6).",
     usage: "",
+    promises: &[1, 6],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "stops-reading-after",
     incident: "A server stuck in a tool stops reading, and no timeout ends the write of a client that waits for it (protocol.md 5.3 #2).",
     usage: "[N]",
+    promises: &[1, 3],
     run,
 };
 

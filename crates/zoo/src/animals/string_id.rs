@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "string-id",
     incident: "An id of 1 comes back as the text 1, and a strict client finds no match (protocol.md 3.2).",
     usage: "",
+    promises: &[1],
     run,
 };
 

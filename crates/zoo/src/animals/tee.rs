@@ -16,12 +16,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::arguments::Arguments;
-use crate::{Animal, keeper, offspring};
+use crate::entry::Animal;
+use crate::{keeper, offspring};
 
 pub(crate) const ANIMAL: Animal = Animal {
     name: "tee",
     incident: "Stands for no incident: it proves that payload bytes pass a guard unchanged, as typed SDK models do not (protocol.md 0, finding 4).",
     usage: "FROM_CLIENT_FILE FROM_SERVER_FILE -- CMD [ARGS...]",
+    promises: &[],
     run,
 };
 

@@ -12,15 +12,15 @@ mod tools;
 pub(crate) use tools::question_params;
 
 use std::collections::{BTreeSet, HashMap};
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::keeper::{BOUND, lock};
 use crate::pipe::{self, Message};
 use crate::plain::{INVALID_PARAMS, METHOD_NOT_FOUND};
@@ -31,6 +31,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "well-behaved",
     incident: "Stands for no incident: it is the honest server that shows what a guard may not change (protocol.md 1.1).",
     usage: "[--page N]",
+    promises: &[],
     run: serve,
 };
 
@@ -101,6 +102,19 @@ pub(crate) fn serve(arguments: &Arguments) -> io::Result<ExitCode> {
     }
     server.finish();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves at the first starts, as many as the first positional number says or one, and leaves every later one to `later`,
+/// with its number. Starts are counted in the file of `--count-file`.
+pub(crate) fn serve_at_first(
+    arguments: &Arguments,
+    later: impl FnOnce(u64) -> io::Result<ExitCode>,
+) -> io::Result<ExitCode> {
+    let file = arguments.required("count-file")?;
+    let first = arguments.number(0, 1)?;
+    writeln!(std::fs::File::options().append(true).create(true).open(file)?, "{}", std::process::id())?;
+    let starts = std::fs::read_to_string(file)?.lines().count() as u64;
+    if starts > first { later(starts) } else { serve(arguments) }
 }
 
 impl Server {

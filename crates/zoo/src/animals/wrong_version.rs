@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -14,6 +14,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "wrong-version",
     incident: "A message of another JSON-RPC version has a readable id, so its sender must not be left waiting (protocol.md 3.2 and 5.3 #14).",
     usage: "",
+    promises: &[1, 2],
     run,
 };
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "half-line-then-dies",
     incident: "A server that is killed in the middle of a write leaves half a line and an end of file (contract.md part 5, point 6).",
     usage: "",
+    promises: &[1, 2, 6],
     run,
 };
 

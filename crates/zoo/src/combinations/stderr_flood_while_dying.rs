@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::Animal;
 use crate::arguments::Arguments;
+use crate::entry::Animal;
 use crate::pipe;
 use crate::plain::{Next, Plain};
 
@@ -12,6 +12,7 @@ pub(crate) const ANIMAL: Animal = Animal {
     name: "stderr-flood-while-dying",
     incident: "A crash dump larger than the pipe keeps a dying server from dying while nobody drains it (contract.md part 5, point 6; R-29).",
     usage: "[BYTES]",
+    promises: &[3],
     run,
 };
 

@@ -13,7 +13,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// A process of a way. The descriptor keeps it from being taken for a later one with the same number.
-pub(super) struct Process {
+pub(crate) struct Process {
     pid: u32,
     descriptor: OwnedFd,
     /// Whether it is the server itself, which no way adds.
@@ -22,7 +22,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Finds the process that has this number now.
-    pub(super) fn open(pid: u32, server: &[String]) -> Option<Self> {
+    pub(crate) fn open(pid: u32, server: &[String]) -> Option<Self> {
         let descriptor = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
         Some(Self { pid, descriptor, is_server: words(pid) == server })
     }
@@ -40,7 +40,7 @@ impl Process {
     }
 
     /// Its peak of resident memory in bytes.
-    pub(super) fn peak_memory(&self) -> Option<u64> {
+    pub(crate) fn peak_memory(&self) -> Option<u64> {
         kilobytes(&fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?, "VmHWM:")
             .map(|kb| kb << 10)
     }

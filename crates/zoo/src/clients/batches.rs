@@ -1,0 +1,42 @@
+//! Sends so many requests in one array, in the one revision that has arrays, and arrays that are none.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::guest::Guest;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "batches",
+    incident: "The five real servers measured answer an array with silence, although the revision 2025-03-26 demands answers (contract.md part 4, protocol.md 1.1).",
+    usage: "[COUNT] -- CMD [ARGS...]",
+    promises: &[1, 2],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let count = arguments.number(0, 200)?;
+    let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+    guest.listen();
+    guest.shake_hands_as("2025-03-26")?;
+    let requests: Vec<_> = (0..count)
+        .map(|number| {
+            let id = json!(format!("batch-{number}"));
+            guest.owe(&id, 1);
+            let params = json!({"name": "echo", "arguments": {"text": "x"}});
+            json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+        })
+        .collect();
+    guest.send(&json!(requests))?;
+    guest.send(
+        &json!([{"jsonrpc": "2.0", "method": "notifications/x"}, {"jsonrpc": "2.0", "id": 7, "result": {}}]),
+    )?;
+    // Neither has an id under which it could be refused.
+    guest.send(&json!([]))?;
+    guest.send(&json!([7, "text", [[]]]))?;
+    guest.echo(10)?;
+    guest.leave()
+}

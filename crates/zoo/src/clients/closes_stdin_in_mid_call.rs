@@ -1,0 +1,26 @@
+//! Closes its stdin right behind a call and waits for the answer.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::guest::Guest;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "closes-stdin-in-mid-call",
+    incident: "One-shot clients send all they have and close; some servers never notice the end, and orphans remain by the hundred (peers.md 3.1 F, microsoft/azure-devops-mcp#1598).",
+    usage: "[MS] -- CMD [ARGS...]",
+    promises: &[1, 5],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let milliseconds = arguments.number(0, 300)?;
+    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+    guest.call("sleep", &json!({"ms": milliseconds}))?;
+    guest.close_stdin();
+    guest.leave()
+}

@@ -1,0 +1,34 @@
+//! Starts the command so many times at once and leaves each time before it is answered.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::guest::Guest;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "comes-and-goes",
+    incident: "Editors that reconnect started 312 servers in a day and ended none of them (peers.md 3.1 F, microsoft/azure-devops-mcp#1598).",
+    usage: "[TIMES] -- CMD [ARGS...]",
+    promises: &[5],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let times = arguments.number(0, 8)?.max(1);
+    let mut visits = Vec::new();
+    for _ in 0..times {
+        let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+        guest.shake_hands()?;
+        guest.close_stdin();
+        guest.close_stdout();
+        visits.push(guest);
+    }
+    let last = visits.pop();
+    let mut ends = visits.iter_mut().map(Guest::await_end).collect::<io::Result<Vec<_>>>()?;
+    let Some(mut last) = last else { return Ok(ExitCode::SUCCESS) };
+    ends.push(last.await_end()?);
+    last.note("ends", ends);
+    last.see_off()
+}

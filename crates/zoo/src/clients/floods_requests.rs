@@ -1,0 +1,25 @@
+//! Sends so many calls without waiting for an answer, and reads all the while.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::guest::Guest;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "floods-requests",
+    incident: "Three real servers accepted up to 10,662 requests at once and grew to 329 MB, so the bound has to be the guard's (contract.md part 4).",
+    usage: "[COUNT] -- CMD [ARGS...]",
+    promises: &[1, 3],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let count = arguments.number(0, 5000)?;
+    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+    for _ in 0..count {
+        guest.echo(100)?;
+    }
+    guest.leave()
+}

@@ -1,0 +1,28 @@
+//! Calls a tool that asks the client something, and never answers the question.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::guest::Guest;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "ignores-questions",
+    incident: "A server that asks the client during a call waits for ever when nobody answers (protocol.md 3.3 #6 and #7).",
+    usage: "-- CMD [ARGS...]",
+    promises: &[1, 8],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+    guest.call("ask", &json!({"method": "sampling/createMessage"}))?;
+    if !guest.await_sight(|tally| tally.questions > 0) {
+        guest.complain("no question came");
+    }
+    guest.echo(10)?;
+    guest.leave()
+}

@@ -1,0 +1,32 @@
+//! Kills itself with SIGKILL while its call is being worked on; the command lives on.
+
+use std::io;
+use std::process::ExitCode;
+
+use rustix::process::{Signal, getpid, kill_process};
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::guest::Guest;
+use crate::offspring::Streams;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "killed-in-mid-call",
+    incident: "Desktop clients are killed, and about 1,500 servers were left behind on one machine (peers.md 3.1 F, delimit-ai/delimit-mcp-server#142).",
+    usage: "-- CMD [ARGS...]",
+    promises: &[5],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::arrive_with(ANIMAL.name, arguments, Streams::default(), true)?;
+    guest.listen();
+    guest.shake_hands()?;
+    let call = guest.call("sleep", &json!({"ms": 60_000}))?;
+    guest.forgive(call);
+    guest.round_trip()?;
+    guest.report("left alone")?;
+    kill_process(getpid(), Signal::KILL)?;
+    Ok(ExitCode::FAILURE)
+}

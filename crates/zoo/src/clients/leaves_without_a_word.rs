@@ -1,0 +1,23 @@
+//! Closes everything before it has said anything.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::guest::Guest;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "leaves-without-a-word",
+    incident: "A client that fails right after the start leaves servers behind that wait for a handshake (peers.md 3.1 F, anthropics/claude-code#27707).",
+    usage: "-- CMD [ARGS...]",
+    promises: &[5],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+    guest.close_stdin();
+    guest.close_stdout();
+    guest.see_off()
+}

@@ -1,0 +1,32 @@
+//! Calls a tool that says much on stderr, and never reads the command's stderr.
+
+use std::io;
+use std::process::ExitCode;
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::guest::Guest;
+use crate::offspring::Streams;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "never-reads-stderr",
+    incident: "A client that pipes stderr and never reads it stops the server at 64 KiB (peers.md 3.1 C, mark3labs/mcp-go#956).",
+    usage: "[BYTES] -- CMD [ARGS...]",
+    promises: &[3],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let bytes = arguments.number(0, 1_000_000)?;
+    let streams = Streams { stderr: Stdio::piped(), ..Streams::default() };
+    let mut guest = Guest::arrive_with(ANIMAL.name, arguments, streams, false)?;
+    guest.listen();
+    guest.shake_hands()?;
+    for _ in 0..3 {
+        guest.call("stderr", &json!({"bytes": bytes}))?;
+    }
+    guest.leave()
+}

@@ -1,0 +1,27 @@
+//! Sends all its calls before it reads the first answer.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::guest::Guest;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "reads-only-at-the-end",
+    incident: "Whoever writes all before reading anything meets a server that does the same, and both wait for ever (peers.md 3.1 J, modelcontextprotocol/python-sdk#1143).",
+    usage: "[COUNT] [BYTES] -- CMD [ARGS...]",
+    promises: &[1, 3],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let (count, bytes) = (arguments.number(0, 500)?, arguments.size(1, 10_000)?);
+    let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+    guest.shake_hands()?;
+    for _ in 0..count {
+        guest.echo(bytes)?;
+    }
+    guest.listen();
+    guest.leave()
+}

@@ -1,0 +1,33 @@
+//! Uses the id of a call again while the call is running, and again once it has been answered.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::guest::Guest;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "same-id-twice",
+    incident: "The five real servers measured answer a repeated id twice, so neither answer can be told from the other (contract.md part 4).",
+    usage: "-- CMD [ARGS...]",
+    promises: &[1],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+    let call = |milliseconds: u64| {
+        let params = json!({"name": "sleep", "arguments": {"ms": milliseconds}});
+        json!({"jsonrpc": "2.0", "id": "twice", "method": "tools/call", "params": params})
+    };
+    guest.owe(&json!("twice"), 2);
+    guest.send(&call(500))?;
+    guest.send(&call(500))?;
+    guest.await_answers();
+    guest.owe(&json!("twice"), 1);
+    guest.send(&call(1))?;
+    guest.leave()
+}

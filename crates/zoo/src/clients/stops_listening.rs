@@ -1,0 +1,26 @@
+//! Closes its end of stdout in mid call and keeps stdin open.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::guest::Guest;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "stops-listening",
+    incident: "A server whose reader had gone used a whole processor on failing writes and never ended (peers.md 3.1 F, a-bonus/google-docs-mcp#153).",
+    usage: "-- CMD [ARGS...]",
+    promises: &[3, 5],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::arrive(ANIMAL.name, arguments)?;
+    guest.shake_hands()?;
+    guest.call("sleep", &json!({"ms": 100}))?;
+    guest.close_stdout();
+    guest.see_off()
+}

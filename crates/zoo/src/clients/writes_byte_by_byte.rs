@@ -1,0 +1,29 @@
+//! Writes a call one byte at a time.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::guest::Guest;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "writes-byte-by-byte",
+    incident: "A limit must not depend on how a stream is cut into pieces (peers.md 3.1 J, lynnswap/XcodeMCPKit#204).",
+    usage: "-- CMD [ARGS...]",
+    promises: &[1],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let mut guest = Guest::introduced(ANIMAL.name, arguments)?;
+    let params = json!({"name": "echo", "arguments": {"text": "ü in pieces"}});
+    guest.owe(&json!("pieces"), 1);
+    let request = json!({"jsonrpc": "2.0", "id": "pieces", "method": "tools/call", "params": params});
+    for byte in format!("{request}\r\n").bytes() {
+        guest.send_bytes(&[byte])?;
+    }
+    guest.leave()
+}

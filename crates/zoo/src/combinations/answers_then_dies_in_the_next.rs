@@ -1,0 +1,34 @@
+//! Keeps the first of two calls back, then answers it whole, the second half, and dies.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::pipe;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "answers-then-dies-in-the-next",
+    incident: "What a dying server still said counts, and what it was about to say does not (peers.md 3.1 B; R-29).",
+    usage: "",
+    promises: &[1, 2, 6],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    let mut first = None;
+    let server = Plain::new(ANIMAL.name);
+    server.serve(|message| {
+        let Some(answer) = server.answer(message).filter(|_| message.is_call()) else {
+            return Ok(Next::Plain);
+        };
+        let Some(first) = first.take() else {
+            first = Some(answer);
+            return Ok(Next::Done);
+        };
+        let second = answer.to_string();
+        pipe::send_bytes(format!("{first}\n{}", &second[..second.len() / 2]).as_bytes())?;
+        Ok(Next::Leave(ExitCode::FAILURE))
+    })
+}

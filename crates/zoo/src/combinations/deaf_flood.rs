@@ -1,0 +1,24 @@
+//! Reads nothing, floods stdout with so many notifications, and lives on.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::keeper;
+use crate::pipe;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "deaf-flood",
+    incident: "A server that writes before it reads on, and a client that does the same, wait for each other (peers.md 3.1 J, modelcontextprotocol/python-sdk#1141).",
+    usage: "[COUNT]",
+    promises: &[1, 3],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    for _ in 0..arguments.number(0, 1_000_000)? {
+        pipe::send(&pipe::log("nobody asked for this"))?;
+    }
+    Ok(keeper::linger())
+}

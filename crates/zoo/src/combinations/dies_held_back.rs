@@ -1,0 +1,49 @@
+//! Answers each call with so many bytes, and dies when for a while nobody takes them.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::keeper;
+use crate::pipe;
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "dies-held-back",
+    incident: "A server that gives up on a reader that is slow dies while its last answer is half written (peers.md 1.2; peers.md 3.1 J, modelcontextprotocol/python-sdk#2654).",
+    usage: "[BYTES]",
+    promises: &[1, 3, 6],
+    run,
+};
+
+/// How long a piece of an answer may wait for room in the pipe.
+const STANDSTILL: Duration = Duration::from_secs(1);
+/// What is handed to the pipe at once.
+const PIECE: usize = 4096;
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let bytes = arguments.size(0, 1_000_000)?;
+    let begun = Arc::new(Mutex::new(None::<Instant>));
+    let watched = Arc::clone(&begun);
+    std::thread::spawn(move || {
+        let stuck = || keeper::lock(&watched).is_some_and(|since| since.elapsed() >= STANDSTILL);
+        while !stuck() {
+            keeper::pause(Duration::from_millis(10));
+        }
+        kill_process(getpid(), Signal::KILL)
+    });
+    Plain::new(ANIMAL.name).serve_calls(|_, mut answer| {
+        answer["result"] = pipe::text(&"x".repeat(bytes));
+        for piece in format!("{answer}\n").as_bytes().chunks(PIECE) {
+            *keeper::lock(&begun) = Some(keeper::now());
+            pipe::send_bytes(piece)?;
+        }
+        *keeper::lock(&begun) = None;
+        Ok(())
+    })
+}

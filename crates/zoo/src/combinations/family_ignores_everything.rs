@@ -1,0 +1,29 @@
+//! Ignores every polite end, as do two descendants in sessions of their own that hold its pipes.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::keeper;
+use crate::offspring::Offspring;
+use crate::plain::{Next, Plain};
+use crate::signals;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "family-ignores-everything",
+    incident: "A shell that was killed left its children behind, 2,676 of them on one machine (peers.md 3.1 F, supercorp-ai/supergateway#124).",
+    usage: "--marker TEXT",
+    promises: &[3, 5],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let child = ["lingers", "--marker", arguments.required("marker")?, "--sessions", "1"];
+    // Before the first child, so that the whole family has it from its parent.
+    signals::ignore_the_polite_ones();
+    drop(Offspring { own_session: true, ..Offspring::new(&child) }.start()?);
+    // A client that has gone is no reason to leave either.
+    let _ = Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain));
+    Ok(keeper::linger())
+}

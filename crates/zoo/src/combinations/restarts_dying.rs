@@ -1,0 +1,30 @@
+//! Is well behaved at its first N starts; at every later one it shakes hands and dies of what comes next.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::animals::well_behaved;
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::pipe;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "restarts-dying",
+    incident: "A server that dies of the session that is told it again would be started for ever (peers.md 3.1 H, metatool-ai/metamcp#294).",
+    usage: "--count-file FILE [N]",
+    promises: &[1, 6],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    well_behaved::serve_at_first(arguments, |_| {
+        Plain::new(ANIMAL.name).serve(|message| {
+            if message.method() == "initialize" {
+                return Ok(Next::Plain);
+            }
+            pipe::complain("fatal: the session cannot be restored")?;
+            Ok(Next::Leave(ExitCode::FAILURE))
+        })
+    })
+}

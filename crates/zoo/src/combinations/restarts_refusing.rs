@@ -1,0 +1,29 @@
+//! Is well behaved at its first N starts; at every later one it refuses the handshake.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::animals::well_behaved;
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::pipe;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "restarts-refusing",
+    incident: "A server that found its port, its lock or its database taken by its own predecessor starts and then says no (peers.md 3.1 F, Q00/ouroboros#2325).",
+    usage: "--count-file FILE [N]",
+    promises: &[1, 6],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    well_behaved::serve_at_first(arguments, |_| {
+        Plain::new(ANIMAL.name).serve(|message| {
+            if message.method() != "initialize" {
+                return Ok(Next::Plain);
+            }
+            pipe::send(&pipe::error(message.id(), -32000, "the database is locked")).map(|()| Next::Done)
+        })
+    })
+}

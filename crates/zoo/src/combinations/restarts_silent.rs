@@ -1,0 +1,21 @@
+//! Is well behaved at its first N starts; at every later one it reads all and answers nothing.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::animals::well_behaved;
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::pipe;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "restarts-silent",
+    incident: "A restart that succeeds but never shakes hands is worse than one that fails, for whoever waits is told nothing (peers.md 3.1 H, 1mcp-app/agent#388; protocol.md 5.3 #4).",
+    usage: "--count-file FILE [N]",
+    promises: &[1, 6],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    well_behaved::serve_at_first(arguments, |_| pipe::drain().map(|()| ExitCode::SUCCESS))
+}

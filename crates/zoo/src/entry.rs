@@ -1,0 +1,115 @@
+//! The table of the zoo: what each animal says about itself in its own file, and what follows from where that file is.
+//!
+//! # Invariants
+//!
+//! - What an animal does is said once, in the first line of its file; the table, the list and the page show that line.
+//! - An animal's kind is the folder in which its file lies.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+
+/// Which side of a guard an animal stands on, and how many vices it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A server with one vice.
+    Server,
+    /// A server with several vices at once.
+    Combination,
+    /// A client: it starts the command after `--` and reports what came of it.
+    Client,
+}
+
+impl Kind {
+    /// Every kind, in the order of the list.
+    pub const ALL: [Self; 3] = [Self::Server, Self::Combination, Self::Client];
+}
+
+/// What an animal's own file says.
+pub(crate) struct Animal {
+    pub(crate) name: &'static str,
+    /// One sentence: which real incident it stands for.
+    pub(crate) incident: &'static str,
+    /// Its arguments, in the notation of a usage line; may be empty.
+    pub(crate) usage: &'static str,
+    /// Numbers of the promises that it puts to the test.
+    pub(crate) promises: &'static [u8],
+    pub(crate) run: Run,
+}
+
+/// What an animal does from its start to its end.
+pub(crate) type Run = fn(&Arguments) -> io::Result<ExitCode>;
+
+/// One misbehaving program.
+pub struct Entry {
+    /// Which side it stands on.
+    pub kind: Kind,
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// Its arguments, in the notation of a usage line; may be empty.
+    pub usage: &'static str,
+    /// One sentence: what it does.
+    pub does: &'static str,
+    /// One sentence: which real incident it stands for.
+    pub incident: &'static str,
+    /// Numbers of the promises that it puts to the test; empty for those that put none.
+    pub promises: &'static [u8],
+    pub(crate) run: Run,
+}
+
+impl Entry {
+    pub(crate) const fn new(kind: Kind, does: &'static [u8], animal: &Animal) -> Self {
+        let Ok(does) = str::from_utf8(does) else { panic!("a source file is text") };
+        let Animal { name, incident, usage, promises, run } = *animal;
+        Self { kind, name, usage, does, incident, promises, run }
+    }
+}
+
+/// Builds the entries of one kind from the modules in one folder.
+macro_rules! table {
+    ($kind:ident in $folder:literal: $($module:ident),* $(,)?) => {
+        &[$({
+            const SOURCE: &[u8] = include_bytes!(concat!($folder, "/", stringify!($module), ".rs"));
+            const DOES: [u8; $crate::entry::length_of_purpose(SOURCE)] = $crate::entry::purpose(SOURCE);
+            $crate::entry::Entry::new($crate::entry::Kind::$kind, &DOES, &$module::ANIMAL)
+        }),*]
+    };
+}
+
+pub(crate) use table;
+
+/// What stands in front of the purpose of a module.
+const MARK: &[u8] = b"//! ";
+
+/// Returns how long the first line of a module's text is.
+pub(crate) const fn length_of_purpose(source: &[u8]) -> usize {
+    let mut end = 0;
+    while source[end] != b'\n' {
+        end += 1;
+    }
+    end - MARK.len()
+}
+
+/// Returns the first line of a module's text, copied, so that the rest of the source does not get into the program.
+pub(crate) const fn purpose<const LENGTH: usize>(source: &[u8]) -> [u8; LENGTH] {
+    let mut line = [0; LENGTH];
+    let mut at = 0;
+    while at < LENGTH {
+        line[at] = source[MARK.len() + at];
+        at += 1;
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_purpose_is_the_first_line() {
+        const SOURCE: &[u8] = "//! Stands \u{fc}ber it.\n//!\n//! More.\n".as_bytes();
+        let line: [u8; length_of_purpose(SOURCE)] = purpose(SOURCE);
+        assert_eq!(str::from_utf8(&line), Ok("Stands \u{fc}ber it."));
+    }
+}
