@@ -1,11 +1,9 @@
 //! `unhang bench`: the shape of what it prints, its exit codes, and that nothing is left. Never its figures.
 
-use std::io::Read;
-
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Client, PATIENCE, Sandbox, wait_until};
+use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until};
 
 const MEASURES: [&str; 8] = [
     "round_trip_p50_us",
@@ -23,13 +21,7 @@ const MEASURES: [&str; 8] = [
 fn bench(sandbox: &Sandbox, words: &[&str]) -> (i32, String, String) {
     let mut command = sandbox.unhang();
     command.arg("bench").args(words);
-    let (mut client, mut stdout) = Client::start_unread(command);
-    client.close_stdin();
-    let mut text = String::new();
-    stdout.read_to_string(&mut text).expect("text");
-    // It ends with its output, or soon after.
-    let code = client.exit_code_within(PATIENCE);
-    (code, text, client.stderr_at_the_end())
+    run_to_end(command)
 }
 
 fn names(report: &Value) -> Vec<&str> {

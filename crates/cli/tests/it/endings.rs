@@ -14,7 +14,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, PATIENCE, Sandbox, server_pid, wait_until};
+use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, server_pid, wait_until};
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
@@ -28,12 +28,7 @@ fn run<Word: AsRef<OsStr>>(
 ) -> (i32, String, String) {
     let mut command = sandbox.unhang();
     command.args(words).envs(variables.iter().copied());
-    let (mut client, mut stdout) = Client::start_unread(command);
-    client.close_stdin();
-    let mut text = String::new();
-    std::io::Read::read_to_string(&mut stdout, &mut text).expect("text");
-    let code = client.exit_code();
-    (code, text, client.stderr_at_the_end())
+    run_to_end(command)
 }
 
 /// A guard of a command of the test's own choice.
@@ -402,4 +397,17 @@ fn x_05_a_signal_does_not_hide_that_the_server_never_started() {
     wait_until("the start has failed", PATIENCE, || client.stderr().contains("no-such-program-anywhere"));
     client.signal(Signal::TERM);
     assert_eq!(client.exit_code(), 3);
+}
+
+/// Ctrl+C reaches the guard and never its server, which some servers would survive, deaf (contract.md part 4).
+#[test]
+fn an_interrupt_ends_a_server_that_is_deaf_to_it() {
+    let sandbox = Sandbox::new();
+    let mut client = sandbox.wrap(&[], &["sigint-deaf"]);
+    client.initialize();
+    let server = server_pid(&mut client);
+    client.signal(Signal::INT);
+    assert_eq!(client.exit_code(), 130, "{}", client.stderr_at_the_end());
+    assert!(!client.stderr().contains("KeyboardInterrupt"), "it was told to end by other means");
+    assert!(!crate::harness::is_alive(server));
 }

@@ -201,6 +201,18 @@ impl Drop for Sandbox {
     }
 }
 
+/// Runs a program that is told nothing to its end, and returns exit code, stdout and stderr.
+#[track_caller]
+pub(crate) fn run_to_end(command: Command) -> (i32, String, String) {
+    let (mut client, mut stdout) = Client::start_unread(command);
+    client.close_stdin();
+    let mut text = String::new();
+    stdout.read_to_string(&mut text).expect("text");
+    // It ends with its output, or soon after.
+    let code = client.exit_code();
+    (code, text, client.stderr_at_the_end())
+}
+
 /// Sends a signal to a process of this test.
 pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid) {

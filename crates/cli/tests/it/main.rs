@@ -6,9 +6,11 @@
 mod bad_input;
 mod bench;
 mod both_ways;
+mod combinations;
 mod diagnostics;
 mod endings;
 mod harness;
+mod hostile_clients;
 mod processes;
 mod promise_1_answered;
 mod promise_2_clean_wire;

@@ -81,6 +81,7 @@ each_animal! {
     a_missing_outcome_is_told: NONE, ["no-outcome"], "echo" => Ends::In(code::BAD_RESPONSE);
     both_outcomes_are_told: NONE, ["both-outcomes"], "echo" => Ends::In(code::BAD_RESPONSE);
     invalid_utf8_is_told: NONE, ["invalid-utf8"], "echo" => Ends::In(code::BAD_RESPONSE);
+    a_number_that_json_has_not_is_told: NONE, ["nan-result"], "echo" => Ends::In(code::BAD_RESPONSE);
     an_answer_over_the_limit_is_told: ONE_MIB, ["giant-answer", "3000000"], "echo" => Ends::In(code::TOO_LARGE);
 
     two_answers_are_one: NONE, ["answers-twice"], "echo" => Ends::Well;

@@ -74,6 +74,10 @@ fn identities() {
 
 #[test]
 fn outcomes() {
+    check(
+        "nan-result",
+        |lines| matches!(lines, [line] if line.contains(&format!("\"id\":{CALL}")) && line.contains("NaN")),
+    );
     check_message("no-outcome", |answer| answer.get("result").or(answer.get("error")).is_none());
     check_message("both-outcomes", |answer| answer["result"].is_object() && answer["error"].is_object());
     check_message("server-error", |answer| {

@@ -2,30 +2,48 @@
 #![cfg(test)]
 
 mod answers;
+mod combinations;
 mod lives;
 mod load;
 mod reference;
 mod tee;
 mod visitor;
 
-/// A vice that no test shows may have got lost.
+/// A vice that no test shows may have got lost; one that no end-to-end test meets is of no use.
 #[test]
-fn every_animal_is_met_by_a_test() {
-    let texts = [
-        include_str!("answers.rs"),
-        include_str!("lives.rs"),
-        include_str!("reference.rs"),
-        include_str!("tee.rs"),
-    ];
+fn every_animal_is_met_by_a_test_from_outside() {
+    let own = texts(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/zoo"));
+    let end_to_end = texts(concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/it"));
+    let meets = |texts: &[String], name: &str| {
+        let starts = [format!("\"{name}\""), format!("\"{name} ")];
+        texts.iter().any(|text| starts.iter().any(|start| text.contains(start)))
+    };
     for animal in unhang_zoo::animals() {
-        let starts = [format!("\"{}\"", animal.name), format!("\"{} ", animal.name)];
-        assert!(texts.iter().any(|text| starts.iter().any(|start| text.contains(start))), "{}", animal.name);
+        assert!(meets(&end_to_end, animal.name), "no end-to-end test meets {}", animal.name);
+        // What a client sees depends on whom it visits, so it is met there alone.
+        let shown = animal.kind == unhang_zoo::Kind::Client || meets(&own, animal.name);
+        assert!(shown, "no test of the zoo shows the vice of {}", animal.name);
     }
+}
+
+/// The sources in a folder.
+fn texts(folder: &str) -> Vec<String> {
+    let files = std::fs::read_dir(folder).expect("the folder of the tests is readable");
+    let read = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(entry?.path());
+    files.map(|file| read(file).expect("a source is readable")).collect()
 }
 
 #[test]
 fn wrong_arguments_are_usage_errors() {
-    for line in ["unicorn", "slow-start soon", "leaves-daemon", "tee a b", "never-answers"] {
+    for line in [
+        "unicorn",
+        "slow-start soon",
+        "leaves-daemon",
+        "tee a b",
+        "never-answers",
+        "same-id-twice",
+        "batches many -- cat",
+    ] {
         let mut visitor = visitor::Visitor::meet(line);
         assert_eq!(visitor.end().code(), Some(2), "{line}");
         assert_eq!(visitor.last_words().lines().count(), 1, "{line}");
@@ -34,9 +52,14 @@ fn wrong_arguments_are_usage_errors() {
 }
 
 #[test]
-fn the_list_is_shown() {
-    let mut visitor = visitor::Visitor::meet("--list");
-    assert!(visitor.end().success());
-    let lines = std::iter::from_fn(|| visitor.line()).count();
-    assert_eq!(lines, unhang_zoo::animals().len());
+fn the_list_and_the_page_are_shown() {
+    for flag in ["--list", "--page"] {
+        let mut visitor = visitor::Visitor::meet(flag);
+        assert!(visitor.end().success());
+        let text: Vec<u8> = std::iter::from_fn(|| visitor.line()).flatten().collect();
+        let text = String::from_utf8(text).expect("it is text");
+        for animal in unhang_zoo::animals() {
+            assert!(text.contains(animal.name), "{flag} lacks {}", animal.name);
+        }
+    }
 }

@@ -240,7 +240,7 @@ pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
 pub(crate) fn clear(marker: &str) {
     wait_until("no marked process is left", || {
         let left: Vec<_> =
-            ["lingers", "hops", "detaches"].iter().flat_map(|word| marked(word, marker)).collect();
+            ["lingers", "hops", "detaches", "prints"].iter().flat_map(|word| marked(word, marker)).collect();
         left.iter().for_each(|pid| signal(*pid, rustix::process::Signal::KILL));
         left.is_empty().then_some(())
     });
