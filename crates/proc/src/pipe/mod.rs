@@ -4,6 +4,7 @@
 //! - `O_NONBLOCK` is set only on descriptions that nobody else has: pipe ends that we made or opened ourselves.
 //! - Readiness is forgotten when a call says that it would block, and after a short read of a pipe, which has emptied it.
 //!   A socket may return less than it holds, so a short read says nothing there.
+//! - A pipe grows the first time that it is found full. No other property of a pipe that we inherited changes.
 //! - Waiting and trying are apart, so that every wait can be cancelled without losing a byte.
 
 mod adopt;
@@ -26,9 +27,13 @@ use crate::system::NO_SIGNAL;
 
 pub use adopt::{Flush, adopt_input, adopt_output, take_standard_streams};
 
-/// What a pipe towards a server holds, in bytes, where the system lets us have it: with 64 KiB a 10 MB message costs
-/// 160 switches between the two processes, with this 10 (design 8). An ordinary user may have 64 MiB in all.
-const CAPACITY: usize = 1 << 20;
+/// What a pipe holds before anybody asks for more.
+const ORDINARY: usize = 64 << 10;
+
+/// What a pipe is made to hold once it was found full, where the system lets us have it: with 64 KiB a 10 MB message costs
+/// 160 switches between the two processes, with this 40 (design 8), and more gained nothing. An ordinary user may have
+/// 64 MiB of pipes in all, so one that never carries a large message stays as it is.
+const LARGE: usize = 256 << 10;
 
 /// How a descriptor is made not to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +49,12 @@ enum Kind {
 pub struct PipeReader {
     descriptor: AsyncFd<OwnedFd>,
     kind: Kind,
+    grown: bool,
 }
 
 impl PipeReader {
     fn new(descriptor: OwnedFd, kind: Kind) -> io::Result<Self> {
-        Ok(Self { descriptor: register(descriptor, Interest::READABLE)?, kind })
+        Ok(Self { descriptor: register(descriptor, Interest::READABLE)?, kind, grown: false })
     }
 
     /// Waits until a try is worth while. May resolve although there is nothing to read. Cancel-safe.
@@ -75,7 +81,11 @@ impl PipeReader {
             }
             Ok(count)
         });
-        short.map_or(result, Ok)
+        let result = short.map_or(result, Ok);
+        if result.as_ref().is_ok_and(|count| *count >= ORDINARY) {
+            grow(self.descriptor.get_ref(), kind, &mut self.grown);
+        }
+        result
     }
 
     /// Reads what is there, whether or not the runtime has heard of it: news of a process's end can overtake the readiness
@@ -100,12 +110,13 @@ fn read(descriptor: &OwnedFd, kind: Kind, buffer: &mut [u8]) -> io::Result<usize
 pub struct PipeWriter {
     descriptor: AsyncFd<OwnedFd>,
     kind: Kind,
+    grown: bool,
 }
 
 impl PipeWriter {
     fn new(descriptor: OwnedFd, kind: Kind) -> io::Result<Self> {
         let interest = Interest::WRITABLE | Interest::ERROR;
-        Ok(Self { descriptor: register(descriptor, interest)?, kind })
+        Ok(Self { descriptor: register(descriptor, interest)?, kind, grown: false })
     }
 
     /// Waits until a try is worth while. May resolve although there is no room. Cancel-safe.
@@ -122,7 +133,7 @@ impl PipeWriter {
     /// `WouldBlock` when there is no room at the moment; anything else means that the reader has gone.
     pub fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let kind = self.kind;
-        self.descriptor.try_io(Interest::WRITABLE, |descriptor| {
+        let result = self.descriptor.try_io(Interest::WRITABLE, |descriptor| {
             retry(|| match kind {
                 Kind::Pipe => rustix::io::writev(descriptor, parts),
                 Kind::Socket => {
@@ -130,7 +141,12 @@ impl PipeWriter {
                     sendmsg(descriptor, parts, &mut SendAncillaryBuffer::default(), flags)
                 }
             })
-        })
+        });
+        let wanted: usize = parts.iter().map(|part| part.len()).sum();
+        if result.as_ref().is_ok_and(|count| *count < wanted) {
+            grow(self.descriptor.get_ref(), kind, &mut self.grown);
+        }
+        result
     }
 
     /// Whether nobody can read any more what is written. Does not wait.
@@ -199,7 +215,6 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// A pipe that we write to and a server reads from; its end of it waits as programs expect.
 pub(crate) fn to_server() -> io::Result<(OwnedFd, PipeWriter)> {
     let (reader, writer) = pair()?;
-    enlarge(&writer);
     set_nonblocking(&writer)?;
     Ok((reader, PipeWriter::new(writer, Kind::Pipe)?))
 }
@@ -207,7 +222,6 @@ pub(crate) fn to_server() -> io::Result<(OwnedFd, PipeWriter)> {
 /// A pipe that a server writes to and we read from.
 pub(crate) fn from_server() -> io::Result<(PipeReader, OwnedFd)> {
     let (reader, writer) = pair()?;
-    enlarge(&writer);
     set_nonblocking(&reader)?;
     Ok((PipeReader::new(reader, Kind::Pipe)?, writer))
 }
@@ -223,12 +237,18 @@ fn set_nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
     Ok(fcntl_setfl(descriptor, fcntl_getfl(descriptor)? | OFlags::NONBLOCK)?)
 }
 
-/// Best effort: a small pipe is slower, nothing else.
-fn enlarge(pipe: &OwnedFd) {
+/// Makes a pipe hold more, once. Best effort: a small pipe is slower, nothing else.
+fn grow(descriptor: &OwnedFd, kind: Kind, grown: &mut bool) {
+    if kind == Kind::Socket || std::mem::replace(grown, true) {
+        return;
+    }
+    // Whoever made the pipe may have given it more already.
     #[cfg(target_os = "linux")]
-    let _ = rustix::pipe::fcntl_setpipe_size(pipe, CAPACITY);
+    if rustix::pipe::fcntl_getpipe_size(descriptor).is_ok_and(|size| size < LARGE) {
+        let _ = rustix::pipe::fcntl_setpipe_size(descriptor, LARGE);
+    }
     #[cfg(not(target_os = "linux"))]
-    let _ = (pipe, CAPACITY);
+    let _ = (descriptor, LARGE);
 }
 
 #[cfg(test)]

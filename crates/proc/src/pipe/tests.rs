@@ -211,3 +211,36 @@ async fn a_full_pipe_says_so_and_wakes_when_there_is_room() {
     File::from(reader.try_clone().unwrap()).read_exact(&mut taken).unwrap();
     write(&mut writer, b"more").await;
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_pipe_that_is_found_full_grows_and_is_never_made_smaller() {
+    use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
+
+    let text = vec![b'x'; 2 * ORDINARY];
+    let (far, mut writer) = to_server().unwrap();
+    let ordinary = fcntl_getpipe_size(&far).unwrap();
+    write(&mut writer, b"short").await;
+    assert_eq!(fcntl_getpipe_size(&far).unwrap(), ordinary);
+    within(writer.writable()).await.unwrap();
+    assert!(writer.try_write_vectored(&[IoSlice::new(&text)]).unwrap() < text.len());
+    assert_eq!(fcntl_getpipe_size(&far).unwrap(), LARGE);
+
+    let (mut reader, far) = from_server().unwrap();
+    set_nonblocking(&far).unwrap();
+    let mut buffer = vec![0; text.len()];
+    rustix::io::write(&far, b"short").unwrap();
+    assert_eq!(read(&mut reader, &mut buffer).await, 5);
+    assert_eq!(fcntl_getpipe_size(&far).unwrap(), ordinary);
+    let written = rustix::io::write(&far, &text).unwrap();
+    assert_eq!(read(&mut reader, &mut buffer).await, written);
+    assert_eq!(fcntl_getpipe_size(&far).unwrap(), LARGE);
+
+    let (near, far) = blocking_pipe();
+    fcntl_setpipe_size(&near, 2 * LARGE).unwrap();
+    let (mut adopted, _) = adopt_output(far).unwrap();
+    within(adopted.writable()).await.unwrap();
+    let longer = vec![b'x'; 4 * LARGE];
+    assert_eq!(adopted.try_write_vectored(&[IoSlice::new(&longer)]).unwrap(), 2 * LARGE);
+    assert_eq!(fcntl_getpipe_size(&near).unwrap(), 2 * LARGE);
+}
