@@ -65,6 +65,8 @@ pub const TAIL_LINES: usize = 20;
 pub const JUNK_LINES: usize = 5;
 /// What is kept of one quarantined line; a line can be [`MAX_MESSAGE`] long.
 pub const JUNK_LINE_BYTES: usize = 500;
+/// How long memory that a long line needed is kept for the next one before it is given back: within one to two of these.
+pub const LARGE_BUFFER_KEPT: Duration = Duration::from_secs(1);
 /// Cancelled and expired ids whose late answers are still recognised.
 pub const LATE_IDS: usize = 1000;
 /// A request that may be sent again after a restart is kept whole up to this size.

@@ -8,8 +8,9 @@
 //!
 //! - The lines depend on the bytes alone, never on how they were cut into reads.
 //! - Every byte is searched for a line feed once, and moved at most a constant number of times.
-//! - As long as lines are taken whenever there are some, memory stays below `max_message` and one chunk, and goes back
-//!   to a small buffer after a long line, so that an idle connection holds little.
+//! - As long as lines are taken whenever there are some, memory stays below `max_message` and one chunk. What a long line
+//!   needed is kept for the next one until [`Lines::release`] finds that there was none, so that an idle connection
+//!   holds little.
 
 use std::ops::Range;
 
@@ -23,8 +24,9 @@ use crate::skim::Skim;
 /// The least room that is offered for reading: what a pipe holds by default.
 const CHUNK: usize = 64 * 1024;
 
-/// The most room that is offered while a long line arrives: fewer system calls, and it still fits a core's cache.
-const MAX_CHUNK: usize = 256 * 1024;
+/// The most room that is offered while a long line arrives: fewer system calls, and it still fits a core's cache. More
+/// than a pipe holds, because a read that does not fill its room is known to have emptied the pipe.
+const MAX_CHUNK: usize = 512 * 1024;
 
 /// The most memory that is kept when no long line is arriving.
 const IDLE_CAPACITY: usize = 256 * 1024;
@@ -45,6 +47,8 @@ pub struct Lines {
     end: usize,
     /// Up to here there is no line feed.
     searched: usize,
+    /// The most bytes that were held since [`Lines::release`] looked last.
+    most_held: usize,
     /// The first bytes of the stream have been looked at.
     begun: bool,
     skipping: Option<Skipping>,
@@ -91,7 +95,16 @@ enum Found {
 impl Lines {
     /// For lines of up to `max_message` bytes, their ending not counted. Nothing is allocated yet.
     pub fn new(max_message: usize) -> Self {
-        Self { max_message, buffer: Vec::new(), start: 0, end: 0, searched: 0, begun: false, skipping: None }
+        Self {
+            max_message,
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+            searched: 0,
+            most_held: 0,
+            begun: false,
+            skipping: None,
+        }
     }
 
     /// Room to read into, never empty. Ask for all lines first: what has not been taken stays in memory.
@@ -101,12 +114,15 @@ impl Lines {
             self.compact();
             self.grow(room);
         }
-        &mut self.buffer[self.end..]
+        // After a long line there may be far more room than is good for the cache.
+        let until = self.buffer.len().min(self.end + MAX_CHUNK);
+        &mut self.buffer[self.end..until]
     }
 
     /// Says that so many bytes were read into the room that [`Lines::spare`] gave.
     pub fn filled(&mut self, count: usize) {
         self.end = self.buffer.len().min(self.end + count);
+        self.most_held = self.most_held.max(self.end - self.start);
     }
 
     /// Copies bytes in, for those who have them already.
@@ -124,7 +140,7 @@ impl Lines {
     pub fn next_line(&mut self) -> Option<Line<'_>> {
         let found = self.find();
         if found.is_none() {
-            self.shrink();
+            self.rewind();
         }
         self.lend(found?)
     }
@@ -138,6 +154,27 @@ impl Lines {
     /// How many bytes of memory are held.
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()
+    }
+
+    /// Whether more memory is held than an idle connection may keep.
+    pub fn is_large(&self) -> bool {
+        self.capacity() > IDLE_CAPACITY
+    }
+
+    /// Gives back what no line has needed since this was called last. To be called now and then while
+    /// [`Lines::is_large`]: clearing fresh memory for each long line would take longer than reading into it.
+    pub fn release(&mut self) {
+        let held = self.end - self.start;
+        let needed = std::mem::replace(&mut self.most_held, held);
+        // A quarter, because a buffer that has just been doubled for the line that is arriving is fuller than that.
+        if self.is_large() && needed < self.capacity() / 4 && stands("line-memory-given-back") {
+            let mut small = Vec::with_capacity(held + CHUNK);
+            small.extend_from_slice(&self.buffer[self.start..self.end]);
+            self.searched -= self.start;
+            self.start = 0;
+            self.end = held;
+            self.buffer = small;
+        }
     }
 
     fn lend(&self, found: Found) -> Option<Line<'_>> {
@@ -246,25 +283,12 @@ impl Lines {
         }
     }
 
-    /// Gives memory back when no long line is arriving.
-    fn shrink(&mut self) {
+    /// Starts again at the front of the buffer where nothing is held.
+    fn rewind(&mut self) {
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
             self.searched = 0;
-        }
-        let held = self.end - self.start;
-        // A quarter, because a buffer that has just been doubled for the line that is arriving is fuller than that.
-        if stands("line-memory-given-back")
-            && self.buffer.capacity() > IDLE_CAPACITY
-            && held < self.buffer.capacity() / 4
-        {
-            let mut small = Vec::with_capacity(held + CHUNK);
-            small.extend_from_slice(&self.buffer[self.start..self.end]);
-            self.searched -= self.start;
-            self.start = 0;
-            self.end = held;
-            self.buffer = small;
         }
     }
 }

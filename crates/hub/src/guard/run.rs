@@ -25,7 +25,7 @@ use unhang_wire::Lines;
 
 use super::machine::{Action, Machine, Outside};
 use crate::{
-    config::{FLUSH_LIMIT, LAST_WORDS, Limits, TAIL_LINES},
+    config::{FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_WORDS, Limits, TAIL_LINES},
     exit,
     fault::in_words,
     queue::{Class, Queue},
@@ -81,7 +81,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
         if let Some(code) = shell.act() {
             break code;
         }
-        set(&mut timer, shell.machine.next_tick().map(|tick| shell.origin + tick));
+        set(&mut timer, shell.next_tick());
         let reads_client = !shell.client_ended && shell.machine.reads_client(&shell.world);
         let reads_server = shell.machine.reads_server(&shell.world);
         let writes_server = !shell.world.to_server.is_empty();
@@ -211,6 +211,8 @@ struct Shell {
     client_ended: bool,
     client_lines: Lines,
     server_lines: Lines,
+    /// When memory that long lines needed is looked at.
+    release_at: Option<Instant>,
     server: ServerSpec,
     name: String,
     limits: Limits,
@@ -238,6 +240,7 @@ impl Shell {
             client_ended: false,
             client_lines: Lines::new(limits.max_message),
             server_lines: Lines::new(limits.max_message),
+            release_at: None,
             server: spec.server,
             name: spec.name,
             limits,
@@ -303,8 +306,21 @@ impl Shell {
         None
     }
 
+    /// When [`Shell::tick`] is due.
+    fn next_tick(&mut self) -> Option<Instant> {
+        if self.client_lines.is_large() || self.server_lines.is_large() {
+            self.release_at.get_or_insert_with(|| Instant::now() + LARGE_BUFFER_KEPT);
+        }
+        let machine = self.machine.next_tick().map(|tick| self.origin + tick);
+        machine.into_iter().chain(self.release_at).min()
+    }
+
     fn tick(&mut self) {
         self.machine.tick(self.now(), &mut self.world);
+        if self.release_at.take_if(|at| *at <= Instant::now()).is_some() {
+            self.client_lines.release();
+            self.server_lines.release();
+        }
     }
 
     fn client_gone(&mut self) {

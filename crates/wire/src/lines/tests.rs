@@ -118,7 +118,7 @@ fn an_oversized_line_tells_its_id_and_method_wherever_they_stand() {
     }
 }
 
-/// Feeds one line of this length, as fast reads would, and gives the most memory held and the memory held after it.
+/// Feeds one line of this length, as fast reads would, and gives the most memory held and the memory held a while after.
 fn feed_one_line(max_message: usize, length: usize) -> (usize, usize) {
     let mut lines = Lines::new(max_message);
     let (mut left, mut peak) = (length, 0);
@@ -134,6 +134,12 @@ fn feed_one_line(max_message: usize, length: usize) -> (usize, usize) {
     lines.push(b"\n");
     assert!(lines.next_line().is_some());
     assert!(lines.next_line().is_none());
+    peak = peak.max(lines.capacity());
+    // The first look finds that the memory was needed since the one before.
+    lines.release();
+    assert_eq!(lines.capacity(), peak);
+    lines.release();
+    assert!(!lines.is_large());
     (peak, lines.capacity())
 }
 
@@ -158,9 +164,28 @@ fn memory_goes_back_although_the_next_line_has_begun() {
     lines.push(b"\nabc");
     assert!(matches!(lines.next_line(), Some(Line::Whole(line)) if line.len() == 10 << 20));
     assert!(lines.next_line().is_none());
+    lines.release();
+    lines.release();
     assert!(lines.capacity() <= IDLE_CAPACITY, "{}", lines.capacity());
     lines.push(b"def\n");
     assert!(matches!(lines.next_line(), Some(Line::Whole(b"abcdef"))));
+}
+
+#[test]
+fn memory_stays_while_long_lines_come() {
+    let mut lines = Lines::new(64 << 20);
+    let mut capacities = Vec::new();
+    for _ in 0..5 {
+        lines.push(&vec![b'x'; 10 << 20]);
+        lines.push(b"\n");
+        while lines.next_line().is_some() {}
+        lines.release();
+        capacities.push(lines.capacity());
+    }
+    assert!(
+        capacities.iter().all(|capacity| *capacity == capacities[0] && *capacity > 10 << 20),
+        "{capacities:?}"
+    );
 }
 
 #[test]
