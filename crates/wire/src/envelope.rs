@@ -6,32 +6,44 @@
 //! - Names are compared decoded (`"\u0069d"` is `id`), as every reader behind us will do.
 //! - Members of the envelope that occur twice are noticed; unknown members are ignored, twice or not.
 
-use std::borrow::Cow;
-use std::fmt;
 use std::ops::Range;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
 use unhang_switches::stands;
 
-use crate::Id;
 use crate::id::is_integer;
+use crate::json::object;
 use crate::message::{Body, Invalid, Message, Outcome, Piece, Reason, Shape};
+use crate::{Id, Json};
 
 /// The members of an object that matter to JSON-RPC, as they stand in the text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Envelope<'a> {
-    jsonrpc: Option<&'a RawValue>,
-    id: Option<&'a RawValue>,
-    method: Option<&'a RawValue>,
-    params: Option<&'a RawValue>,
-    result: Option<&'a RawValue>,
-    error: Option<&'a RawValue>,
+    jsonrpc: Option<Json<'a>>,
+    id: Option<Json<'a>>,
+    method: Option<Json<'a>>,
+    params: Option<Json<'a>>,
+    result: Option<Json<'a>>,
+    error: Option<Json<'a>>,
     duplicate: Option<&'static str>,
     duplicate_id: bool,
 }
 
 impl<'a> Envelope<'a> {
+    /// Reads the object that `text` begins with, and gives its length too; `None` if it is broken or not in UTF-8.
+    pub(crate) fn read(text: &'a [u8]) -> Option<(Self, usize)> {
+        let mut envelope = Self::default();
+        let length = object(text, |name, value| {
+            // Members that are ignored are looked at too: this is what checks that all of it is UTF-8. A name with half
+            // a surrogate pair in it does not spoil the message.
+            let (name, value) = (Json::in_utf8(name)?, Json::in_utf8(value)?);
+            if let Some(name) = name.text() {
+                envelope.set(&name, value);
+            }
+            Some(())
+        })?;
+        Some((envelope, length))
+    }
+
     /// What the object is; `raw` are its bytes, of which the members are parts.
     pub(crate) fn classify(self, raw: &'a [u8]) -> Piece<'a> {
         if !self.is_ours() && stands("log-record-is-no-message") {
@@ -60,7 +72,7 @@ impl<'a> Envelope<'a> {
         }
         if stands("json-rpc-version") {
             let version = self.jsonrpc.ok_or(Reason::MissingVersion)?;
-            if decode(version).is_none_or(|version| version != "2.0") {
+            if version.text().is_none_or(|version| version != "2.0") {
                 return Err(Reason::WrongVersion);
             }
         }
@@ -72,8 +84,8 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    fn call(&self, id: Option<(Id, Range<usize>)>, method: &'a RawValue) -> Result<Body<'a>, Reason> {
-        let method = decode(method).ok_or(Reason::BadMethod)?;
+    fn call(&self, id: Option<(Id, Range<usize>)>, method: Json<'a>) -> Result<Body<'a>, Reason> {
+        let method = method.text().ok_or(Reason::BadMethod)?;
         // Some clients write an absent member as null; to refuse what servers take would break them.
         let params = self.params.filter(|params| params.get() != "null");
         let structured = params.is_none_or(|params| params.get().starts_with(['{', '[']));
@@ -105,11 +117,11 @@ impl<'a> Envelope<'a> {
         // Two ids: whoever sent it, nobody can tell which one is awaited.
         let text = self.id.filter(|_| !self.duplicate_id || !stands("id-of-doubt"));
         let id = text.and_then(|text| read_id(text).ok());
-        let raw_id = text.map(RawValue::get).filter(|text| text.len() <= Id::MAX_JSON);
+        let raw_id = text.map(Json::get).filter(|text| text.len() <= Id::MAX_JSON);
         Invalid { raw, id, raw_id, shape, reason }
     }
 
-    fn slot(&mut self, name: &str) -> Option<(&'static str, &mut Option<&'a RawValue>)> {
+    fn slot(&mut self, name: &str) -> Option<(&'static str, &mut Option<Json<'a>>)> {
         Some(match name {
             "jsonrpc" => ("jsonrpc", &mut self.jsonrpc),
             "id" => ("id", &mut self.id),
@@ -121,7 +133,7 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    fn set(&mut self, name: &str, value: &'a RawValue) {
+    fn set(&mut self, name: &str, value: Json<'a>) {
         let Some((member, slot)) = self.slot(name) else { return };
         if slot.replace(value).is_some() {
             self.duplicate.get_or_insert(member);
@@ -130,46 +142,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-impl<'de> Deserialize<'de> for Envelope<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(EnvelopeVisitor)
-    }
-}
-
-struct EnvelopeVisitor;
-
-impl<'de> Visitor<'de> for EnvelopeVisitor {
-    type Value = Envelope<'de>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-        let mut envelope = Envelope::default();
-        // Raw names and raw values, even of members that are ignored: this is what checks that all of it is UTF-8,
-        // and a name with half a surrogate pair in it does not spoil the message.
-        while let Some(name) = members.next_key::<&RawValue>()? {
-            let value = members.next_value::<&RawValue>()?;
-            if let Some(name) = decode(name) {
-                envelope.set(&name, value);
-            }
-        }
-        Ok(envelope)
-    }
-}
-
-/// The text of a JSON string, borrowed where it has no escapes; `None` for other values and for half a surrogate pair.
-pub(crate) fn decode(value: &RawValue) -> Option<Cow<'_, str>> {
-    let quoted = value.get();
-    let text = quoted.strip_prefix('"')?.strip_suffix('"')?;
-    if memchr::memchr(b'\\', text.as_bytes()).is_none() || !stands("names-decoded") {
-        return Some(Cow::Borrowed(text));
-    }
-    serde_json::from_str(quoted).ok().map(Cow::Owned)
-}
-
-fn read_id(text: &RawValue) -> Result<Id, Reason> {
+fn read_id(text: Json<'_>) -> Result<Id, Reason> {
     if text.get().len() > Id::MAX_JSON && stands("id-bounded") {
         return Err(Reason::LongId);
     }
@@ -177,47 +150,13 @@ fn read_id(text: &RawValue) -> Result<Id, Reason> {
 }
 
 /// Where `part` stands in `whole`, of which it is a sub-slice.
-fn span(part: &RawValue, whole: &[u8]) -> Range<usize> {
+fn span(part: Json<'_>, whole: &[u8]) -> Range<usize> {
     let start = part.get().as_ptr().addr().saturating_sub(whole.as_ptr().addr());
     start..start + part.get().len()
 }
 
 /// Whether `error` is an object with an integer code and a string message.
-fn is_error(error: &RawValue) -> bool {
-    serde_json::from_str::<ErrorShape>(error.get()).is_ok_and(|shape| shape.code && shape.message)
-}
-
-/// Whether the members of an error are there and of the right type.
-#[derive(Default)]
-struct ErrorShape {
-    code: bool,
-    message: bool,
-}
-
-impl<'de> Deserialize<'de> for ErrorShape {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ErrorVisitor)
-    }
-}
-
-struct ErrorVisitor;
-
-impl<'de> Visitor<'de> for ErrorVisitor {
-    type Value = ErrorShape;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an error object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-        let mut shape = ErrorShape::default();
-        while let Some(name) = members.next_key::<&RawValue>()? {
-            match decode(name).as_deref() {
-                Some("code") => shape.code = is_integer(members.next_value::<&RawValue>()?.get()),
-                Some("message") => shape.message = decode(members.next_value::<&RawValue>()?).is_some(),
-                _ => drop(members.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(shape)
-    }
+fn is_error(error: Json<'_>) -> bool {
+    let is_code = |code: Json<'_>| is_integer(code.get());
+    error.member("code").is_some_and(is_code) && error.member("message").and_then(Json::text).is_some()
 }

@@ -21,6 +21,7 @@
 mod envelope;
 mod id;
 mod in_flight;
+mod json;
 mod lines;
 mod message;
 mod peek;
@@ -29,10 +30,10 @@ mod skim;
 
 pub use id::Id;
 pub use in_flight::{Completion, InFlight, Refused};
+pub use json::Json;
 pub use lines::{Line, Lines, Oversized};
 pub use message::{Body, Invalid, Message, Outcome, Piece, Reason, Shape, one_line, replace_id};
 pub use peek::{
     cancelled_request, client_name, notified_token, progress_token, request_version, text_member,
 };
 pub use pieces::{MAX_BATCH, Pieces, read};
-pub use serde_json::value::RawValue;

@@ -17,8 +17,8 @@ use std::ops::Range;
 use unhang_switches::stands;
 
 use crate::Id;
+use crate::json::blanks;
 use crate::message::Shape;
-use crate::pieces::blanks;
 use crate::skim::Skim;
 
 /// The least room that is offered for reading: what a pipe holds by default.

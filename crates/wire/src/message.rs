@@ -11,10 +11,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use serde_json::value::RawValue;
 use unhang_switches::stands;
 
-use crate::Id;
+use crate::{Id, Json};
 
 /// A part of a line.
 #[derive(Clone, Debug)]
@@ -52,14 +51,14 @@ pub enum Body<'a> {
         /// The method, decoded.
         method: Cow<'a, str>,
         /// The parameters: an object or an array.
-        params: Option<&'a RawValue>,
+        params: Option<Json<'a>>,
     },
     /// A notification, never answered.
     Notification {
         /// The method, decoded.
         method: Cow<'a, str>,
         /// The parameters: an object or an array.
-        params: Option<&'a RawValue>,
+        params: Option<Json<'a>>,
     },
     /// The answer to a request.
     Response {
@@ -76,9 +75,9 @@ pub enum Body<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
     /// The result, any JSON value, `null` too.
-    Result(&'a RawValue),
+    Result(Json<'a>),
     /// The error: an object with an integer `code` and a text `message`.
-    Error(&'a RawValue),
+    Error(Json<'a>),
 }
 
 /// What was meant as a message and is none.

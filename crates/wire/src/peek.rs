@@ -6,14 +6,9 @@
 //! - What is absent, of another type or unreadable is `None`: a look never makes a message invalid.
 //! - Where a member occurs twice the last one counts, as in the common readers.
 
-use std::fmt;
-
 use memchr::memmem;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
 
-use crate::Id;
-use crate::envelope::decode;
+use crate::{Id, Json};
 
 /// The member of `params` for data about the request.
 const META: &str = "_meta";
@@ -21,86 +16,57 @@ const META: &str = "_meta";
 /// The progress token of a request: `params._meta.progressToken`.
 ///
 /// Costs one search over the bytes where there is none. A sender that escapes letters of the name is not found.
-pub fn progress_token(params: &RawValue) -> Option<Id> {
+pub fn progress_token(params: Json<'_>) -> Option<Id> {
     const TOKEN: &str = "progressToken";
     memmem::find(params.get().as_bytes(), TOKEN.as_bytes())?;
-    id_member(member(params, META)?, TOKEN)
+    id_member(params.member(META)?, TOKEN)
 }
 
 /// The token that a `notifications/progress` is about: `params.progressToken`.
-pub fn notified_token(params: &RawValue) -> Option<Id> {
+pub fn notified_token(params: Json<'_>) -> Option<Id> {
     id_member(params, "progressToken")
 }
 
 /// The request that a `notifications/cancelled` is about: `params.requestId`.
-pub fn cancelled_request(params: &RawValue) -> Option<Id> {
+pub fn cancelled_request(params: Json<'_>) -> Option<Id> {
     id_member(params, "requestId")
 }
 
 /// A member that is a string, such as `uri`, `level`, `protocolVersion` or `name`, decoded.
-pub fn text_member(params: &RawValue, name: &str) -> Option<String> {
-    decode(member(params, name)?).map(Into::into)
+pub fn text_member(params: Json<'_>, name: &str) -> Option<String> {
+    params.member(name)?.text().map(Into::into)
 }
 
 /// The client's name for itself: in `initialize` `params.clientInfo.name`, in stateless traffic (2026-07-28)
 /// `params._meta."io.modelcontextprotocol/clientInfo".name`.
-pub fn client_name(params: &RawValue) -> Option<String> {
-    let at_the_top = member(params, "clientInfo").and_then(|info| text_member(info, "name"));
+pub fn client_name(params: Json<'_>) -> Option<String> {
+    let at_the_top = params.member("clientInfo").and_then(|info| text_member(info, "name"));
     at_the_top.or_else(|| text_member(meta_member(params, "io.modelcontextprotocol/clientInfo")?, "name"))
 }
 
 /// The revision that a stateless request names (2026-07-28): `params._meta."io.modelcontextprotocol/protocolVersion"`.
-pub fn request_version(params: &RawValue) -> Option<String> {
-    decode(meta_member(params, "io.modelcontextprotocol/protocolVersion")?).map(Into::into)
+pub fn request_version(params: Json<'_>) -> Option<String> {
+    meta_member(params, "io.modelcontextprotocol/protocolVersion")?.text().map(Into::into)
 }
 
 /// A member of `params._meta` with a namespaced name, which is not searched for where its last part does not occur.
-fn meta_member<'a>(params: &'a RawValue, name: &str) -> Option<&'a RawValue> {
+fn meta_member<'a>(params: Json<'a>, name: &str) -> Option<Json<'a>> {
     // JSON may write the slash as `\/`, so only what follows it is searched for.
     let last = name.rsplit('/').next()?;
     memmem::find(params.get().as_bytes(), last.as_bytes())?;
-    member(member(params, META)?, name)
+    params.member(META)?.member(name)
 }
 
-fn id_member(object: &RawValue, name: &str) -> Option<Id> {
-    Id::from_json(member(object, name)?.get())
-}
-
-/// The raw text of a member of an object.
-fn member<'a>(object: &'a RawValue, name: &str) -> Option<&'a RawValue> {
-    serde_json::Deserializer::from_str(object.get()).deserialize_map(Member { name }).ok().flatten()
-}
-
-struct Member<'n> {
-    name: &'n str,
-}
-
-impl<'de> Visitor<'de> for Member<'_> {
-    type Value = Option<&'de RawValue>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
-        while let Some(name) = members.next_key::<&RawValue>()? {
-            if decode(name).is_some_and(|name| name == self.name) {
-                found = Some(members.next_value()?);
-            } else {
-                members.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(found)
-    }
+fn id_member(object: Json<'_>, name: &str) -> Option<Id> {
+    Id::from_json(object.member(name)?.get())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn raw(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
+    fn raw(text: &str) -> Json<'_> {
+        Json::new(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -116,37 +82,37 @@ mod tests {
             ("{}", None),
         ];
         for (params, expected) in progress {
-            assert_eq!(progress_token(&raw(params)), *expected, "{params}");
+            assert_eq!(progress_token(raw(params)), *expected, "{params}");
         }
-        assert_eq!(notified_token(&raw(r#"{"progressToken":7,"progress":1}"#)), Some(Id::Integer(7)));
-        assert_eq!(notified_token(&raw(r#"{"_meta":{"progressToken":7}}"#)), None);
-        assert_eq!(cancelled_request(&raw(r#"{"reason":"x","requestId":"a"}"#)), Some(Id::from("a")));
-        assert_eq!(cancelled_request(&raw(r#"{"requestId":1,"requestId":2}"#)), Some(Id::Integer(2)));
-        assert_eq!(cancelled_request(&raw(r#"{"requestId":1.5}"#)), None);
-        assert_eq!(cancelled_request(&raw("[1]")), None);
+        assert_eq!(notified_token(raw(r#"{"progressToken":7,"progress":1}"#)), Some(Id::Integer(7)));
+        assert_eq!(notified_token(raw(r#"{"_meta":{"progressToken":7}}"#)), None);
+        assert_eq!(cancelled_request(raw(r#"{"reason":"x","requestId":"a"}"#)), Some(Id::from("a")));
+        assert_eq!(cancelled_request(raw(r#"{"requestId":1,"requestId":2}"#)), Some(Id::Integer(2)));
+        assert_eq!(cancelled_request(raw(r#"{"requestId":1.5}"#)), None);
+        assert_eq!(cancelled_request(raw("[1]")), None);
     }
 
     #[test]
     fn texts() {
         let params =
             raw(r#"{"uri":"file:\/\/\u0061","level":5,"x":{"name":"n"},"\ud800":1,"\u006eame":"m"}"#);
-        assert_eq!(text_member(&params, "uri").as_deref(), Some("file://a"));
-        assert_eq!(text_member(&params, "level"), None);
-        assert_eq!(text_member(&params, "name").as_deref(), Some("m"));
-        assert_eq!(text_member(&params, "absent"), None);
+        assert_eq!(text_member(params, "uri").as_deref(), Some("file://a"));
+        assert_eq!(text_member(params, "level"), None);
+        assert_eq!(text_member(params, "name").as_deref(), Some("m"));
+        assert_eq!(text_member(params, "absent"), None);
     }
 
     #[test]
     fn the_client_and_the_revision_in_both_eras() {
         let legacy = raw(r#"{"protocolVersion":"2025-06-18","clientInfo":{"name":"a","version":"1"}}"#);
-        assert_eq!(client_name(&legacy).as_deref(), Some("a"));
-        assert_eq!(request_version(&legacy), None);
+        assert_eq!(client_name(legacy).as_deref(), Some("a"));
+        assert_eq!(request_version(legacy), None);
         let modern = raw(r#"{"_meta":{"io.modelcontextprotocol/clientInfo":{"name":"b"},
                 "io.modelcontextprotocol\/protocolVersion":"2026-07-28"}}"#);
-        assert_eq!(client_name(&modern).as_deref(), Some("b"));
-        assert_eq!(request_version(&modern).as_deref(), Some("2026-07-28"));
-        assert_eq!(client_name(&raw("{}")), None);
-        assert_eq!(client_name(&raw(r#"{"clientInfo":"x"}"#)), None);
+        assert_eq!(client_name(modern).as_deref(), Some("b"));
+        assert_eq!(request_version(modern).as_deref(), Some("2026-07-28"));
+        assert_eq!(client_name(raw("{}")), None);
+        assert_eq!(client_name(raw(r#"{"clientInfo":"x"}"#)), None);
     }
 
     #[test]
@@ -156,8 +122,8 @@ mod tests {
             format!(r#"{{"a":{nested},"requestId":{nested},"_meta":{{"x":{nested},"progressToken":3}}}}"#);
         let look = move || {
             let params = raw(&text);
-            assert_eq!(progress_token(&params), Some(Id::Integer(3)));
-            assert_eq!(cancelled_request(&params), None);
+            assert_eq!(progress_token(params), Some(Id::Integer(3)));
+            assert_eq!(cancelled_request(params), None);
         };
         std::thread::Builder::new().stack_size(128 * 1024).spawn(look).unwrap().join().unwrap();
     }

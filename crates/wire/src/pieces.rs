@@ -8,13 +8,11 @@
 //!   what it has seen. Pieces are made one by one, so a hostile line of millions of them costs no memory.
 //! - Nothing recurses with the nesting of the JSON.
 
-use std::fmt;
-
-use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
-use serde_json::value::RawValue;
 use unhang_switches::stands;
 
+use crate::Json;
 use crate::envelope::Envelope;
+use crate::json::{array, blanks, is_blank};
 use crate::message::{Invalid, Piece, Reason, Shape};
 use crate::skim::Skim;
 
@@ -151,7 +149,7 @@ impl<'a> Pieces<'a> {
 
     fn object(&mut self) -> Step<'a> {
         let rest = self.rest();
-        let Some((envelope, length)) = parse::<Envelope<'_>>(rest) else {
+        let Some((envelope, length)) = Envelope::read(rest) else {
             return self.broken();
         };
         self.at += length;
@@ -196,7 +194,7 @@ impl<'a> Pieces<'a> {
         if self.begun && json.is_err() {
             return self.skip_text(json.err().unwrap_or(1));
         }
-        match (parse::<Batch<'_>>(rest), json) {
+        match (Batch::read(rest), json) {
             (Some((batch, length)), _) => {
                 self.at += length;
                 let alone = !self.begun && blanks(self.rest()) == self.rest().len();
@@ -222,6 +220,20 @@ struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
+    /// Reads the array that `text` begins with, and gives its length too; `None` if it is broken or not in UTF-8.
+    fn read(text: &'a [u8]) -> Option<(Self, usize)> {
+        let mut batch = Batch { pieces: Vec::new(), overflow: false };
+        let length = array(text, |element| {
+            if batch.pieces.len() < MAX_BATCH || !stands("max-batch") {
+                batch.pieces.push(Self::element(Json::in_utf8(element)?));
+            } else {
+                batch.overflow = true;
+            }
+            Some(())
+        })?;
+        Some((batch, length))
+    }
+
     fn piece(self, raw: &'a [u8]) -> Piece<'a> {
         let reason = match (self.overflow, self.pieces.is_empty()) {
             (true, _) => Reason::LongBatch,
@@ -236,49 +248,14 @@ impl<'a> Batch<'a> {
         (all || !stands("batch-behind-text")) && !self.overflow && !self.pieces.is_empty()
     }
 
-    fn element(text: &'a RawValue) -> Piece<'a> {
-        let raw = text.get().as_bytes();
-        if let Some((envelope, _)) = raw.starts_with(b"{").then(|| parse::<Envelope<'_>>(raw)).flatten() {
+    fn element(element: Json<'a>) -> Piece<'a> {
+        let raw = element.get().as_bytes();
+        if let Some((envelope, _)) = raw.starts_with(b"{").then(|| Envelope::read(raw)).flatten() {
             return envelope.classify(raw);
         }
         let (shape, reason) = (Shape::Unknown, Reason::NotAnObject);
         Piece::Invalid(Invalid { raw, id: None, raw_id: None, shape, reason })
     }
-}
-
-impl<'de> Deserialize<'de> for Batch<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(BatchVisitor)
-    }
-}
-
-struct BatchVisitor;
-
-impl<'de> Visitor<'de> for BatchVisitor {
-    type Value = Batch<'de>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a JSON array")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
-        let mut batch = Batch { pieces: Vec::new(), overflow: false };
-        while batch.pieces.len() < MAX_BATCH || !stands("max-batch") {
-            let Some(element) = elements.next_element::<&RawValue>()? else { return Ok(batch) };
-            batch.pieces.push(Batch::element(element));
-        }
-        while elements.next_element::<IgnoredAny>()?.is_some() {
-            batch.overflow = true;
-        }
-        Ok(batch)
-    }
-}
-
-/// Parses one JSON value at the start of `bytes`; gives its length too.
-fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<(T, usize)> {
-    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<T>();
-    let value = values.next()?.ok()?;
-    Some((value, values.byte_offset()))
 }
 
 /// Whether what begins with a brace begins like a JSON object.
@@ -303,16 +280,6 @@ fn begins_array(bytes: &[u8]) -> Result<(), usize> {
         }
     }
     Err(bytes.len())
-}
-
-/// How many bytes of JSON white space `bytes` begin with.
-pub(crate) fn blanks(bytes: &[u8]) -> usize {
-    bytes.iter().position(|byte| !is_blank(*byte)).unwrap_or(bytes.len())
-}
-
-/// Whether this is white space to JSON, which is less than what ASCII calls so.
-fn is_blank(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
 fn trim_end(bytes: &[u8]) -> &[u8] {

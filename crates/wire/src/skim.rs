@@ -11,12 +11,10 @@
 //!   nothing further is believed.
 //! - On valid JSON it agrees with a full parser.
 
-use serde_json::value::RawValue;
 use unhang_switches::stands;
 
-use crate::Id;
-use crate::envelope::decode;
 use crate::message::Shape;
+use crate::{Id, Json};
 
 /// The longest name of a member that is looked at, in bytes with escapes: `jsonrpc` written in `\u` escapes has 42.
 const MAX_NAME: usize = 64;
@@ -123,7 +121,7 @@ impl Skim {
             Shape::of(self.method != Slot::Absent, self.outcome, self.id != Slot::Absent, self.params);
         Skimmed {
             id: self.id.text().as_deref().and_then(Id::from_json),
-            method: self.method.text().and_then(|text| serde_json::from_str(&text).ok()),
+            method: self.method.text().and_then(|text| json_string(text.as_bytes())),
             shape,
         }
     }
@@ -337,7 +335,7 @@ impl Slot {
 
 /// The decoded text of a JSON string.
 fn json_string(bytes: &[u8]) -> Option<String> {
-    serde_json::from_slice::<&RawValue>(bytes).ok().and_then(decode).map(Into::into)
+    Json::new(bytes)?.text().map(Into::into)
 }
 
 #[cfg(test)]

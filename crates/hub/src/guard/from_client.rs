@@ -6,7 +6,7 @@
 use std::{ops::Range, time::Duration};
 
 use unhang_wire::{
-    self as wire, Body, Completion, Id, Invalid, Line, Message, Outcome, Oversized, Piece, RawValue, Reason,
+    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Outcome, Oversized, Piece, Reason,
     Refused, Shape, one_line, read, replace_id,
 };
 
@@ -31,7 +31,7 @@ struct Request<'a> {
     id: Id,
     id_span: Range<usize>,
     method: &'a str,
-    params: Option<&'a RawValue>,
+    params: Option<Json<'a>>,
     raw: &'a [u8],
     batch: Option<BatchId>,
 }
@@ -287,7 +287,7 @@ impl Machine {
         &mut self,
         raw: &[u8],
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<Json<'_>>,
         outside: &mut impl Outside,
     ) {
         match method {
@@ -416,7 +416,7 @@ impl Machine {
     }
 
     fn client_junk(&mut self, bytes: &[u8], batch: Option<BatchId>, outside: &mut impl Outside) {
-        let is_json = serde_json::from_slice::<&RawValue>(bytes).is_ok();
+        let is_json = Json::new(bytes).is_some();
         let kind = if is_json { Kind::InvalidRequest } else { Kind::ParseError };
         let what = if is_json { "no JSON-RPC 2.0 message" } else { "no JSON" };
         let telling = Telling {

@@ -6,7 +6,7 @@
 use std::{ops::Range, time::Duration};
 
 use unhang_wire::{
-    self as wire, Body, Completion, Id, Invalid, Line, Message, Outcome, Oversized, Piece, RawValue, Refused,
+    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Outcome, Oversized, Piece, Refused,
     Shape, one_line, read, replace_id,
 };
 
@@ -38,8 +38,7 @@ impl Machine {
     /// What stood on stdout when it ended. A message without its line ending is a message; half of one is a trace of the
     /// server's end, which is the better explanation for whoever waits.
     pub fn server_last_line(&mut self, now: Duration, line: Line<'_>, outside: &mut impl Outside) {
-        let is_whole =
-            matches!(&line, Line::Whole(bytes) if serde_json::from_slice::<&RawValue>(bytes).is_ok());
+        let is_whole = matches!(&line, Line::Whole(bytes) if Json::new(bytes).is_some());
         match line {
             Line::Whole(bytes) if !is_whole => {
                 self.now = now;
@@ -118,7 +117,7 @@ impl Machine {
         }
         if call.role == Role::Initialize {
             if let Outcome::Result(result) = outcome {
-                self.negotiated = wire::text_member(result, "protocolVersion");
+                self.negotiated = wire::text_member(*result, "protocolVersion");
             }
             tracing::info!(
                 server = self.name,
@@ -213,7 +212,7 @@ impl Machine {
         &mut self,
         raw: &[u8],
         method: &str,
-        params: Option<&RawValue>,
+        params: Option<Json<'_>>,
         outside: &mut impl Outside,
     ) {
         let class = match method {
@@ -248,7 +247,7 @@ impl Machine {
     }
 
     /// The server withdraws a request of its own, or ends a `subscriptions/listen`.
-    fn server_cancels(&mut self, raw: &[u8], params: Option<&RawValue>, outside: &mut impl Outside) {
+    fn server_cancels(&mut self, raw: &[u8], params: Option<Json<'_>>, outside: &mut impl Outside) {
         if let Some(server_id) = params.and_then(wire::cancelled_request) {
             if self.calls.get(&server_id).is_some_and(|call| call.role == Role::Listen) {
                 let _ended = self.calls.cancel(&server_id);

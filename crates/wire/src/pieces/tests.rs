@@ -29,7 +29,7 @@ fn summary(piece: &Piece<'_>) -> String {
 
 fn message_summary(message: &Message<'_>) -> String {
     let text =
-        |params: &Option<&RawValue>| params.map_or(String::new(), |params| format!(" {}", params.get()));
+        |params: &Option<Json<'_>>| params.map_or(String::new(), |params| format!(" {}", params.get()));
     match &message.body {
         Body::Request { id, id_span, method, params } => {
             assert_eq!(

@@ -1,0 +1,313 @@
+//! JSON text: where a value ends and which members it has. Nothing is built.
+//!
+//! `serde_json` can do this too, but looks at long strings eight bytes at a time; in results of many megabytes there is
+//! hardly anything else to do.
+//!
+//! Invariants
+//!
+//! - Exactly that is accepted which `serde_json` accepts when it skips a value: RFC 8259, where an escape may be half a
+//!   surrogate pair.
+//! - Every byte is looked at once, and nothing recurses with the nesting.
+//! - A [`Json`] is one whole value, in UTF-8, without white space around it.
+
+use std::borrow::Cow;
+
+use unhang_switches::stands;
+
+/// How many bytes of a long string are looked at together.
+const BLOCK: usize = 64;
+
+/// A JSON value as it stands in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Json<'a>(&'a str);
+
+impl<'a> Json<'a> {
+    /// Reads bytes that are one value, white space around it apart.
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
+        let mut cursor = Cursor { text: bytes, at: 0 };
+        cursor.skip_blanks();
+        let value = cursor.value()?;
+        cursor.skip_blanks();
+        (cursor.at == bytes.len()).then(|| Self::in_utf8(value)).flatten()
+    }
+
+    /// `value` was found to be one by this module.
+    pub(crate) fn in_utf8(value: &'a [u8]) -> Option<Self> {
+        std::str::from_utf8(value).ok().map(Self)
+    }
+
+    /// The JSON text.
+    pub fn get(self) -> &'a str {
+        self.0
+    }
+
+    /// The contents of a string, borrowed where it has no escapes; `None` for other values and for half a surrogate
+    /// pair.
+    pub fn text(self) -> Option<Cow<'a, str>> {
+        let text = self.0.strip_prefix('"')?.strip_suffix('"')?;
+        if memchr::memchr(b'\\', text.as_bytes()).is_none() || !stands("names-decoded") {
+            return Some(Cow::Borrowed(text));
+        }
+        serde_json::from_str(self.0).ok().map(Cow::Owned)
+    }
+
+    /// A member of an object; of several with this name the last.
+    pub fn member(self, name: &str) -> Option<Json<'a>> {
+        let mut found = None;
+        object(self.0.as_bytes(), |key, value| {
+            if Self::in_utf8(key)?.text().is_some_and(|key| key == name) {
+                found = Some(value);
+            }
+            Some(())
+        })?;
+        Self::in_utf8(found?)
+    }
+}
+
+/// Goes through the members of the object that `text` begins with, names with their quotes, and returns its length;
+/// `None` where it is broken or `each` gives up.
+pub(crate) fn object<'a>(
+    text: &'a [u8],
+    mut each: impl FnMut(&'a [u8], &'a [u8]) -> Option<()>,
+) -> Option<usize> {
+    let mut cursor = Cursor { text, at: 0 };
+    let mut more = cursor.open(b'{', b'}')?;
+    while more {
+        let name = cursor.name()?;
+        each(name, cursor.value()?)?;
+        more = cursor.more(b'}')?;
+    }
+    Some(cursor.at)
+}
+
+/// The same for the elements of an array.
+pub(crate) fn array<'a>(text: &'a [u8], mut each: impl FnMut(&'a [u8]) -> Option<()>) -> Option<usize> {
+    let mut cursor = Cursor { text, at: 0 };
+    let mut more = cursor.open(b'[', b']')?;
+    while more {
+        each(cursor.value()?)?;
+        more = cursor.more(b']')?;
+    }
+    Some(cursor.at)
+}
+
+/// How many bytes of white space `bytes` begin with.
+pub(crate) fn blanks(bytes: &[u8]) -> usize {
+    bytes.iter().position(|byte| !is_blank(*byte)).unwrap_or(bytes.len())
+}
+
+/// Whether this is white space to JSON, which is less than what ASCII calls so.
+pub(crate) fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// A place in a text. The methods step over what they are named after; `None` means that it is not there or broken.
+struct Cursor<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn rest(&self) -> &'a [u8] {
+        &self.text[self.at..]
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        (self.next()? == byte).then_some(())
+    }
+
+    fn skip_blanks(&mut self) {
+        self.at += blanks(self.rest());
+    }
+
+    /// The beginning of an object or array; returns whether it has anything in it.
+    fn open(&mut self, open: u8, close: u8) -> Option<bool> {
+        self.expect(open)?;
+        self.skip_blanks();
+        let empty = self.peek()? == close;
+        self.at += usize::from(empty);
+        Some(!empty)
+    }
+
+    /// What follows a member or element; returns whether that is another.
+    fn more(&mut self, close: u8) -> Option<bool> {
+        self.skip_blanks();
+        match self.next()? {
+            b',' => {
+                self.skip_blanks();
+                Some(true)
+            }
+            byte => (byte == close).then_some(false),
+        }
+    }
+
+    /// The name of a member and its colon; returns the name.
+    fn name(&mut self) -> Option<&'a [u8]> {
+        let start = self.at;
+        self.expect(b'"')?;
+        self.string()?;
+        let name = &self.text[start..self.at];
+        self.skip_blanks();
+        self.expect(b':')?;
+        self.skip_blanks();
+        Some(name)
+    }
+
+    /// A value of any kind; returns it.
+    fn value(&mut self) -> Option<&'a [u8]> {
+        let start = self.at;
+        // The brackets that are to come.
+        let mut closing = Vec::new();
+        loop {
+            let inside = match self.peek()? {
+                b'{' => self.open(b'{', b'}')?.then_some(b'}'),
+                b'[' => self.open(b'[', b']')?.then_some(b']'),
+                _ => {
+                    self.scalar()?;
+                    None
+                }
+            };
+            closing.extend(inside);
+            let mut more = inside.is_some();
+            while !more {
+                let Some(close) = closing.last() else { return Some(&self.text[start..self.at]) };
+                more = self.more(*close)?;
+                if !more {
+                    closing.pop();
+                }
+            }
+            if closing.last() == Some(&b'}') {
+                self.name()?;
+            }
+        }
+    }
+
+    /// A value that holds no others.
+    fn scalar(&mut self) -> Option<()> {
+        match self.next()? {
+            b'"' => self.string(),
+            b't' => self.literal(b"rue"),
+            b'f' => self.literal(b"alse"),
+            b'n' => self.literal(b"ull"),
+            b'-' => {
+                let first = self.next()?;
+                self.number(first)
+            }
+            first => self.number(first),
+        }
+    }
+
+    fn literal(&mut self, rest: &[u8]) -> Option<()> {
+        self.at += self.rest().starts_with(rest).then_some(rest.len())?;
+        Some(())
+    }
+
+    /// A number from behind its first digit.
+    fn number(&mut self, first: u8) -> Option<()> {
+        match first {
+            b'0' if self.peek().is_some_and(|byte| byte.is_ascii_digit()) => return None,
+            b'0' => {}
+            b'1'..=b'9' => self.at += digits(self.rest()),
+            _ => return None,
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.some_digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            self.at += 1;
+            self.at += usize::from(matches!(self.peek(), Some(b'+' | b'-')));
+            self.some_digits()?;
+        }
+        Some(())
+    }
+
+    fn some_digits(&mut self) -> Option<()> {
+        let count = digits(self.rest());
+        self.at += count;
+        (count > 0).then_some(())
+    }
+
+    /// A string from behind its opening quote.
+    fn string(&mut self) -> Option<()> {
+        loop {
+            self.at += plain(self.rest());
+            match self.next()? {
+                b'"' => return Some(()),
+                b'\\' => self.escape()?,
+                _ => return None,
+            }
+        }
+    }
+
+    /// An escape from behind its backslash.
+    fn escape(&mut self) -> Option<()> {
+        match self.next()? {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(()),
+            b'u' => {
+                let digits = self.rest().first_chunk::<4>()?;
+                self.at += digits.len();
+                digits.iter().all(u8::is_ascii_hexdigit).then_some(())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn digits(bytes: &[u8]) -> usize {
+    bytes.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(bytes.len())
+}
+
+/// How many bytes at the beginning can stand in a string as they are: neither quote nor backslash nor control character.
+fn plain(bytes: &[u8]) -> usize {
+    // Most runs are short; where one is long, blocks are faster than words: the compiler makes a few wide instructions of
+    // a loop without a way out.
+    let (short, long) = bytes.split_at(bytes.len().min(BLOCK));
+    let end = plain_by_words(short);
+    if end < short.len() {
+        return end;
+    }
+    let (blocks, _) = long.as_chunks::<BLOCK>();
+    let clear = |block: &&[u8; BLOCK]| !block.iter().fold(false, |any, byte| any | ends_run(*byte));
+    let start = BLOCK * blocks.iter().take_while(clear).count();
+    short.len() + start + plain_by_words(&long[start..])
+}
+
+/// The same, eight bytes at a time.
+fn plain_by_words(bytes: &[u8]) -> usize {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let found = ends_run_in(u64::from_le_bytes(*word));
+        if found != 0 {
+            return 8 * index + found.trailing_zeros() as usize / 8;
+        }
+    }
+    8 * words.len() + rest.iter().position(|byte| ends_run(*byte)).unwrap_or(rest.len())
+}
+
+fn ends_run(byte: u8) -> bool {
+    byte == b'"' || byte == b'\\' || byte < b' '
+}
+
+/// [`ends_run`] for eight bytes: the lowest bit that is set is the highest of the first such byte.
+fn ends_run_in(word: u64) -> u64 {
+    const EACH: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHEST: u64 = EACH << 7;
+    // A byte below `limit` borrows; whatever borrowing does to the bytes above it comes too late to matter.
+    let below = |word: u64, limit: u8| word.wrapping_sub(EACH * u64::from(limit)) & !word;
+    let is = |byte: u8| below(word ^ (EACH * u64::from(byte)), 1);
+    (below(word, b' ') | is(b'"') | is(b'\\')) & HIGHEST
+}
+
+#[cfg(test)]
+mod tests;

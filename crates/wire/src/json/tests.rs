@@ -1,0 +1,239 @@
+use proptest::prelude::*;
+use serde_json::value::RawValue;
+
+use super::*;
+
+/// What `serde_json` makes of bytes that are to be one value.
+fn reference(bytes: &[u8]) -> Option<&str> {
+    serde_json::from_slice::<&RawValue>(bytes).ok().map(RawValue::get)
+}
+
+/// What `serde_json` finds at the beginning of bytes, and how long that is.
+fn reference_prefix(bytes: &[u8]) -> Option<usize> {
+    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<&RawValue>();
+    values.next()?.ok()?;
+    Some(values.byte_offset())
+}
+
+#[track_caller]
+fn check(bytes: &[u8]) {
+    let shown = String::from_utf8_lossy(bytes);
+    assert_eq!(Json::new(bytes).map(Json::get), reference(bytes), "{shown}");
+    let found = match bytes.first() {
+        Some(b'{') => object(bytes, |name, value| Json::in_utf8(name).and(Json::in_utf8(value)).map(|_| ())),
+        Some(b'[') => array(bytes, |value| Json::in_utf8(value).map(|_| ())),
+        _ => return,
+    };
+    assert_eq!(found, reference_prefix(bytes), "{shown}");
+}
+
+#[test]
+fn what_is_json_and_what_is_not() {
+    let texts = [
+        "",
+        " ",
+        "null",
+        "nul",
+        "nulll",
+        "true",
+        "false",
+        "tru e",
+        "True",
+        "0",
+        "-0",
+        "00",
+        "01",
+        "-01",
+        "-",
+        "--1",
+        "+1",
+        "1.",
+        ".1",
+        "1.5",
+        "1.e1",
+        "1e",
+        "1e+",
+        "1e+5",
+        "1E-05",
+        "1.5e3x",
+        "1 2",
+        "1e999999",
+        "\"\"",
+        "\"",
+        "\"\\\"",
+        "\"\\u00e9\"",
+        "\"\\u00e\"",
+        "\"\\u00eg\"",
+        "\"\\ud800\"",
+        "\"\\x\"",
+        "\"\\\"",
+        "\"\\",
+        "\"\\u",
+        "\"\u{7f}\u{80}\"",
+        "\"\t\"",
+        "\"\n\"",
+        "\"\0\"",
+        "[]",
+        "[ ]",
+        "[,]",
+        "[1,]",
+        "[1,2]",
+        "[1 2]",
+        "[1",
+        "[",
+        "]",
+        "[}",
+        "[[],[]]",
+        "[[]",
+        "{}",
+        "{ }",
+        "{,}",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{\"a\":1}",
+        "{\"a\":1,}",
+        "{\"a\" : 1 , \"b\":[{}]}",
+        "{a:1}",
+        "{1:1}",
+        "{\"a\":1]",
+        "[{]}",
+        "[{\"a\":1},{}]x",
+        "{} x",
+        " {}\r\n\t ",
+        "{\"a\":{\"b\":[1,{\"c\":null}]}} {",
+        "\u{feff}{}",
+        "nan",
+        "{\"a\":1,2}",
+        "{\"a\":1 \"b\":2}",
+        "{\"a\"\"b\"}",
+        "[\"a\",\"b\"",
+        "[tru]",
+        "[1,,2]",
+        "{\"a\":1}}",
+        "\"a\" \"b\"",
+    ];
+    for text in texts {
+        check(text.as_bytes());
+    }
+}
+
+#[test]
+fn every_byte_at_every_place_of_a_string() {
+    for length in [0, 1, 62, 63, 64, 65, 130] {
+        for place in 0..=length {
+            for byte in 0..=u8::MAX {
+                let mut text = [b"[\"", "x".repeat(length).as_bytes(), b"\"]"].concat();
+                text.insert(2 + place, byte);
+                check(&text);
+            }
+        }
+    }
+}
+
+#[test]
+fn deep_nesting_needs_no_stack() {
+    let nested = format!("{}{}", "[{\"a\":".repeat(100_000), "}]".repeat(100_000));
+    let cut = nested[..nested.len() - 1].to_owned();
+    // What is innermost is missing a value.
+    assert!(Json::new(nested.as_bytes()).is_none());
+    let whole = nested.replacen(":}", ":1}", 1);
+    let look = move || Json::new(whole.as_bytes()).is_some() && Json::new(cut.as_bytes()).is_none();
+    assert!(std::thread::Builder::new().stack_size(128 * 1024).spawn(look).unwrap().join().unwrap());
+}
+
+#[test]
+fn members_are_found_by_their_decoded_name() {
+    let value = Json::new(br#" {"a":1,"\u0062":"\u0063","a":[2, 3],"":null} "#).unwrap();
+    assert_eq!(value.member("a").map(Json::get), Some("[2, 3]"), "the last one counts");
+    assert_eq!(value.member("b").and_then(Json::text).as_deref(), Some("c"));
+    assert_eq!(value.member("").map(Json::get), Some("null"));
+    assert_eq!(value.member("c"), None);
+    assert_eq!(Json::new(b"[1]").unwrap().member("a"), None);
+    assert_eq!(Json::new(br#""\ud800""#).unwrap().text(), None);
+}
+
+/// Pieces of JSON, put together in ways that are seldom right.
+fn tokens() -> impl Strategy<Value = Vec<u8>> {
+    let token = prop::sample::select(vec![
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        " ",
+        "\n",
+        "\"",
+        "\\",
+        "\"a\"",
+        "\"\\n\"",
+        "\"\\u12aF\"",
+        "\"\\u12\"",
+        "null",
+        "true",
+        "false",
+        "0",
+        "-",
+        "1",
+        "12.5e-3",
+        ".",
+        "e",
+        "\"a\":1",
+        "{\"a\":[",
+        "]}",
+        "é",
+        "\u{1}",
+    ]);
+    prop::collection::vec(token, 0..14).prop_map(|tokens| tokens.concat().into_bytes())
+}
+
+/// A document as it is seldom seen, but valid.
+fn document() -> impl Strategy<Value = Vec<u8>> {
+    let text = prop_oneof![".{0,6}", "[a-zé\"\\\\\u{1}\n]{50,150}"];
+    let leaf = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(Into::into),
+        any::<i64>().prop_map(Into::into),
+        any::<f64>().prop_map(Into::into),
+        text.prop_map(Into::into),
+    ];
+    let value = leaf.prop_recursive(4, 24, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(serde_json::Value::from),
+            prop::collection::btree_map(".{0,3}", inner, 0..5)
+                .prop_map(|members| serde_json::Value::Object(members.into_iter().collect())),
+        ]
+    });
+    (value, any::<bool>()).prop_map(|(value, pretty)| {
+        if pretty { format!("{value:#}").into_bytes() } else { value.to_string().into_bytes() }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_tokens_are_judged_as_by_serde_json(text in tokens()) {
+        check(&text);
+    }
+
+    #[test]
+    fn any_document_is_judged_as_by_serde_json_whole_and_damaged(
+        text in document(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4), 1..3),
+    ) {
+        check(&text);
+        prop_assert!(Json::new(&text).is_some());
+        let mut damaged = text;
+        for (place, byte, kind) in damage {
+            let place = place.index(damaged.len().max(1));
+            match kind {
+                0 => damaged.insert(place, byte),
+                1 => damaged.insert(place, b"{}[]\",:\\0e.- "[usize::from(byte) % 13]),
+                2 if place < damaged.len() => damaged[place] = byte,
+                _ => damaged.truncate(place),
+            }
+        }
+        check(&damaged);
+    }
+}
