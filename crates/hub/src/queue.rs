@@ -8,6 +8,8 @@
 use std::{
     collections::{HashMap, VecDeque},
     io::{self, IoSlice},
+    ops::Range,
+    sync::Arc,
 };
 
 use unhang_wire::Id;
@@ -43,11 +45,53 @@ pub enum Class {
 #[derive(Debug)]
 struct Entry {
     class: Class,
-    bytes: Vec<u8>,
+    line: Waiting,
+}
+
+/// A line with its ending, or the rest of one.
+#[derive(Debug)]
+enum Waiting {
+    Own(Vec<u8>),
+    /// Part of the memory that it was read into.
+    Shared(Arc<Vec<u8>>, Range<usize>),
+}
+
+impl Waiting {
+    /// Shares the memory in which a rest and its line ending stand; `None` where they do not, or are so little of it that
+    /// holding it would cost far more than the queue counts.
+    fn shared(rest: &[u8], memory: &Arc<Vec<u8>>) -> Option<Waiting> {
+        let start = rest.as_ptr().addr().checked_sub(memory.as_ptr().addr())?;
+        let range = start..start + rest.len() + 1;
+        let fits = memory.get(range.clone())?.ends_with(b"\n") && rest.len() >= memory.len() / SHARED_PART;
+        fits.then(|| Waiting::Shared(Arc::clone(memory), range))
+    }
+
+    fn copied(rest: &[u8]) -> Waiting {
+        let mut bytes = Vec::with_capacity(rest.len() + 1);
+        bytes.extend_from_slice(rest);
+        bytes.push(b'\n');
+        Waiting::Own(bytes)
+    }
+}
+
+impl Entry {
+    fn bytes(&self) -> &[u8] {
+        match &self.line {
+            Waiting::Own(bytes) => bytes,
+            Waiting::Shared(memory, range) => &memory[range.clone()],
+        }
+    }
+
+    fn cost(&self) -> usize {
+        self.bytes().len() + ENTRY_OVERHEAD
+    }
 }
 
 /// What an entry costs besides its bytes, so that a million empty messages count too.
 const ENTRY_OVERHEAD: usize = 96;
+/// A line shares the memory that it was read into if it is at least this part of it; a shorter one is copied, so that what
+/// is held is at most so many times what is counted.
+const SHARED_PART: usize = 4;
 /// Entries handed to one write.
 const VECTOR: usize = 64;
 
@@ -107,8 +151,15 @@ impl Queue {
     }
 
     /// Takes a message without its line ending and adds that. With a sink it leaves at once, behind what waits, and only
-    /// what did not fit is copied; without one it waits for the next [`Queue::flush`].
-    pub fn push(&mut self, class: Class, message: &[u8], sink: Option<&mut impl Sink>) {
+    /// what did not fit is kept; without one it waits for the next [`Queue::flush`]. What is kept of a long message that
+    /// stands in `memory` is not copied.
+    pub fn push(
+        &mut self,
+        class: Class,
+        message: &[u8],
+        sink: Option<&mut impl Sink>,
+        memory: Option<&Arc<Vec<u8>>>,
+    ) {
         if self.peer_gone {
             return;
         }
@@ -128,11 +179,11 @@ impl Queue {
                 return;
             }
         }
-        let mut bytes = Vec::with_capacity(message.len() + 1 - taken);
-        bytes.extend_from_slice(&message[taken..]);
-        bytes.push(b'\n');
+        let rest = &message[taken..];
+        let line =
+            memory.and_then(|memory| Waiting::shared(rest, memory)).unwrap_or_else(|| Waiting::copied(rest));
         // The rest of a message that has begun to leave cannot be taken back.
-        self.append(if taken > 0 { Class::Kept } else { class }, bytes);
+        self.append(Entry { class: if taken > 0 { Class::Kept } else { class }, line });
         if self.is_full() {
             self.relieve();
         }
@@ -145,7 +196,7 @@ impl Queue {
             let mut count = 0;
             for (part, entry) in parts.iter_mut().zip(&self.entries) {
                 let from = if count == 0 { self.begun } else { 0 };
-                *part = IoSlice::new(&entry.bytes[from..]);
+                *part = IoSlice::new(&entry.bytes()[from..]);
                 count += 1;
             }
             match sink.write_some(&parts[..count]) {
@@ -168,10 +219,10 @@ impl Queue {
         self.peer_gone = true;
     }
 
-    fn append(&mut self, class: Class, bytes: Vec<u8>) {
-        self.count(&class, true);
-        self.cost += bytes.len() + ENTRY_OVERHEAD;
-        self.entries.push_back(Entry { class, bytes });
+    fn append(&mut self, entry: Entry) {
+        self.count(&entry.class, true);
+        self.cost += entry.cost();
+        self.entries.push_back(entry);
     }
 
     fn count(&mut self, class: &Class, added: bool) {
@@ -185,7 +236,7 @@ impl Queue {
 
     fn left(&mut self, mut written: usize) {
         while let Some(first) = self.entries.front() {
-            let rest = first.bytes.len() - self.begun;
+            let rest = first.bytes().len() - self.begun;
             if written < rest {
                 self.begun += written;
                 return;
@@ -193,7 +244,7 @@ impl Queue {
             written -= rest;
             self.begun = 0;
             if let Some(entry) = self.entries.pop_front() {
-                self.cost -= entry.bytes.len() + ENTRY_OVERHEAD;
+                self.cost -= entry.cost();
                 self.count(&entry.class, false);
             }
         }
@@ -230,7 +281,7 @@ impl Queue {
             let drop_it = cost > target && !(begun && position == 0) && unwanted(entry, position);
             position += 1;
             if drop_it {
-                cost -= entry.bytes.len() + ENTRY_OVERHEAD;
+                cost -= entry.cost();
                 dropped += 1;
                 dropped_logs += usize::from(entry.class == Class::Log);
             }
@@ -294,8 +345,8 @@ mod tests {
     #[test]
     fn bytes_go_out_at_once_and_the_rest_in_order() {
         let (mut queue, mut sink) = (Queue::new(1000), narrow(3));
-        queue.push(Class::Kept, b"first", Some(&mut sink));
-        queue.push(Class::Kept, b"second", Some(&mut sink));
+        queue.push(Class::Kept, b"first", Some(&mut sink), None);
+        queue.push(Class::Kept, b"second", Some(&mut sink), None);
         assert_eq!(sink.taken, b"fir");
         while !queue.is_empty() {
             sink.room = 2;
@@ -304,7 +355,7 @@ mod tests {
         assert_eq!(sink.taken, b"first\nsecond\n");
         assert_eq!(queue.cost(), 0);
         sink.room = 100;
-        queue.push(Class::Kept, b"", Some(&mut sink));
+        queue.push(Class::Kept, b"", Some(&mut sink), None);
         assert!(queue.is_empty() && sink.taken.ends_with(b"\n\n"));
     }
 
@@ -315,7 +366,7 @@ mod tests {
     }
 
     fn push(queue: &mut Queue, class: Class, text: &str) {
-        queue.push(class, text.as_bytes(), None::<&mut Narrow>);
+        queue.push(class, text.as_bytes(), None::<&mut Narrow>, None);
     }
 
     #[test]
@@ -370,6 +421,30 @@ mod tests {
     }
 
     #[test]
+    fn the_rest_of_a_long_line_is_not_copied() {
+        let memory = Arc::new(b"before\na long line\na line that ends otherwise\r\nshort\n".to_vec());
+        let holders = |queue: &mut Queue, sink: &mut Narrow, range: Range<usize>| {
+            queue.push(Class::Kept, &memory[range], Some(sink), Some(&memory));
+            Arc::strong_count(&memory) - 1
+        };
+        let whole = Arc::new([vec![b'x'; 100], vec![b'\n']].concat());
+        let (mut queue, mut sink) = (Queue::new(1000), narrow(30));
+        queue.push(Class::Kept, &whole[..100], Some(&mut sink), Some(&whole));
+        assert_eq!((Arc::strong_count(&whole), queue.cost()), (2, 71 + ENTRY_OVERHEAD));
+        assert_eq!(holders(&mut queue, &mut sink, 7..18), 0, "it is little of its memory");
+        assert_eq!(holders(&mut queue, &mut sink, 19..45), 0, "its own ending is another");
+        sink.room = 1000;
+        queue.flush(&mut sink);
+        assert_eq!(Arc::strong_count(&whole), 1);
+        let expected = [whole.as_slice(), b"a long line\na line that ends otherwise\n"].concat();
+        assert_eq!(String::from_utf8_lossy(&sink.taken), String::from_utf8_lossy(&expected));
+        let elsewhere = vec![b'x'; 60];
+        sink.room = 0;
+        queue.push(Class::Kept, &elsewhere, Some(&mut sink), Some(&whole));
+        assert_eq!(Arc::strong_count(&whole), 1, "it stands elsewhere");
+    }
+
+    #[test]
     fn a_failed_write_means_that_the_peer_has_gone() {
         struct Broken;
         impl Sink for Broken {
@@ -378,9 +453,9 @@ mod tests {
             }
         }
         let mut queue = Queue::new(1000);
-        queue.push(Class::Kept, b"lost", Some(&mut Broken));
+        queue.push(Class::Kept, b"lost", Some(&mut Broken), None);
         assert!(queue.peer_gone() && queue.is_empty());
-        queue.push(Class::Kept, b"lost too", Some(&mut Broken));
+        queue.push(Class::Kept, b"lost too", Some(&mut Broken), None);
         assert!(queue.is_empty(), "nothing piles up for a peer that has gone");
     }
 }

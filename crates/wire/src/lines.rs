@@ -11,8 +11,10 @@
 //! - As long as lines are taken whenever there are some, memory stays below `max_message` and one chunk. What a long line
 //!   needed is kept for the next one until [`Lines::release`] finds that there was none, so that an idle connection
 //!   holds little.
+//! - Memory that somebody else holds too ([`Lines::memory`]) is never written to.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use unhang_switches::stands;
 
@@ -42,7 +44,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub struct Lines {
     max_message: usize,
     /// Its length is what was initialised; only `start..end` was received.
-    buffer: Vec<u8>,
+    buffer: Arc<Vec<u8>>,
     start: usize,
     end: usize,
     /// Up to here there is no line feed.
@@ -97,7 +99,7 @@ impl Lines {
     pub fn new(max_message: usize) -> Self {
         Self {
             max_message,
-            buffer: Vec::new(),
+            buffer: Arc::default(),
             start: 0,
             end: 0,
             searched: 0,
@@ -110,13 +112,22 @@ impl Lines {
     /// Room to read into, never empty. Ask for all lines first: what has not been taken stays in memory.
     pub fn spare(&mut self) -> &mut [u8] {
         let room = (self.end - self.start).clamp(CHUNK, MAX_CHUNK);
-        if self.buffer.len() - self.end < CHUNK {
-            self.compact();
-            self.grow(room);
+        if Arc::get_mut(&mut self.buffer).is_none() {
+            self.move_to_fresh_memory(room);
+        }
+        // Nobody else holds it now, so nothing is cloned.
+        let buffer = Arc::make_mut(&mut self.buffer);
+        if buffer.len() - self.end < CHUNK {
+            // What is held moves to the front.
+            buffer.copy_within(self.start..self.end, 0);
+            self.searched -= self.start;
+            self.end -= self.start;
+            self.start = 0;
+            grow(buffer, self.end + room, self.max_message.saturating_add(MAX_CHUNK));
         }
         // After a long line there may be far more room than is good for the cache.
-        let until = self.buffer.len().min(self.end + MAX_CHUNK);
-        &mut self.buffer[self.end..until]
+        let until = buffer.len().min(self.end + MAX_CHUNK);
+        &mut buffer[self.end..until]
     }
 
     /// Says that so many bytes were read into the room that [`Lines::spare`] gave.
@@ -168,13 +179,14 @@ impl Lines {
         let needed = std::mem::replace(&mut self.most_held, held);
         // A quarter, because a buffer that has just been doubled for the line that is arriving is fuller than that.
         if self.is_large() && needed < self.capacity() / 4 && stands("line-memory-given-back") {
-            let mut small = Vec::with_capacity(held + CHUNK);
-            small.extend_from_slice(&self.buffer[self.start..self.end]);
-            self.searched -= self.start;
-            self.start = 0;
-            self.end = held;
-            self.buffer = small;
+            self.move_to_fresh_memory(CHUNK);
         }
+    }
+
+    /// The memory that the lines taken since the last [`Lines::spare`] stand in, for who needs one of them for longer and
+    /// would have to copy it. As long as it is held, reading goes on elsewhere.
+    pub fn memory(&self) -> Arc<Vec<u8>> {
+        Arc::clone(&self.buffer)
     }
 
     fn lend(&self, found: Found) -> Option<Line<'_>> {
@@ -258,29 +270,15 @@ impl Lines {
         Some(())
     }
 
-    /// Moves what is held to the front.
-    fn compact(&mut self) {
-        if self.start == 0 {
-            return;
-        }
-        self.buffer.copy_within(self.start..self.end, 0);
+    /// Leaves the buffer, with what is held, for one of no more than that and this room.
+    fn move_to_fresh_memory(&mut self, room: usize) {
+        let held = &self.buffer[self.start..self.end];
+        let mut fresh = Vec::with_capacity(held.len() + room);
+        fresh.extend_from_slice(held);
         self.searched -= self.start;
         self.end -= self.start;
         self.start = 0;
-    }
-
-    /// Makes room behind what is held: by doubling, but not beyond one chunk more than the longest line.
-    fn grow(&mut self, room: usize) {
-        let needed = self.end + room;
-        if needed > self.buffer.capacity() {
-            let most = self.max_message.saturating_add(MAX_CHUNK);
-            let wanted = (2 * self.buffer.capacity()).min(most).max(needed);
-            self.buffer.reserve_exact(wanted - self.buffer.len());
-        }
-        // Only what is about to be read into is zeroed, so memory that is never used is never touched.
-        if needed > self.buffer.len() {
-            self.buffer.resize(needed, 0);
-        }
+        self.buffer = Arc::new(fresh);
     }
 
     /// Starts again at the front of the buffer where nothing is held.
@@ -290,6 +288,18 @@ impl Lines {
             self.end = 0;
             self.searched = 0;
         }
+    }
+}
+
+/// Makes a buffer at least so long: by doubling, but not beyond `most` unless that is too little.
+fn grow(buffer: &mut Vec<u8>, needed: usize, most: usize) {
+    if needed > buffer.capacity() {
+        let wanted = (2 * buffer.capacity()).min(most).max(needed);
+        buffer.reserve_exact(wanted - buffer.len());
+    }
+    // Only what is about to be read into is zeroed, so memory that is never used is never touched.
+    if needed > buffer.len() {
+        buffer.resize(needed, 0);
     }
 }
 

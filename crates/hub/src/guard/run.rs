@@ -8,7 +8,7 @@
 //! Invariants: one server process at a time; after [`Action::Exit`] nothing is read any more, and what waits for the
 //! client is given [`FLUSH_LIMIT`]; dropping the process lets its lifeline end the tree.
 
-use std::{future::pending, io, os::fd::OwnedFd, pin::Pin, time::Duration};
+use std::{future::pending, io, os::fd::OwnedFd, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::mpsc,
@@ -151,6 +151,8 @@ struct World {
     to_client: Queue,
     process: Option<Process>,
     to_server: Queue,
+    /// What the line that is being dealt with stands in.
+    memory: Option<Arc<Vec<u8>>>,
     /// [`GATHERED`], and never so much that gathering would pass for pressure.
     gathered: usize,
     tail: Tail,
@@ -173,13 +175,13 @@ impl Outside for World {
     fn to_client(&mut self, class: Class, line: &[u8]) {
         let full = line.len() + self.to_client.cost() > self.gathered;
         let sink = full.then_some(&mut self.client_output);
-        self.to_client.push(class, line, sink);
+        self.to_client.push(class, line, sink, self.memory.as_ref());
     }
 
     fn to_server(&mut self, line: &[u8]) {
         let input = self.process.as_mut().and_then(|process| process.server.input.as_mut());
         let full = line.len() + self.to_server.cost() > self.gathered;
-        self.to_server.push(Class::Kept, line, input.filter(|_| full));
+        self.to_server.push(Class::Kept, line, input.filter(|_| full), self.memory.as_ref());
     }
 
     fn client_backlog(&self) -> usize {
@@ -231,6 +233,7 @@ impl Shell {
                 to_client: Queue::new(limits.queue_bytes),
                 process: None,
                 to_server: Queue::new(usize::MAX),
+                memory: None,
                 gathered: GATHERED.min(limits.queue_bytes / 4),
                 tail: Tail::new(limits.stderr_tail),
                 notices: spec.notices,
@@ -344,9 +347,11 @@ impl Shell {
             Ok(count) => {
                 self.client_lines.filled(count);
                 let now = self.now();
+                self.world.memory = Some(self.client_lines.memory());
                 while let Some(line) = self.client_lines.next_line() {
                     self.machine.client_line(now, line, &mut self.world);
                 }
+                self.world.memory = None;
             }
             Err(error) if is_passing(&error) => {}
             Err(_) => self.client_end(),
@@ -374,9 +379,11 @@ impl Shell {
             Ok(count @ 1..) => {
                 self.server_lines.filled(count);
                 let now = self.now();
+                self.world.memory = Some(self.server_lines.memory());
                 while let Some(line) = self.server_lines.next_line() {
                     self.machine.server_line(now, line, &mut self.world);
                 }
+                self.world.memory = None;
                 true
             }
             Err(error) if is_passing(&error) => false,

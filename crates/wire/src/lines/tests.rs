@@ -189,6 +189,24 @@ fn memory_stays_while_long_lines_come() {
 }
 
 #[test]
+fn memory_that_is_held_is_not_written_to() {
+    let mut lines = Lines::new(64 << 20);
+    lines.push(b"first\nsec");
+    assert!(matches!(lines.next_line(), Some(Line::Whole(b"first"))));
+    let memory = lines.memory();
+    lines.push(b"ond\nthird\n");
+    assert_eq!(&memory[..9], b"first\nsec");
+    assert!(!Arc::ptr_eq(&memory, &lines.memory()));
+    assert!(matches!(lines.next_line(), Some(Line::Whole(b"second"))));
+    assert!(matches!(lines.next_line(), Some(Line::Whole(b"third"))));
+    // As soon as nobody holds it any more it is used again.
+    let memory = Arc::downgrade(&lines.memory());
+    lines.push(b"fourth\n");
+    assert!(memory.upgrade().is_none_or(|memory| Arc::ptr_eq(&memory, &lines.memory())));
+    assert!(matches!(lines.next_line(), Some(Line::Whole(b"fourth"))));
+}
+
+#[test]
 fn short_lines_keep_one_small_buffer() {
     let mut lines = Lines::new(64 << 20);
     for _ in 0..10_000 {
