@@ -117,7 +117,7 @@ impl Ladder {
     pub fn step(&mut self, now: Duration) -> Option<Action> {
         let (rung, action) = match self.rung {
             Rung::Closed(at) if now >= at => {
-                (Rung::Terminated(at.max(now) + self.patience.grace()), Action::Terminate)
+                (Rung::Terminated(now + self.patience.grace()), Action::Terminate)
             }
             Rung::Terminated(at) if now >= at => {
                 (Rung::Killed(now + self.patience.last_wait()), Action::Kill)

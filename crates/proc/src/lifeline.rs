@@ -143,6 +143,8 @@ impl Lifeline {
                 return Ok(None);
             }
         };
+        // Before the word: whoever hears it may count on the ends of the pipes.
+        let_go(strangers)?;
         let tier = match &group {
             Some(_) => Tier::ControlGroup,
             None if is_subreaper => Tier::Subreaper,
@@ -152,7 +154,7 @@ impl Lifeline {
         let pid = server.as_raw_nonzero().get().unsigned_abs();
         say(&link, &Report::Started { pid, tier, group: path });
         let ladder = Ladder::new(plan.patience);
-        let lifeline = Self {
+        Ok(Some(Self {
             link,
             is_owned: true,
             children,
@@ -163,9 +165,7 @@ impl Lifeline {
             is_subreaper,
             group,
             ladder,
-        };
-        let_go(strangers)?;
-        Ok(Some(lifeline))
+        }))
     }
 
     fn hold(mut self) {
