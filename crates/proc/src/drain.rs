@@ -14,6 +14,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
+    time::Duration,
 };
 
 use rustix::{
@@ -21,6 +22,7 @@ use rustix::{
     io::Errno,
 };
 use tokio::sync::oneshot;
+use unhang_switches::stands;
 
 use crate::{
     deadline::Deadline,
@@ -61,7 +63,9 @@ impl Tail {
         ring.seen += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let newest = bytes.get(bytes.len().saturating_sub(ring.capacity)..).unwrap_or_default();
         let excess = (ring.bytes.len() + newest.len()).saturating_sub(ring.capacity);
-        ring.bytes.drain(..excess);
+        if stands("tail-bounded") {
+            ring.bytes.drain(..excess);
+        }
         ring.bytes.extend(newest);
     }
 
@@ -103,7 +107,7 @@ fn readable(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let shown = text.chars().map(|character| if character == '\t' { ' ' } else { character });
     shown
-        .filter(|character| !character.is_control())
+        .filter(|character| !character.is_control() || !stands("tail-printable"))
         .take(LONGEST_TAIL_LINE)
         .collect::<String>()
         .trim_end()
@@ -122,12 +126,15 @@ impl Drain {
     /// Waits for end-of-file, but not beyond the deadline: somebody who outlives the server may hold the pipe. Then the
     /// drain is given up. Returns whether everything was read.
     pub async fn finish(&mut self, deadline: Deadline) -> bool {
+        let deadline = if stands("drain-deadline") { deadline } else { Deadline::after(Duration::MAX) };
         let ended = match &mut self.ended {
             Some(ended) => matches!(deadline.timeout(ended).await, Ok(Ok(()))),
             None => false,
         };
         self.ended = None;
-        self.stop = None;
+        if stands("drain-given-up") {
+            self.stop = None;
+        }
         ended
     }
 }
@@ -160,7 +167,7 @@ fn read_to_end(pipe: &ErrorPipe, stopped: &OwnedFd, tail: &Tail, on_line: impl F
         if !wait(&mut polled, None) {
             continue;
         }
-        if !polled[1].revents().is_empty() {
+        if stands("drain-stops") && !polled[1].revents().is_empty() {
             return false;
         }
         match rustix::io::read(pipe, &mut chunk) {
@@ -189,7 +196,8 @@ struct LineCutter<F> {
 impl<F: FnMut(&[u8])> LineCutter<F> {
     fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let room = LONGEST_PIECE - self.piece.len();
+            let longest = if stands("line-in-pieces") { LONGEST_PIECE } else { usize::MAX };
+            let room = longest - self.piece.len();
             let window = bytes.get(..room.min(bytes.len())).unwrap_or_default();
             let (taken, after, is_whole) = match window.iter().position(|&byte| byte == b'\n') {
                 Some(end) => (window.get(..end), bytes.get(end + 1..), true),
@@ -214,7 +222,7 @@ impl<F: FnMut(&[u8])> LineCutter<F> {
     }
 
     fn finish(&mut self) {
-        if !self.piece.is_empty() {
+        if stands("last-line-without-end") && !self.piece.is_empty() {
             (self.on_line)(without_return(&self.piece));
             self.piece.clear();
         }

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use unhang_switches::stands;
+
 /// What is left of the limit for the force of the last rung: a tenth.
 const RESERVE: u32 = 10;
 /// How long after the end of a server that nobody stopped the report of the sweep may take: the sweep's own bound and a
@@ -24,12 +26,13 @@ pub struct Patience {
 
 impl Patience {
     fn grace(self) -> Duration {
-        self.grace.min(self.limit / 3)
+        if stands("grace-within-limit") { self.grace.min(self.limit / 3) } else { self.grace }
     }
 
     /// From SIGKILL to the end of the patience with whoever was to send it.
     fn last_wait(self) -> Duration {
-        self.limit - self.limit / RESERVE - 2 * self.grace()
+        let reserve = if stands("force-has-its-share") { self.limit / RESERVE } else { Duration::ZERO };
+        self.limit - reserve - 2 * self.grace()
     }
 }
 
@@ -76,7 +79,7 @@ impl Ladder {
 
     /// Starts the stop, the input being closed at this moment. Does nothing when it has started already.
     pub fn begin(&mut self, now: Duration) {
-        if self.rung == Rung::Ground {
+        if self.rung == Rung::Ground || !stands("stop-begins-once") {
             self.rung = Rung::Closed(now + self.patience.grace());
             self.last = Some(now + 2 * self.patience.grace() + self.patience.last_wait());
         }
@@ -84,7 +87,7 @@ impl Ladder {
 
     /// Skips to SIGKILL, which the caller sends at this moment. False when it was sent before.
     pub fn kill(&mut self, now: Duration) -> bool {
-        if matches!(self.rung, Rung::Killed(_) | Rung::Top) {
+        if stands("kill-once") && matches!(self.rung, Rung::Killed(_) | Rung::Top) {
             return false;
         }
         self.rung = Rung::Killed(now + self.patience.last_wait());
@@ -93,7 +96,7 @@ impl Ladder {
 
     /// Notes that the server itself has ended: nothing more is sent to it, but the report of the sweep has its time.
     pub fn server_ended(&mut self, now: Duration) {
-        if !matches!(self.rung, Rung::Killed(_) | Rung::Top) {
+        if stands("report-deadline") && !matches!(self.rung, Rung::Killed(_) | Rung::Top) {
             self.rung = Rung::Killed(self.last.unwrap_or(now + REPORT_LIMIT));
         }
     }
@@ -119,10 +122,10 @@ impl Ladder {
             Rung::Closed(at) if now >= at => {
                 (Rung::Terminated(now + self.patience.grace()), Action::Terminate)
             }
-            Rung::Terminated(at) if now >= at => {
+            Rung::Terminated(at) if now >= at && stands("sigkill-at-last") => {
                 (Rung::Killed(now + self.patience.last_wait()), Action::Kill)
             }
-            Rung::Killed(at) if now >= at => (Rung::Top, Action::Abandon),
+            Rung::Killed(at) if now >= at && stands("lifeline-given-up") => (Rung::Top, Action::Abandon),
             _ => return None,
         };
         self.rung = rung;

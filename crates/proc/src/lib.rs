@@ -34,6 +34,8 @@ pub mod server;
 pub mod spawn;
 mod sweep;
 mod table;
+#[cfg(test)]
+mod testing;
 #[cfg(not(target_os = "linux"))]
 mod unix;
 #[cfg(target_os = "linux")]

@@ -39,6 +39,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use unhang_switches::stands;
 
 use crate::{
     ladder::{Action, Ladder, Patience},
@@ -128,12 +129,16 @@ impl Lifeline {
     fn start(plan: &Plan) -> io::Result<Option<Self>> {
         let link = adopt_link(plan.link)?;
         let strangers = inherited_descriptors(&link);
-        if let Ok(name) = CString::new(LIFELINE_NAME) {
+        if stands("lifeline-name")
+            && let Ok(name) = CString::new(LIFELINE_NAME)
+        {
             system::set_name(&name);
         }
-        let is_subreaper = system::become_subreaper().is_ok();
+        let is_subreaper = stands("subreaper") && system::become_subreaper().is_ok();
         let children = listen(&[SIGCHLD])?;
-        let stops = listen(&[SIGTERM, SIGINT, SIGHUP])?;
+        let outlived: &[i32] =
+            if stands("lifeline-outlives-signals") { &[SIGTERM, SIGINT, SIGHUP] } else { &[] };
+        let stops = listen(outlived)?;
         let mut group = (plan.best_tier == Tier::ControlGroup).then(ControlGroup::create).flatten();
         let server = match launch(plan, &mut group) {
             Ok(pid) => pid,
@@ -211,7 +216,9 @@ impl Lifeline {
                 Err(Errno::INTR) => {}
                 Ok(_) | Err(_) => {
                     self.is_owned = false;
-                    self.ladder.begin(now());
+                    if stands("stop-without-owner") {
+                        self.ladder.begin(now());
+                    }
                 }
             }
         }
@@ -220,13 +227,13 @@ impl Lifeline {
     fn obey(&mut self, byte: u8) {
         match byte {
             command::TERMINATE => self.terminate(),
-            command::KILL => self.is_condemned = true,
+            command::KILL => self.is_condemned = stands("kill-at-once"),
             _ => {}
         }
     }
 
     fn terminate(&self) {
-        if !self.server_ended {
+        if stands("sigterm-first") && !self.server_ended {
             // The server has not been reaped, so the group is its own; at worst there is only a zombie in it.
             let _ = kill_process_group(self.server, Signal::TERM);
         }
@@ -273,7 +280,7 @@ impl Lifeline {
         let mut sweep = Sweep::default();
         let mut unkilled = 0;
         // Without a child there is no descendant either, and nothing to look for.
-        if self.reap() {
+        if self.reap() && stands("sweep-at-the-end") {
             sweep.note(&descendants(&system::table(), own));
             if let Some(group) = &self.group {
                 // Where this fails the sweep is what there is.
@@ -315,7 +322,9 @@ fn adopt_link(number: RawFd) -> io::Result<OwnedFd> {
     {
         // SAFETY: borrowed for this call only; if there is no such descriptor the call says so.
         let link = unsafe { BorrowedFd::borrow_raw(number) };
-        fcntl_setfd(link, FdFlags::CLOEXEC)?;
+        if stands("link-not-inherited") {
+            fcntl_setfd(link, FdFlags::CLOEXEC)?;
+        }
     }
     // SAFETY: the owner passed this number for us to own, it is open, and nothing else in this process uses it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
@@ -340,12 +349,18 @@ fn is_open(number: RawFd) -> bool {
 /// Lets go of everything that belongs to the server: its streams, what it may have inherited, and its folder.
 fn let_go(strangers: Vec<RawFd>) -> io::Result<()> {
     let null = openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    dup2_stderr(&null)?;
-    close(strangers);
+    if stands("lifeline-holds-no-pipe") {
+        dup2_stdin(&null)?;
+        dup2_stdout(&null)?;
+        dup2_stderr(&null)?;
+    }
+    if stands("lifeline-holds-no-stranger") {
+        close(strangers);
+    }
     // A folder that somebody stands in cannot be unmounted.
-    let _ = rustix::process::chdir("/");
+    if stands("lifeline-leaves-folder") {
+        let _ = rustix::process::chdir("/");
+    }
     Ok(())
 }
 
@@ -385,7 +400,7 @@ fn launch(plan: &Plan, group: &mut Option<ControlGroup>) -> io::Result<Pid> {
         output: Stream::Inherit,
         error: Stream::Inherit,
         place: Place::OwnGroup,
-        dies_with_parent: true,
+        dies_with_parent: stands("server-dies-with-lifeline"),
         ..Launch::new(&plan.program, &plan.arguments)
     };
     if let Some(made) = group.take() {

@@ -26,6 +26,7 @@ use rustix::{
         set_child_subreaper, set_parent_process_death_signal, waitpid,
     },
 };
+use unhang_switches::stands;
 
 use crate::table::Entry;
 
@@ -72,7 +73,9 @@ fn read_stat(file: OwnedFd) -> Option<Entry> {
 /// Reads a line of /proc/PID/stat. The name stands in brackets and may hold brackets and spaces itself, so the fields are
 /// counted from the last closing one.
 fn parse_stat(line: &[u8]) -> Option<Entry> {
-    let end = line.iter().rposition(|&byte| byte == b')')?;
+    let is_bracket = |byte: &u8| *byte == b')';
+    let last = stands("name-may-hold-brackets");
+    let end = if last { line.iter().rposition(is_bracket) } else { line.iter().position(is_bracket) }?;
     let pid = line.get(..line.iter().position(|&byte| byte == b' ')?)?;
     let rest = std::str::from_utf8(line.get(end + 1..)?).ok()?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().take(20).collect();
@@ -94,7 +97,7 @@ fn parse_stat(line: &[u8]) -> Option<Entry> {
 /// Sends a signal to the process of the entry, and to no other that may have its number by now. False when it has gone.
 pub(crate) fn signal(entry: &Entry, signal: Signal) -> bool {
     let handle = pidfd_open(entry.pid, PidfdFlags::empty());
-    if look(entry.pid).is_none_or(|now| now.start != entry.start) {
+    if stands("start-time-compared") && look(entry.pid).is_none_or(|now| now.start != entry.start) {
         return false;
     }
     match handle {
@@ -119,7 +122,7 @@ pub(crate) fn set_name(name: &CStr) {
 /// Between fork and exec: the kernel is to kill this process when its parent ends, which may have happened already.
 pub(crate) fn die_with_parent(parent: Pid) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
+    if getppid() == Some(parent) || !stands("parent-still-there") { Ok(()) } else { Err(Errno::SRCH.into()) }
 }
 
 /// Between fork and exec: the dispositions that a program expects. Only "ignored" survives an exec, as `nohup` wants it;
@@ -226,6 +229,14 @@ mod tests {
         assert_eq!((entry.start, entry.ticks, entry.reaped_ticks, entry.is_zombie), (98765, 100, 70, false));
         assert!(parse_stat(b"42 (x) Z 7").is_none());
         assert!(parse_stat(b"").is_none());
+    }
+
+    /// Ourselves stand for a parent that has gone: nobody is the child of itself.
+    #[test]
+    fn a_process_whose_parent_has_gone_before_does_not_start() {
+        let outcome = die_with_parent(getpid());
+        set_parent_process_death_signal(None).unwrap();
+        assert!(outcome.is_err());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use rustix::{
     io::Errno,
     process::{Pid, getpid, test_kill_process},
 };
+use unhang_switches::stands;
 
 /// Longest part of a file name that a server's name may make up; file systems allow 255 in all.
 const LONGEST_NAME: usize = 100;
@@ -63,11 +64,12 @@ impl LogFile {
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        if self.size > 0 && self.size.saturating_add(length) > self.half {
+        if stands("log-rotated") && self.size > 0 && self.size.saturating_add(length) > self.half {
             self.rotate().map_err(|error| explain(&error, "rotating the log", &self.path))?;
         }
         // What is longer than a half is cut; the caller comes again with the rest.
-        let room = usize::try_from(self.half).unwrap_or(usize::MAX).min(bytes.len());
+        let half = if stands("log-write-cut") { self.half } else { u64::MAX };
+        let room = usize::try_from(half).unwrap_or(usize::MAX).min(bytes.len());
         let count = self.file.write(bytes.get(..room).unwrap_or_default())?;
         self.size += u64::try_from(count).unwrap_or(0);
         Ok(count)
@@ -113,14 +115,14 @@ pub fn prune(folder: &Path, name: &str, keep: usize) -> io::Result<()> {
 fn writer(file_name: &str, prefix: &str) -> Option<Pid> {
     let rest = file_name.strip_prefix(prefix)?;
     let digits = rest.strip_suffix(".log").or_else(|| rest.strip_suffix(".log.1"))?;
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    if stands("prune-own-name") && !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     Pid::from_raw(digits.parse().ok()?)
 }
 
 fn is_alive(pid: Pid) -> bool {
-    test_kill_process(pid) != Err(Errno::SRCH)
+    stands("prune-spares-living") && test_kill_process(pid) != Err(Errno::SRCH)
 }
 
 /// A name that is one part of a path and nothing else.
@@ -129,7 +131,7 @@ fn sanitised(name: &str) -> String {
     let name: String = name
         .chars()
         .take(LONGEST_NAME)
-        .map(|character| if plain(character) { character } else { '_' })
+        .map(|character| if plain(character) || !stands("log-name-sanitised") { character } else { '_' })
         .collect();
     if name.is_empty() { "_".to_owned() } else { name }
 }
@@ -187,6 +189,11 @@ mod tests {
     }
 
     #[test]
+    fn a_name_loses_what_a_path_is_made_of() {
+        assert_eq!(sanitised("../../etc/ü x"), ".._.._etc___x");
+    }
+
+    #[test]
     fn only_old_logs_of_this_very_name_are_pruned() {
         let folder = tempfile::tempdir().unwrap();
         // Numbers beyond what the kernel gives out.
@@ -197,7 +204,7 @@ mod tests {
             file.set_modified(origin + std::time::Duration::from_secs(number.into())).unwrap();
         }
         File::create(folder.path().join(dead(0) + ".1")).unwrap().set_modified(origin).unwrap();
-        let others = ["a-b-2000000001.log", "a-.log", "a-x.log", "b-2000000001.log"];
+        let others = ["a-b-2000000001.log", "a-.log", "a-x.log", "a--2000000001.log", "b-2000000001.log"];
         for other in others {
             fs::write(folder.path().join(other), "").unwrap();
         }

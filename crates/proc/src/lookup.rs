@@ -10,6 +10,7 @@ use std::{
 };
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use unhang_switches::stands;
 
 use crate::spawn::{Environment, SpawnError};
 
@@ -62,7 +63,7 @@ fn search(program: &OsStr, path: &OsStr, here: &Path) -> Result<PathBuf, SpawnEr
 }
 
 fn check(path: &Path) -> io::Result<()> {
-    if std::fs::metadata(path)?.is_dir() {
+    if std::fs::metadata(path)?.is_dir() && stands("no-folder-as-program") {
         return Err(io::Error::from(io::ErrorKind::IsADirectory));
     }
     Ok(accessat(CWD, path, Access::EXEC_OK, AtFlags::empty())?)

@@ -14,6 +14,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, waitpid};
+use unhang_switches::stands;
 
 use crate::{
     spawn::{Process, is_ours},
@@ -33,7 +34,9 @@ static ADOPTING: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// Where the system has no subreapers.
 pub fn adopt_orphans() -> io::Result<()> {
-    system::become_subreaper()?;
+    if stands("orphans-adopted") {
+        system::become_subreaper()?;
+    }
     ADOPTING.store(true, Ordering::Release);
     Ok(())
 }
@@ -87,7 +90,9 @@ impl Rescue {
 fn remains(table: &[Entry], lifeline: Pid) -> Vec<Entry> {
     let mut found = descendants(table, lifeline);
     let session = lifeline.as_raw_nonzero().get();
-    found.extend(table.iter().filter(|entry| entry.session == session && entry.pid != lifeline));
+    if stands("session-swept") {
+        found.extend(table.iter().filter(|entry| entry.session == session && entry.pid != lifeline));
+    }
     for orphan in orphans(table) {
         found.push(orphan);
         found.extend(descendants(table, orphan.pid));
@@ -103,12 +108,30 @@ fn orphans(table: &[Entry]) -> Vec<Entry> {
         return Vec::new();
     }
     let own = getpid().as_raw_nonzero().get();
-    table.iter().filter(|entry| entry.parent == own && !is_ours(entry.pid)).copied().collect()
+    let is_strange = |pid| !is_ours(pid) || !stands("own-children-spared");
+    table.iter().filter(|entry| entry.parent == own && is_strange(entry.pid)).copied().collect()
 }
 
 fn reap_orphans() {
     for entry in orphans(&system::table()).iter().filter(|entry| entry.is_zombie) {
         // It is a zombie and our child, so this neither waits nor takes another's status.
         let _ = waitpid(Some(entry.pid), WaitOptions::NOHANG);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::sleeper;
+
+    /// A rescue of one server must not end the lifeline of another.
+    #[test]
+    fn what_we_started_ourselves_is_no_orphan() {
+        ADOPTING.store(true, Ordering::Release);
+        let mut other = sleeper();
+        let found = orphans(&system::table());
+        other.signal(Signal::KILL);
+        other.try_reap();
+        assert!(found.iter().all(|entry| entry.pid != other.id()), "{found:?}");
     }
 }

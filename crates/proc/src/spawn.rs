@@ -24,6 +24,7 @@ use rustix::{
     io::{Errno, FdFlags, fcntl_setfd},
     process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, setsid, waitpid},
 };
+use unhang_switches::stands;
 
 use crate::system;
 
@@ -160,8 +161,8 @@ pub enum Stream {
 impl Stream {
     fn into_stdio(self) -> Stdio {
         match self {
-            Self::Null => Stdio::null(),
-            Self::Inherit => Stdio::inherit(),
+            Self::Null if stands("null-streams") => Stdio::null(),
+            Self::Null | Self::Inherit => Stdio::inherit(),
             Self::Descriptor(descriptor) => descriptor.into(),
         }
     }
@@ -255,7 +256,7 @@ impl Process {
 
     /// How it ended, if it has. Never waits.
     pub fn try_reap(&mut self) -> Option<Exit> {
-        if self.exit.is_none() {
+        if self.exit.is_none() || !stands("exit-kept") {
             self.exit = registry().reap(self.pid);
         }
         self.exit
@@ -263,7 +264,7 @@ impl Process {
 
     /// Sends a signal, unless it has been reaped: then its number may be another's.
     pub fn signal(&self, signal: Signal) {
-        if self.exit.is_none() {
+        if self.exit.is_none() || !stands("no-signal-to-the-reaped") {
             // The process cannot have gone, it can at most be a zombie, so that there is no error to tell of.
             let _ = kill_process(self.pid, signal);
         }
@@ -296,7 +297,7 @@ pub fn spawn(launch: Launch<'_>) -> io::Result<Process> {
     if let Some(folder) = launch.folder {
         command.current_dir(folder);
     }
-    if launch.place == Place::OwnGroup {
+    if launch.place == Place::OwnGroup && stands("server-own-group") {
         command.process_group(0);
     }
     command
@@ -322,10 +323,12 @@ pub fn spawn(launch: Launch<'_>) -> io::Result<Process> {
 fn prepare_child(command: &mut Command, place: Place, dies_with_parent: bool, kept: Vec<RawFd>) {
     let parent = rustix::process::getpid();
     let prepare = move || {
-        if place == Place::OwnSession {
+        if place == Place::OwnSession && stands("lifeline-own-session") {
             setsid()?;
         }
-        system::reset_signals();
+        if stands("signals-reset") {
+            system::reset_signals();
+        }
         for &descriptor in &kept {
             // SAFETY: the caller of `spawn` holds the descriptor open until the fork, and this is the copy of the child.
             let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
@@ -345,7 +348,7 @@ fn prepare_child(command: &mut Command, place: Place, dies_with_parent: bool, ke
 pub fn reap_departed() {
     let mut registry = registry();
     for pid in std::mem::take(&mut registry.abandoned) {
-        if registry.reap(pid).is_none() {
+        if !stands("departed-reaped") || registry.reap(pid).is_none() {
             registry.abandoned.push(pid);
         }
     }
@@ -390,7 +393,29 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::getpid;
+
     use super::*;
+    use crate::testing::{sleeper, wait_until};
+
+    #[test]
+    fn a_process_whose_handle_was_dropped_is_reaped_when_it_ends() {
+        let process = sleeper();
+        let pid = process.id();
+        drop(process);
+        // It is our child, and only `reap_departed` reaps it.
+        kill_process(pid, Signal::KILL).unwrap();
+        wait_until("it ends", || system::table().iter().all(|entry| entry.pid != pid || entry.is_zombie));
+        reap_departed();
+        assert!(!is_ours(pid));
+    }
+
+    #[test]
+    fn what_was_reaped_is_not_signalled() {
+        let reaped = Process { pid: getpid(), exit: Some(Exit::Code(0)) };
+        // A signal to ourselves would end the test.
+        reaped.signal(Signal::KILL);
+    }
 
     #[test]
     fn an_exit_reads_as_a_person_would_say_it() {

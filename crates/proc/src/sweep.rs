@@ -8,6 +8,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use rustix::process::{Pid, Signal};
+use unhang_switches::stands;
 
 use crate::{system, table::Entry};
 
@@ -44,11 +45,11 @@ impl Sweep {
         for _ in 0..LOOKS {
             let before = stopped.len();
             for entry in &entries {
-                if stopped.insert((entry.pid, entry.start)) {
+                if stopped.insert((entry.pid, entry.start)) && stands("sweep-stops-first") {
                     system::signal(entry, Signal::STOP);
                 }
             }
-            if stopped.len() == before {
+            if stopped.len() == before || !stands("sweep-looks-again") {
                 break;
             }
             entries = alive();
@@ -64,5 +65,56 @@ impl Sweep {
     pub(crate) fn met(&self, except: Option<Pid>) -> u32 {
         let count = self.met.iter().filter(|(pid, _)| Some(*pid) != except).count();
         u32::try_from(count).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::{
+        spawn::Process,
+        testing::{sleeper, wait_until},
+    };
+
+    /// A round over two processes, of which the second is born after the first look. `at_second_look` is called before
+    /// that look. Returns how many were alive.
+    fn round_over_a_growing_tree(at_second_look: impl Fn(&Process)) -> u32 {
+        let tree = RefCell::new(vec![sleeper()]);
+        let select = |table: &[Entry]| -> Vec<Entry> {
+            let mut tree = tree.borrow_mut();
+            let is_second_look = tree.len() == 2;
+            if is_second_look {
+                at_second_look(&tree[0]);
+            }
+            let is_seen = |entry: &&Entry| tree.iter().any(|process| process.id() == entry.pid);
+            let seen = table.iter().filter(is_seen).copied().collect();
+            if !is_second_look {
+                tree.push(sleeper());
+            }
+            seen
+        };
+        let alive = Sweep::default().round(select);
+        for mut process in tree.into_inner() {
+            process.signal(Signal::KILL);
+            process.try_reap();
+        }
+        alive
+    }
+
+    #[test]
+    fn what_is_born_during_a_look_falls_in_the_same_round() {
+        assert_eq!(round_over_a_growing_tree(|_| {}), 2);
+    }
+
+    /// What is stopped gives birth no more, so that a look can be the last.
+    #[test]
+    fn what_was_seen_stands_still_at_the_next_look() {
+        let stands_still = |process: &Process| {
+            let status = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).unwrap();
+            status.contains(") T ")
+        };
+        round_over_a_growing_tree(|process| wait_until("it is stopped", || stands_still(process)));
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use rustix::process::Pid;
+use unhang_switches::stands;
 
 /// One process at the moment of the look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub(crate) fn descendants(table: &[Entry], root: Pid) -> Vec<Entry> {
                 found.push(*entry);
             }
         }
-        if found.len() == before {
+        if found.len() == before || !stands("descendants-in-any-order") {
             return found;
         }
     }

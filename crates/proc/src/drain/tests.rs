@@ -86,6 +86,14 @@ async fn a_pipe_that_a_stranger_holds_is_given_up_and_closed() {
     wait_until_broken(&mut writer).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pipe_that_a_stranger_holds_is_waited_for_until_the_deadline() {
+    let (reader, _writer) = pipe();
+    let mut drain = drain(reader, Tail::new(1024), |_| {});
+    let finish = drain.finish(Deadline::after(Duration::from_millis(50)));
+    assert_eq!(tokio::time::timeout(PATIENCE, finish).await, Ok(false));
+}
+
 #[tokio::test]
 async fn a_dropped_drain_ends_its_thread() {
     let (reader, mut writer) = pipe();

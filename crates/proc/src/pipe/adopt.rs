@@ -11,15 +11,17 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     thread,
+    time::Duration,
 };
 
 use rustix::{
     event::{PollFd, PollFlags},
     fs::{CWD, FileType, Mode, OFlags, fstat, openat},
-    io::{Errno, fcntl_dupfd_cloexec},
+    io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd},
     stdio::{dup2_stdin, dup2_stdout},
 };
 use tokio::sync::oneshot;
+use unhang_switches::stands;
 
 use super::{Kind, PipeReader, PipeWriter, is_broken, pair, set_nonblocking, wait};
 use crate::deadline::Deadline;
@@ -44,6 +46,7 @@ impl Flush {
     ///
     /// Returns false when the deadline came first, or the output broke.
     pub async fn finish(self, deadline: Deadline) -> bool {
+        let deadline = if stands("flush-deadline") { deadline } else { Deadline::after(Duration::MAX) };
         match self.0 {
             Some(done) => matches!(deadline.timeout(done).await, Ok(Ok(()))),
             None => true,
@@ -102,9 +105,16 @@ pub fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
     // Numbers below 3 would make a later child take the duplicate for a standard stream.
     let input = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let output = fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    if !stands("taken-streams-not-inherited") {
+        fcntl_setfd(&output, FdFlags::empty())?;
+    }
     let null = openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
+    if stands("stdin-taken") {
+        dup2_stdin(&null)?;
+    }
+    if stands("stdout-taken") {
+        dup2_stdout(&null)?;
+    }
     Ok((input, output))
 }
 
@@ -116,6 +126,9 @@ enum Direct {
 
 /// Whether a descriptor can be used without a thread.
 fn direct(descriptor: &OwnedFd, access: OFlags) -> io::Result<Direct> {
+    if !stands("inherited-flags-kept") {
+        set_nonblocking(descriptor)?;
+    }
     Ok(match FileType::from_raw_mode(fstat(descriptor)?.st_mode) {
         FileType::Socket => Direct::Socket,
         FileType::Fifo => {
@@ -141,7 +154,7 @@ pub(super) fn pump(from: &OwnedFd, to: &OwnedFd) -> io::Result<()> {
             PollFd::new(to, PollFlags::empty()),
         ];
         wait(&mut polled, None);
-        if is_broken(to.as_fd()) {
+        if stands("pump-ends-with-its-reader") && is_broken(to.as_fd()) {
             return Err(Errno::PIPE.into());
         }
         match rustix::io::read(from, &mut buffer) {
@@ -158,7 +171,7 @@ fn write_all(to: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(to, bytes) {
             Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
-            Err(Errno::AGAIN) => {
+            Err(Errno::AGAIN) if stands("pump-waits-for-room") => {
                 wait(&mut [PollFd::new(to, PollFlags::OUT)], None);
             }
             Err(Errno::INTR) => {}

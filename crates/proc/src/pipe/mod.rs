@@ -22,6 +22,7 @@ use rustix::{
     net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg},
 };
 use tokio::io::{Interest, unix::AsyncFd};
+use unhang_switches::stands;
 
 use crate::system::NO_SIGNAL;
 
@@ -99,9 +100,10 @@ impl PipeReader {
 }
 
 fn read(descriptor: &OwnedFd, kind: Kind, buffer: &mut [u8]) -> io::Result<usize> {
+    let flags = if stands("sockets-never-wait") { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
     retry(|| match kind {
         Kind::Pipe => rustix::io::read(descriptor, &mut *buffer),
-        Kind::Socket => recv(descriptor, &mut *buffer, RecvFlags::DONTWAIT).map(|(count, _)| count),
+        Kind::Socket => recv(descriptor, &mut *buffer, flags).map(|(count, _)| count),
     })
 }
 
@@ -133,12 +135,13 @@ impl PipeWriter {
     /// `WouldBlock` when there is no room at the moment; anything else means that the reader has gone.
     pub fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let kind = self.kind;
+let patience = if stands("sockets-never-wait") { SendFlags::DONTWAIT } else { SendFlags::empty() };
         let result = self.descriptor.try_io(Interest::WRITABLE, |descriptor| {
             retry(|| match kind {
                 Kind::Pipe => rustix::io::writev(descriptor, parts),
                 Kind::Socket => {
-                    let flags = SendFlags::DONTWAIT | NO_SIGNAL;
-                    sendmsg(descriptor, parts, &mut SendAncillaryBuffer::default(), flags)
+                    let mut nothing = SendAncillaryBuffer::default();
+                    sendmsg(descriptor, parts, &mut nothing, patience | NO_SIGNAL)
                 }
             })
         });
@@ -234,7 +237,8 @@ pub(crate) fn register(descriptor: OwnedFd, interest: Interest) -> io::Result<As
 }
 
 fn set_nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
-    Ok(fcntl_setfl(descriptor, fcntl_getfl(descriptor)? | OFlags::NONBLOCK)?)
+    let more = if stands("own-ends-never-wait") { OFlags::NONBLOCK } else { OFlags::empty() };
+    Ok(fcntl_setfl(descriptor, fcntl_getfl(descriptor)? | more)?)
 }
 
 /// Makes a pipe hold more, once. Best effort: a small pipe is slower, nothing else.

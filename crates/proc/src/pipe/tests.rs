@@ -138,6 +138,62 @@ async fn an_output_that_takes_nothing_is_not_waited_for_beyond_the_deadline() {
     drop(near);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_output_that_takes_nothing_is_waited_for_until_the_deadline() {
+    let (_done, flushed) = tokio::sync::oneshot::channel();
+    let finish = Flush::waiting_for(flushed).finish(Deadline::after(Duration::from_millis(50)));
+    assert_eq!(tokio::time::timeout(PATIENCE, finish).await, Ok(false));
+}
+
+/// As where the client has made its own terminal non-blocking.
+#[test]
+fn a_pump_waits_for_room_where_the_output_does_not() {
+    let (far, from) = blocking_pipe();
+    let (to, near) = blocking_pipe();
+    set_nonblocking(&near).unwrap();
+    let text = vec![b'x'; 300_000];
+    let sent = text.clone();
+    std::thread::spawn(move || File::from(from).write_all(&sent));
+    let pump = std::thread::spawn(move || adopt::pump(&far, &near));
+    // What the output holds at once; the pump has to wait for the rest.
+    let mut all = Vec::new();
+    File::from(to).read_to_end(&mut all).unwrap();
+    assert!(pump.join().unwrap().is_ok());
+    assert!(all == text, "{} bytes of {}", all.len(), text.len());
+}
+
+/// A call that waits cannot be cancelled, so it is made where nobody is held up by it.
+#[test]
+fn a_socket_is_never_waited_for() {
+    let (done, word) = std::sync::mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let (near, _far) = UnixStream::pair().unwrap();
+            let (mut output, _) = adopt_output(near.try_clone().unwrap().into()).unwrap();
+            output.writable().await.unwrap();
+            let full = loop {
+                if let Err(error) = output.try_write_vectored(&[IoSlice::new(&[b'x'; 4096])]) {
+                    break error.kind();
+                }
+            };
+            let mut input = adopt_input(near.into()).unwrap();
+            let empty = input.read_now(&mut [0; 8]).unwrap_err().kind();
+            done.send((full, empty)).unwrap();
+        });
+    });
+    let would_block = io::ErrorKind::WouldBlock;
+    assert_eq!(word.recv_timeout(PATIENCE), Ok((would_block, would_block)));
+}
+
+#[tokio::test]
+async fn our_ends_never_wait_and_the_servers_ends_do() {
+    let (far_input, input) = to_server().unwrap();
+    let (output, far_output) = from_server().unwrap();
+    assert!(is_nonblocking(&input) && is_nonblocking(output.descriptor.get_ref()));
+    assert!(!is_nonblocking(&far_input) && !is_nonblocking(&far_output));
+}
+
 /// On a runtime that has had no turn since the bytes came, as when an exit is heard of first.
 #[tokio::test]
 async fn last_words_are_read_though_the_runtime_has_not_heard_of_them() {

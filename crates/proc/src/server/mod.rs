@@ -33,6 +33,7 @@ use tokio::{
     io::{Interest, unix::AsyncFd},
     time::Instant,
 };
+use unhang_switches::stands;
 
 pub(crate) use self::report::Report;
 use self::supervision::Supervision;
@@ -176,7 +177,9 @@ impl Server {
 
     /// Starts the stop: closes stdin now. The rest of the ladder runs inside [`Server::event`].
     pub fn begin_stop(&mut self) {
-        self.input = None;
+        if stands("stdin-closed-first") {
+            self.input = None;
+        }
         self.supervision().begin_stop(Instant::now());
     }
 

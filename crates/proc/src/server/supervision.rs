@@ -12,6 +12,7 @@ use rustix::{
     process::Pid,
 };
 use tokio::time::Instant;
+use unhang_switches::stands;
 
 use super::{Exit, Report, ServerEvent, Swept, command};
 use crate::{
@@ -123,7 +124,8 @@ impl Supervision {
         let table = system::table();
         let lifeline = table.iter().find(|entry| entry.pid == self.lifeline.id())?;
         let living: u64 = descendants(&table, lifeline.pid).iter().map(|entry| entry.ticks).sum();
-        let millis = (living + lifeline.reaped_ticks) * 1000 / rustix::param::clock_ticks_per_second().max(1);
+        let ended = if stands("ended-count-as-busy") { lifeline.reaped_ticks } else { 0 };
+        let millis = (living + ended) * 1000 / rustix::param::clock_ticks_per_second().max(1);
         Some(Duration::from_millis(millis))
     }
 
@@ -148,7 +150,9 @@ impl Supervision {
                 self.reported(report);
             }
         }
-        self.heard.truncate(LONGEST_REPORT);
+        if stands("report-bounded") {
+            self.heard.truncate(LONGEST_REPORT);
+        }
     }
 
     fn reported(&mut self, report: Report) {
@@ -174,7 +178,7 @@ impl Supervision {
     }
 
     fn failed(&mut self, error: SpawnError) {
-        if !self.begun {
+        if !self.begun || !stands("no-failure-after-start") {
             self.begun = true;
             self.exited = true;
             self.events.push_back(ServerEvent::Failed(error));
@@ -182,7 +186,7 @@ impl Supervision {
     }
 
     fn exited(&mut self, exit: Exit) {
-        if !self.exited {
+        if !self.exited || !stands("one-exit-told") {
             self.exited = true;
             self.events.push_back(ServerEvent::Exited(exit));
         }
@@ -193,7 +197,9 @@ impl Supervision {
         if matches!(self.phase, Phase::Held) {
             let source = io::Error::other("it ended before the server ran");
             self.failed(SpawnError::Shim { program: self.lifeline_program.clone(), source });
-            self.rescue(Instant::now());
+            if stands("rescue-without-lifeline") {
+                self.rescue(Instant::now());
+            }
         }
     }
 
@@ -228,14 +234,14 @@ impl Supervision {
                 let swept = *swept;
                 if self.lifeline.try_reap().is_some() {
                     self.gone(swept);
-                } else if now >= *until {
+                } else if now >= *until && stands("goodbye-has-a-limit") {
                     self.rescue(now);
                 }
                 REAP_PAUSE
             }
             Phase::Rescuing { rescue, until } => {
                 let done = rescue.round(&mut self.lifeline, self.group.as_ref());
-                if !done && now < *until {
+                if !done && (now < *until || !stands("rescue-has-a-limit")) {
                     return sweep::PAUSE;
                 }
                 rescue.give_up(&mut self.lifeline);
@@ -248,7 +254,9 @@ impl Supervision {
     }
 
     fn gone(&mut self, swept: Swept) {
-        self.exited(Exit::Unknown);
+        if stands("exit-always-told") {
+            self.exited(Exit::Unknown);
+        }
         self.events.push_back(ServerEvent::Gone(swept));
         self.phase = Phase::Gone;
         reap_departed();
@@ -259,3 +267,6 @@ impl Supervision {
 pub(super) fn tell(link: &OwnedFd, command: u8) {
     let _ = send(link, &[command], SendFlags::DONTWAIT | system::NO_SIGNAL);
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,9 @@ use unhang_proc::{
 /// For everything that a test waits for; the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A server that leaves a daemon behind, which says that it is there.
+pub(crate) const DAEMON: &str = "(setsid sh -c 'echo ready; exec sleep $0' $1 &) ; cat >/dev/null";
+
 /// The path of the fixture.
 pub(crate) fn fixture() -> PathBuf {
     env!("CARGO_BIN_EXE_proc-fixture").into()

@@ -8,7 +8,7 @@ use std::{
     os::fd::OwnedFd,
 };
 
-use crate::common::{Run, assert_no_survivors, fixture, marked, marker, script};
+use crate::common::{DAEMON, Run, assert_no_survivors, fixture, marked, marker, script};
 use rustix::process::{Pid, Signal, kill_process};
 use unhang_proc::{
     server::Tier,
@@ -156,6 +156,17 @@ async fn a_sigkilled_lifeline_leaves_nothing_with_a_control_group() {
 #[tokio::test]
 async fn a_sigkilled_lifeline_leaves_nothing_with_a_subreaper() {
     lifeline_signalled(Tier::Subreaper, Signal::KILL).await;
+}
+
+#[tokio::test]
+async fn what_a_killed_lifeline_leaves_comes_to_its_owner() {
+    let marker = marker();
+    let mut owner = Owner::start(DAEMON, &marker, Tier::Subreaper);
+    kill_process(Pid::from_raw(i32::try_from(owner.lifeline).unwrap()).unwrap(), Signal::KILL).unwrap();
+    owner.line_with("gone");
+    owner.ended().await;
+    // Nobody is given time: they were to be dead when the owner said so.
+    assert_eq!(marked(&marker), []);
 }
 
 #[tokio::test]

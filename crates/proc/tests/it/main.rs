@@ -4,4 +4,5 @@
 
 mod common;
 mod containment;
+mod lifeline;
 mod server;

@@ -219,19 +219,6 @@ async fn environment_folder_name_and_group_are_as_asked_for() {
         "{}",
         String::from_utf8_lossy(&run.output)
     );
-    let lifeline = run.server.lifeline_pid();
-    // The lifeline holds neither the folder nor a stream of the server.
-    assert_eq!(std::fs::read_link(format!("/proc/{lifeline}/cwd")).unwrap(), Path::new("/"));
-    wait_for(
-        || {
-            (0..3).all(|fd| {
-                std::fs::read_link(format!("/proc/{lifeline}/fd/{fd}")).unwrap() == Path::new("/dev/null")
-            })
-        },
-        || "a stream of the server stays open".to_owned(),
-    )
-    .await;
-    assert_eq!(std::fs::read_to_string(format!("/proc/{lifeline}/comm")).unwrap(), "mcp-lifeline\n");
     run.server.begin_stop();
     run.gone().await;
 }

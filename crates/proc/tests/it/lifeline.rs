@@ -1,0 +1,135 @@
+//! What a lifeline holds, what it does by itself, and what its owner does without it.
+
+use std::{collections::HashSet, fs, os::fd::OwnedFd, path::Path};
+
+use crate::common::{DAEMON, Run, assert_no_survivors, marked, marker, script, wait_for};
+use rustix::{
+    io::{FdFlags, fcntl_setfd},
+    process::{Pid, Signal, kill_process},
+};
+use unhang_proc::server::{Exit, ServerSpec, Tier};
+
+/// What the process has open.
+fn open(pid: u32) -> HashSet<String> {
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    links.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned())).collect()
+}
+
+/// Signals the lifeline, which is our child and has not been reaped.
+fn signal_lifeline(run: &Run, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(run.server.lifeline_pid()).unwrap()).unwrap(), signal).unwrap();
+}
+
+/// Who is alive at the very moment at which the tree is said to have gone.
+async fn alive_when_gone(run: &mut Run) -> Vec<(u32, String)> {
+    run.until("gone", |run| run.swept.is_some()).await;
+    marked(&run.marker)
+}
+
+#[tokio::test]
+async fn when_a_server_is_said_to_run_its_lifeline_holds_nothing_of_it() {
+    let marker = marker();
+    let spec = script("echo ready; cat >/dev/null", &marker, Tier::Subreaper);
+    let mut run = Run::of(&ServerSpec { folder: Some("/usr".into()), ..spec }, marker);
+    run.until("started", |run| run.tier.is_some()).await;
+    let lifeline = run.server.lifeline_pid();
+    let shared: Vec<_> = open(run.server.pid().unwrap()).intersection(&open(lifeline)).cloned().collect();
+    assert!(!shared.iter().any(|what| what.starts_with("pipe:")), "{shared:?}");
+    assert_eq!(fs::read_link(format!("/proc/{lifeline}/cwd")).unwrap(), Path::new("/"));
+    assert_eq!(fs::read_to_string(format!("/proc/{lifeline}/comm")).unwrap(), "mcp-lifeline\n");
+    run.server.begin_stop();
+    run.gone().await;
+}
+
+/// Whoever got it could keep the owner from hearing of the lifeline's end.
+#[tokio::test]
+async fn a_server_does_not_get_the_link_between_lifeline_and_owner() {
+    let mut run = Run::new("echo ready; cat >/dev/null", Tier::Subreaper);
+    run.ready().await;
+    let shared: Vec<_> =
+        open(run.server.pid().unwrap()).intersection(&open(run.server.lifeline_pid())).cloned().collect();
+    assert!(!shared.iter().any(|what| what.starts_with("socket:")), "{shared:?}");
+    run.server.begin_stop();
+    run.gone().await;
+}
+
+/// What whoever started us left open for our children is the server's business, and ends with it.
+#[tokio::test]
+async fn what_all_our_children_inherit_is_held_by_the_server_and_not_by_its_lifeline() {
+    let (reader, _writer): (OwnedFd, OwnedFd) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    fcntl_setfd(&reader, FdFlags::empty()).unwrap();
+    let mut run = Run::new("echo ready; cat >/dev/null", Tier::Subreaper);
+    fcntl_setfd(&reader, FdFlags::CLOEXEC).unwrap();
+    run.until("started", |run| run.tier.is_some()).await;
+    let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
+    let pipe = fs::read_link(format!("/proc/self/fd/{number}")).unwrap().to_str().unwrap().to_owned();
+    assert!(open(run.server.pid().unwrap()).contains(&pipe));
+    assert!(!open(run.server.lifeline_pid()).contains(&pipe));
+    run.server.begin_stop();
+    run.gone().await;
+}
+
+#[tokio::test]
+async fn nobody_lives_when_the_tree_is_said_to_have_gone() {
+    let mut run = Run::new(DAEMON, Tier::Subreaper);
+    run.ready().await;
+    run.server.begin_stop();
+    assert_eq!(alive_when_gone(&mut run).await, []);
+    assert_eq!(run.swept.map(|swept| (swept.leaked, swept.unkilled)), Some((1, 0)));
+}
+
+#[tokio::test]
+async fn a_terminated_lifeline_gives_its_server_time_to_end() {
+    let mut run = Run::new("trap 'exit 4' TERM; echo ready; while :; do sleep 0.05; done", Tier::Subreaper);
+    run.ready().await;
+    signal_lifeline(&run, Signal::TERM);
+    run.gone().await;
+    assert_eq!(run.exit, Some(Exit::Code(4)));
+}
+
+#[tokio::test]
+async fn a_kill_is_done_by_the_lifeline_at_once() {
+    let mut run = Run::new("trap '' TERM; echo ready; while :; do sleep $1; done", Tier::Subreaper);
+    run.ready().await;
+    run.server.kill_now();
+    run.gone().await;
+    // Whom the owner has to kill by itself, when its patience is over, ends with nobody to say how.
+    assert_eq!(run.exit, Some(Exit::Signal(9)));
+}
+
+/// The owner may be dead or stopped when the lifeline is killed.
+#[tokio::test]
+async fn a_server_dies_with_its_lifeline_though_its_owner_does_nothing() {
+    let mut run = Run::new("trap '' TERM; echo ready; while :; do sleep 0.05; done", Tier::Subreaper);
+    run.ready().await;
+    signal_lifeline(&run, Signal::KILL);
+    assert_no_survivors(&run.marker).await;
+    run.gone().await;
+}
+
+/// This test's program has not asked for the orphans of its lifelines, so they are known by their session alone.
+#[tokio::test]
+async fn without_a_lifeline_its_session_is_swept_and_the_end_is_told_once() {
+    let mut run = Run::new("sleep $1 & echo ready; cat >/dev/null", Tier::Subreaper);
+    run.ready().await;
+    signal_lifeline(&run, Signal::KILL);
+    assert_eq!(alive_when_gone(&mut run).await, []);
+    assert_eq!(run.exit, Some(Exit::Unknown));
+}
+
+/// A server that works by short-lived helpers is as busy as one that works by itself.
+#[tokio::test]
+async fn the_time_of_helpers_that_have_ended_counts() {
+    let burn = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo ready $$ $0";
+    let mut run = Run::new(&format!("(sh -c '{burn}' $1 &) ; cat >/dev/null"), Tier::Subreaper);
+    run.ready().await;
+    run.until("its number", |run| run.output.ends_with(b"\n")).await;
+    let output = String::from_utf8(run.output.clone()).unwrap();
+    let helper = Path::new("/proc").join(output.split_whitespace().nth(1).unwrap());
+    wait_for(|| !helper.exists(), || "the helper is not reaped".to_owned()).await;
+    let time = run.server.cpu_time().unwrap();
+    assert!(time > std::time::Duration::from_millis(50), "{time:?}");
+    run.server.begin_stop();
+    run.gone().await;
+}
