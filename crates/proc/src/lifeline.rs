@@ -175,7 +175,8 @@ impl Lifeline {
 
     fn hold(mut self) {
         loop {
-            self.wait(self.ladder.next().map(|at| at.saturating_sub(now())));
+            let next = self.ladder.next().filter(|_| stands("lifeline-wakes-for-its-ladder"));
+            self.wait(next.map(|at| at.saturating_sub(now())));
             self.listen_to_owner();
             if drained(&self.stops) {
                 self.ladder.begin(now());
@@ -206,7 +207,7 @@ impl Lifeline {
     fn listen_to_owner(&mut self) {
         let mut bytes = [0; 16];
         while self.is_owned {
-            match recv(&self.link, &mut bytes, RecvFlags::DONTWAIT) {
+            match recv(&self.link, &mut bytes, never_wait()) {
                 Ok((count @ 1.., _)) => {
                     for &byte in bytes.get(..count).unwrap_or_default() {
                         self.obey(byte);
@@ -292,7 +293,7 @@ impl Lifeline {
                     unkilled = 0;
                     break;
                 }
-                if now() >= until {
+                if now() >= until && stands("sweep-has-a-limit") {
                     break;
                 }
                 self.wait(Some(sweep::PAUSE));
@@ -375,18 +376,22 @@ fn close(strangers: Vec<RawFd>) {
 /// A stream that becomes readable at each of the signals.
 fn listen(signals: &[i32]) -> io::Result<UnixStream> {
     let (near, far) = UnixStream::pair()?;
-    near.set_nonblocking(true)?;
     for &signal in signals {
         signal_hook::low_level::pipe::register(signal, far.try_clone()?)?;
     }
     Ok(near)
 }
 
+/// How everything is read here: a lifeline that waits for one thing is deaf to all others.
+fn never_wait() -> RecvFlags {
+    if stands("lifeline-waits-for-all-at-once") { RecvFlags::DONTWAIT } else { RecvFlags::empty() }
+}
+
 /// Empties a stream of signals. Returns whether there were any.
 fn drained(stream: &UnixStream) -> bool {
     let mut bytes = [0; 64];
     let mut any = false;
-    while matches!(recv(stream, &mut bytes, RecvFlags::DONTWAIT), Ok((1.., _))) {
+    while matches!(recv(stream, &mut bytes, never_wait()), Ok((1.., _))) {
         any = true;
     }
     any

@@ -43,7 +43,7 @@ impl LogFile {
         let stem = format!("{}-{}.log", sanitised(name), getpid().as_raw_nonzero());
         let path = folder.join(&stem);
         let file = open(&path).map_err(|error| explain(&error, "opening the log", &path))?;
-        let size = file.metadata()?.len();
+        let size = if stands("log-taken-up") { file.metadata()?.len() } else { 0 };
         Ok(Self { older: folder.join(stem + ".1"), path, file, size, half: (cap / 2).max(1) })
     }
 
@@ -141,7 +141,8 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    let flags = if stands("log-follows-no-link") { OFlags::NOFOLLOW } else { OFlags::empty() };
+    let flags = i32::try_from(flags.bits()).unwrap_or(0);
     OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path)
 }
 
@@ -177,6 +178,27 @@ mod tests {
         let total: u64 =
             fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
         assert!((500..=1000).contains(&total), "{total} bytes");
+    }
+
+    #[test]
+    fn the_cap_holds_for_a_log_that_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        for _ in 0..10 {
+            LogFile::open(folder.path(), "time", 1000).unwrap().write_all(&[b'x'; 400]).unwrap();
+        }
+        let sizes =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+        assert!(sizes.sum::<u64>() <= 1000);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_log_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = LogFile::open(folder.path(), "time", 1000).unwrap();
+        let elsewhere = folder.path().join("elsewhere");
+        fs::rename(log.path(), &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, log.path()).unwrap();
+        assert!(LogFile::open(folder.path(), "time", 1000).is_err());
     }
 
     #[test]

@@ -52,7 +52,11 @@ fn search(program: &OsStr, path: &OsStr, here: &Path) -> Result<PathBuf, SpawnEr
         let candidate = here.join(&folder).join(program);
         match check(&candidate) {
             Ok(()) => return Ok(candidate),
-            Err(source) if source.kind() == io::ErrorKind::PermissionDenied && candidate.is_file() => {
+            Err(source)
+                if stands("refused-file-named")
+                    && source.kind() == io::ErrorKind::PermissionDenied
+                    && candidate.is_file() =>
+            {
                 refused.get_or_insert(SpawnError::NotExecutable { program: candidate, source });
             }
             Err(_) => {}

@@ -113,7 +113,8 @@ fn orphans(table: &[Entry]) -> Vec<Entry> {
 }
 
 fn reap_orphans() {
-    for entry in orphans(&system::table()).iter().filter(|entry| entry.is_zombie) {
+    for entry in orphans(&system::table()).iter().filter(|entry| entry.is_zombie && stands("orphans-reaped"))
+    {
         // It is a zombie and our child, so this neither waits nor takes another's status.
         let _ = waitpid(Some(entry.pid), WaitOptions::NOHANG);
     }
@@ -122,7 +123,24 @@ fn reap_orphans() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::sleeper;
+    use crate::testing::{shell, sleeper, wait_until};
+
+    /// Orphans come to this whole program from then on; what other tests start is known as ours.
+    #[test]
+    fn an_orphan_that_has_ended_is_reaped() {
+        adopt_orphans().unwrap();
+        let mut parent = shell("sleep 3600 &");
+        let session = parent.id().as_raw_nonzero().get();
+        wait_until("its parent ends", || parent.try_reap().is_some());
+        let left = || system::table().into_iter().find(|entry| entry.session == session);
+        // The rescue of another test may have been first.
+        if let Some(orphan) = left() {
+            system::signal(&orphan, Signal::KILL);
+        }
+        wait_until("it ends", || left().is_none_or(|orphan| orphan.is_zombie));
+        reap_orphans();
+        assert_eq!(left(), None);
+    }
 
     /// A rescue of one server must not end the lifeline of another.
     #[test]

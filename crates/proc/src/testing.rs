@@ -12,16 +12,21 @@ use crate::{
 };
 
 /// Far more than any of these waits takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A process that does nothing.
-pub(crate) fn sleeper() -> Process {
-    let arguments = ["-c", "exec sleep 3600"].map(Into::into);
+/// A shell with this script, in a session of its own.
+pub(crate) fn shell(script: &str) -> Process {
+    let arguments = ["-c", script].map(Into::into);
     spawn(Launch::new(Path::new("/bin/sh"), &arguments)).unwrap()
 }
 
+/// A process that does nothing.
+pub(crate) fn sleeper() -> Process {
+    shell("exec sleep 3600")
+}
+
 /// Waits for a condition that nobody can tell us of.
-pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < until, "in vain: {what}");

@@ -22,6 +22,8 @@ use rustix::{
     process::{Pid, getpid},
 };
 
+use unhang_switches::stands;
+
 use super::look;
 
 const PREFIX: &str = "mcp-lifeline-";
@@ -103,16 +105,21 @@ fn remove_leftovers(place: &Path) {
     let Ok(entries) = fs::read_dir(place) else { return };
     for entry in entries.flatten() {
         if maker(&entry.file_name().to_string_lossy())
-            .is_some_and(|(pid, start)| look(pid).is_none_or(|process| process.start != start))
+            .is_some_and(|(pid, start)| !is_alive(pid, start) || !stands("living-groups-kept"))
         {
             remove(&entry.path());
         }
     }
 }
 
+fn is_alive(pid: Pid, start: u64) -> bool {
+    look(pid).is_some_and(|process| process.start == start)
+}
+
 /// The lifeline that a group's name speaks of.
 fn maker(name: &str) -> Option<(Pid, u64)> {
-    let (pid, start) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    let foreign = (!stands("foreign-groups-kept")).then_some(name);
+    let (pid, start) = name.strip_prefix(PREFIX).or(foreign)?.split_once('-')?;
     Some((Pid::from_raw(pid.parse().ok()?)?, start.parse().ok()?))
 }
 
@@ -174,13 +181,33 @@ mod tests {
     }
 
     #[test]
+    fn only_what_the_dead_left_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let (own, start) = (getpid().as_raw_nonzero(), look(getpid()).unwrap().start);
+        let living = format!("{PREFIX}{own}-{start}");
+        for name in [&living, &format!("{PREFIX}{own}-{}", start + 1)] {
+            fs::create_dir(place.path().join(name)).unwrap();
+        }
+        remove_leftovers(place.path());
+        let left: Vec<_> =
+            fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [living.as_str()]);
+    }
+
+    #[test]
     fn only_our_own_names_are_taken_for_ours() {
         assert!(
             maker("mcp-lifeline-12-345")
                 .is_some_and(|(pid, start)| pid.as_raw_nonzero().get() == 12 && start == 345)
         );
-        for name in ["user.slice", "mcp-lifeline-", "mcp-lifeline-0-1", "mcp-lifeline-a-b", "mcp-lifeline-1"]
-        {
+        for name in [
+            "user.slice",
+            "12-345",
+            "mcp-lifeline-",
+            "mcp-lifeline-0-1",
+            "mcp-lifeline-a-b",
+            "mcp-lifeline-1",
+        ] {
             assert!(maker(name).is_none(), "{name}");
         }
     }

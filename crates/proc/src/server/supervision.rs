@@ -132,7 +132,8 @@ impl Supervision {
     /// Reads what the lifeline said. False when there is nothing more at the moment.
     pub(super) fn hear(&mut self, link: &OwnedFd) -> bool {
         let mut buffer = [0; 1024];
-        match recv(link, &mut buffer, RecvFlags::DONTWAIT) {
+        let flags = if stands("link-never-waited-for") { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+        match recv(link, &mut buffer, flags) {
             Ok((0, _)) => self.lost(),
             Ok((count, _)) => self.heard(buffer.get(..count).unwrap_or_default()),
             Err(Errno::INTR) => {}
@@ -220,9 +221,11 @@ impl Supervision {
         let pause = self.end(now);
         let event = self.events.pop_front();
         let next = match self.phase {
-            Phase::Held => self.ladder.next().map(|at| self.origin + at),
+            Phase::Held if stands("owner-wakes-for-the-ladder") => {
+                self.ladder.next().map(|at| self.origin + at)
+            }
             Phase::Leaving { .. } | Phase::Rescuing { .. } => Some(now + pause),
-            Phase::Gone => None,
+            Phase::Held | Phase::Gone => None,
         };
         Step { event, listens: matches!(self.phase, Phase::Held), next }
     }

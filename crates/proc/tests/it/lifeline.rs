@@ -5,7 +5,7 @@ use std::{collections::HashSet, fs, os::fd::OwnedFd, path::Path};
 use crate::common::{DAEMON, Run, assert_no_survivors, marked, marker, script, wait_for};
 use rustix::{
     io::{FdFlags, fcntl_setfd},
-    process::{Pid, Signal, kill_process},
+    process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit},
 };
 use unhang_proc::server::{Exit, ServerSpec, Tier};
 
@@ -15,9 +15,9 @@ fn open(pid: u32) -> HashSet<String> {
     links.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned())).collect()
 }
 
-/// Signals the lifeline, which is our child and has not been reaped.
-fn signal_lifeline(run: &Run, signal: Signal) {
-    kill_process(Pid::from_raw(i32::try_from(run.server.lifeline_pid()).unwrap()).unwrap(), signal).unwrap();
+/// Number of the lifeline, which is our child and has not been reaped.
+fn lifeline(run: &Run) -> Pid {
+    Pid::from_raw(i32::try_from(run.server.lifeline_pid()).unwrap()).unwrap()
 }
 
 /// Who is alive at the very moment at which the tree is said to have gone.
@@ -79,11 +79,24 @@ async fn nobody_lives_when_the_tree_is_said_to_have_gone() {
     assert_eq!(run.swept.map(|swept| (swept.leaked, swept.unkilled)), Some((1, 0)));
 }
 
+/// A lifeline that can open nothing more is blind, which stands for whatever it cannot kill. Its own end is all that it can do
+/// for its server then.
+#[tokio::test]
+async fn a_sweep_that_cannot_succeed_ends_in_time() {
+    let mut run = Run::new("trap '' TERM; echo ready; while :; do sleep 0.05; done", Tier::Subreaper);
+    run.ready().await;
+    let standard_streams = Rlimit { current: Some(3), maximum: Some(3) };
+    prlimit(Some(lifeline(&run)), Resource::Nofile, standard_streams).unwrap();
+    let Run { server, marker, .. } = run;
+    drop(server);
+    assert_no_survivors(&marker).await;
+}
+
 #[tokio::test]
 async fn a_terminated_lifeline_gives_its_server_time_to_end() {
     let mut run = Run::new("trap 'exit 4' TERM; echo ready; while :; do sleep 0.05; done", Tier::Subreaper);
     run.ready().await;
-    signal_lifeline(&run, Signal::TERM);
+    kill_process(lifeline(&run), Signal::TERM).unwrap();
     run.gone().await;
     assert_eq!(run.exit, Some(Exit::Code(4)));
 }
@@ -103,7 +116,7 @@ async fn a_kill_is_done_by_the_lifeline_at_once() {
 async fn a_server_dies_with_its_lifeline_though_its_owner_does_nothing() {
     let mut run = Run::new("trap '' TERM; echo ready; while :; do sleep 0.05; done", Tier::Subreaper);
     run.ready().await;
-    signal_lifeline(&run, Signal::KILL);
+    kill_process(lifeline(&run), Signal::KILL).unwrap();
     assert_no_survivors(&run.marker).await;
     run.gone().await;
 }
@@ -113,7 +126,7 @@ async fn a_server_dies_with_its_lifeline_though_its_owner_does_nothing() {
 async fn without_a_lifeline_its_session_is_swept_and_the_end_is_told_once() {
     let mut run = Run::new("sleep $1 & echo ready; cat >/dev/null", Tier::Subreaper);
     run.ready().await;
-    signal_lifeline(&run, Signal::KILL);
+    kill_process(lifeline(&run), Signal::KILL).unwrap();
     assert_eq!(alive_when_gone(&mut run).await, []);
     assert_eq!(run.exit, Some(Exit::Unknown));
 }

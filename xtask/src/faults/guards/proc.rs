@@ -52,6 +52,18 @@ pub(super) const GUARDS: &[Guard] = &[
         test: unit("proc", "lookup::tests::a_file_that_may_not_be_executed_is_named_as_such"),
     },
     Guard {
+        name: "refused-file-named",
+        promises: &[1],
+        about: "A file that is there and may not be executed is named, where a plain search would say that nothing was found.",
+        test: unit("proc", "lookup::tests::a_file_that_may_not_be_executed_is_named_as_such"),
+    },
+    Guard {
+        name: "folder-checked",
+        promises: &[1],
+        about: "A working folder that cannot be used is named before anything is started.",
+        test: process("server::a_missing_folder_and_a_missing_lifeline_are_named"),
+    },
+    Guard {
         name: "stdin-taken",
         promises: &[4],
         about: "Our own stdin becomes the null device, so no child can eat a request of the client.",
@@ -98,6 +110,12 @@ pub(super) const GUARDS: &[Guard] = &[
         promises: &[1],
         about: "A pump waits where somebody else has made its output non-blocking, so that no answer is lost half-way.",
         test: unit("proc", "pipe::tests::a_pump_waits_for_room_where_the_output_does_not"),
+    },
+    Guard {
+        name: "last-answers-flushed",
+        promises: &[1],
+        about: "The end waits for what a pump has still to write, so the last answers are not lost.",
+        test: unit("proc", "pipe::tests::an_output_that_takes_nothing_is_waited_for_until_the_deadline"),
     },
     Guard {
         name: "flush-deadline",
@@ -214,6 +232,12 @@ pub(super) const GUARDS: &[Guard] = &[
         test: unit("proc", "log_file::tests::the_cap_holds_and_the_newest_half_is_there"),
     },
     Guard {
+        name: "log-taken-up",
+        promises: &[3],
+        about: "What a log holds when it is opened again counts, so that restarts do not let it grow over its cap.",
+        test: unit("proc", "log_file::tests::the_cap_holds_for_a_log_that_is_opened_again"),
+    },
+    Guard {
         name: "log-write-cut",
         promises: &[3],
         about: "What is longer than half the cap is written in pieces, so that one line cannot exceed it.",
@@ -224,6 +248,12 @@ pub(super) const GUARDS: &[Guard] = &[
         promises: &[2],
         about: "A server's name becomes one part of a path, so its log never leaves the folder of the logs.",
         test: unit("proc", "log_file::tests::a_name_loses_what_a_path_is_made_of"),
+    },
+    Guard {
+        name: "log-follows-no-link",
+        promises: &[2],
+        about: "A link in the place of a log is not followed, so what was filtered is not written into a file of somebody else.",
+        test: unit("proc", "log_file::tests::a_link_in_the_place_of_a_log_is_not_followed"),
     },
     Guard {
         name: "prune-own-name",
@@ -274,6 +304,12 @@ pub(super) const GUARDS: &[Guard] = &[
         test: unit("proc", "ladder::tests::x12_the_rungs_come_in_order_and_within_the_limit"),
     },
     Guard {
+        name: "owner-wakes-for-the-ladder",
+        promises: &[5],
+        about: "The owner of a server that is to stop wakes for each rung of the ladder, also where nothing happens.",
+        test: unit("proc", "server::supervision::tests::a_stop_says_when_to_look_again"),
+    },
+    Guard {
         name: "stop-begins-once",
         promises: &[5],
         about: "A second wish to stop does not start the graces again.",
@@ -295,6 +331,18 @@ pub(super) const GUARDS: &[Guard] = &[
         name: "stop-without-owner",
         promises: &[5],
         about: "A lifeline whose owner has gone stops the server by itself.",
+        test: process("containment::a_dropped_server_is_ended_by_its_lifeline"),
+    },
+    Guard {
+        name: "lifeline-waits-for-all-at-once",
+        promises: &[5],
+        about: "A lifeline waits for owner, server and signals together and for none of them alone.",
+        test: process("server::exit_codes_and_signals_are_kept"),
+    },
+    Guard {
+        name: "lifeline-wakes-for-its-ladder",
+        promises: &[5],
+        about: "A lifeline without an owner wakes for each rung of its ladder, also where nothing happens.",
         test: process("containment::a_dropped_server_is_ended_by_its_lifeline"),
     },
     Guard {
@@ -320,6 +368,12 @@ pub(super) const GUARDS: &[Guard] = &[
         promises: &[5],
         about: "When the server has ended, what is left of its tree is killed before the end is told.",
         test: process("lifeline::nobody_lives_when_the_tree_is_said_to_have_gone"),
+    },
+    Guard {
+        name: "sweep-has-a-limit",
+        promises: &[5],
+        about: "A lifeline that cannot end its tree ends itself in time, and the kernel kills the server.",
+        test: process("lifeline::a_sweep_that_cannot_succeed_ends_in_time"),
     },
     Guard {
         name: "kill-at-once",
@@ -399,6 +453,18 @@ pub(super) const GUARDS: &[Guard] = &[
         test: unit("proc", "linux::tests::a_name_with_brackets_and_spaces_does_not_shift_the_fields"),
     },
     Guard {
+        name: "foreign-groups-kept",
+        promises: &[8],
+        about: "Only control groups with our prefix are taken for ours.",
+        test: unit("proc", "linux::control_group::tests::only_our_own_names_are_taken_for_ours"),
+    },
+    Guard {
+        name: "living-groups-kept",
+        promises: &[8],
+        about: "Of our control groups only those whose lifeline is dead are removed, because a living one may be about to fill its own.",
+        test: unit("proc", "linux::control_group::tests::only_what_the_dead_left_is_removed"),
+    },
+    Guard {
         name: "rescue-without-lifeline",
         promises: &[5, 6],
         about: "The owner ends the tree of a lifeline that was killed.",
@@ -409,6 +475,12 @@ pub(super) const GUARDS: &[Guard] = &[
         promises: &[5],
         about: "What a killed lifeline leaves comes to its owner, so daemons are found without it.",
         test: process("containment::what_a_killed_lifeline_leaves_comes_to_its_owner"),
+    },
+    Guard {
+        name: "orphans-reaped",
+        promises: &[5],
+        about: "What came to the owner and has ended is reaped, so no zombie stays for each killed lifeline.",
+        test: unit("proc", "rescue::tests::an_orphan_that_has_ended_is_reaped"),
     },
     Guard {
         name: "session-swept",
@@ -433,6 +505,12 @@ pub(super) const GUARDS: &[Guard] = &[
         promises: &[1, 5],
         about: "A lifeline that has said goodbye and stays is ended.",
         test: unit("proc", "server::supervision::tests::a_lifeline_that_says_goodbye_and_stays_is_ended"),
+    },
+    Guard {
+        name: "link-never-waited-for",
+        promises: &[1, 8],
+        about: "A lifeline that says nothing is not waited for, because all calls of the client would wait with us.",
+        test: unit("proc", "server::supervision::tests::a_lifeline_that_says_nothing_is_not_waited_for"),
     },
     Guard {
         name: "report-bounded",

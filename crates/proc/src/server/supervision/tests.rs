@@ -1,12 +1,15 @@
 //! Tests of the supervision with a clock of their own. A process that does nothing stands for the lifeline; the test says
 //! what a lifeline would say.
 
-use std::{io::Write, os::unix::net::UnixStream};
+use std::{io::Write, os::unix::net::UnixStream, sync::mpsc::sync_channel};
 
 use rustix::process::Signal;
 
 use super::*;
-use crate::{server::Tier, testing::sleeper};
+use crate::{
+    server::Tier,
+    testing::{PATIENCE, sleeper},
+};
 
 struct Scene {
     supervision: Supervision,
@@ -79,6 +82,30 @@ fn a_rescue_that_cannot_succeed_ends_in_time() {
     scene.says(&Report::Started { pid: scene.supervision.lifeline_pid(), tier: Tier::ControlGroup, group });
     scene.ends();
     assert!(scene.is_gone_after(sweep::LIMIT + TO_BE_TOLD));
+}
+
+/// The deadlines of a stop are kept only by whoever wakes up for them.
+#[test]
+fn a_stop_says_when_to_look_again() {
+    let mut scene = Scene::new();
+    let begun = Instant::now();
+    assert_eq!(scene.supervision.advance(begun, &scene.link).next, None);
+    scene.supervision.begin_stop(begun);
+    for (at, grace) in [(0, 1), (1, 2)] {
+        let step = scene.supervision.advance(begun + Duration::from_secs(at), &scene.link);
+        assert_eq!(step.next, Some(begun + Duration::from_secs(grace)));
+    }
+}
+
+/// A call that waits cannot be cancelled, so it is made where nobody is held up by it.
+#[test]
+fn a_lifeline_that_says_nothing_is_not_waited_for() {
+    let (done, word) = sync_channel(1);
+    std::thread::spawn(move || {
+        let mut scene = Scene::new();
+        done.send(scene.supervision.hear(&scene.link)).unwrap();
+    });
+    assert_eq!(word.recv_timeout(PATIENCE), Ok(false));
 }
 
 #[test]
