@@ -2,7 +2,7 @@
 //!
 //! Invariants: no wait is without a limit, and none depends on how fast the machine is.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::mpsc::sync_channel, thread, time::Duration};
 
 use tokio::time::Instant;
 
@@ -23,6 +23,13 @@ pub(crate) fn shell(script: &str) -> Process {
 /// A process that does nothing.
 pub(crate) fn sleeper() -> Process {
     shell("exec sleep 3600")
+}
+
+/// What the work comes to. It is done where nobody is held up by it, because a system call that waits cannot be cancelled.
+pub(crate) fn without_hanging<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, outcome) = sync_channel(1);
+    thread::spawn(move || done.send(work()));
+    outcome.recv_timeout(PATIENCE).expect("it hangs, or has failed")
 }
 
 /// Waits for a condition that nobody can tell us of.

@@ -8,9 +8,7 @@ use std::{
 };
 
 use super::*;
-
-/// Far more than any of these waits takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::testing::PATIENCE;
 
 fn pipe() -> (ErrorPipe, File) {
     let (reader, writer) = pair().unwrap();

@@ -8,7 +8,7 @@
 //! - The lifeline is reaped after the tree has gone and not before, so that its number stays good until then.
 //!
 //! Theory of operation: [`Server::start`] makes three pipes and a socket pair, and starts the lifeline with the server's
-//! ends as its standard streams. The lifeline starts the server, reports, and lets go of the streams. From then on the
+//! ends as its standard streams. The lifeline starts the server, lets go of the streams, and reports. From then on the
 //! owner holds the only other ends, and end-of-file works in both directions. Whoever awaits [`Server::event`] also drives
 //! the stop ladder; commands go to the lifeline as single bytes. If the lifeline is lost or does not report in time, the
 //! owner sweeps by itself (see `rescue.rs`).

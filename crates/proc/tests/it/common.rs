@@ -65,6 +65,13 @@ impl Run {
         Self::of(&script(text, &marker, tier), marker)
     }
 
+    /// The same with graces that are long enough for a server that minds, on a busy machine too.
+    pub(crate) fn patient(text: &str) -> Self {
+        let marker = marker();
+        let (grace, stop_limit) = (Duration::from_secs(1), Duration::from_secs(15));
+        Self::of(&ServerSpec { grace, stop_limit, ..script(text, &marker, Tier::Subreaper) }, marker)
+    }
+
     pub(crate) fn of(spec: &ServerSpec, marker: String) -> Self {
         let (server, stderr) = Server::start(spec).unwrap();
         Self { server, stderr: Some(stderr), marker, output: Vec::new(), tier: None, exit: None, swept: None }

@@ -37,22 +37,20 @@ async fn exit_codes_and_signals_are_kept() {
 
 #[tokio::test]
 async fn a_polite_server_ends_when_its_stdin_does() {
-    let mut run = Run::new("echo ready; cat >/dev/null; exit 3", Tier::ControlGroup);
+    let mut run = Run::patient("echo ready; cat >/dev/null; exit 3");
     run.ready().await;
     assert_eq!(
         run.server.pid().map(|pid| marked(&run.marker).iter().any(|(other, _)| *other == pid)),
         Some(true)
     );
-    let begun = Instant::now();
     run.server.begin_stop();
     run.gone().await;
     assert_eq!(run.exit, Some(Exit::Code(3)));
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
 async fn l14_a_server_that_minds_only_sigterm_gets_it() {
-    let mut run = Run::new("trap 'exit 4' TERM; echo ready; while :; do sleep 0.05; done", Tier::Subreaper);
+    let mut run = Run::patient("trap 'exit 4' TERM; echo ready; while :; do sleep 0.05; done");
     run.ready().await;
     run.server.begin_stop();
     run.gone().await;
