@@ -90,7 +90,8 @@ impl Breaker {
     /// A start failed or a process died. Returns true when this opened the breaker.
     pub fn failed(&mut self, now: Duration) -> bool {
         self.failures = self.failures.saturating_add(1);
-        let opens = self.state == State::Trial || self.failures >= self.threshold;
+        // The trial is only ever reached with so many failures, so that a failed one opens it again.
+        let opens = self.failures >= self.threshold;
         if opens {
             self.state = State::Open { until: now + self.cooldown };
         }
@@ -100,9 +101,11 @@ impl Breaker {
     /// The pause before the next start: doubling from the first delay, at most [`RESTART_DELAY_MAX`], jittered to between
     /// three quarters and the whole of it.
     pub fn delay(&mut self) -> Duration {
-        let doublings = self.failures.saturating_sub(1).min(16);
-        let full =
-            self.first_delay.saturating_mul(1 << doublings).min(RESTART_DELAY_MAX.max(self.first_delay));
+        let doublings = self.failures.saturating_sub(1);
+        let full = self
+            .first_delay
+            .saturating_mul(2_u32.saturating_pow(doublings))
+            .min(RESTART_DELAY_MAX.max(self.first_delay));
         // A xorshift step: nothing here needs good randomness, only a spread.
         self.jitter ^= self.jitter << 13;
         self.jitter ^= self.jitter >> 7;
@@ -154,7 +157,8 @@ mod tests {
     fn pauses_double_to_a_ceiling_and_are_jittered_downwards() {
         let mut breaker = breaker();
         let mut full = Limits::default().restart_delay;
-        for _ in 0..20 {
+        // So often does a trial fail in a quarter of an hour.
+        for _ in 0..40 {
             breaker.failed(at(0));
             let delay = breaker.delay();
             assert!(delay <= full && delay >= full.mul_f64(0.75), "{delay:?} of {full:?}");

@@ -2,7 +2,8 @@
 //!
 //! Invariants: pure. Asked only while nothing is in flight, so a busy server is never asked and never judged; any sign of
 //! life starts the clock anew. A miss counts only while the server uses next to no processor time: busy is not hung. A
-//! server that has been busy and deaf for longer than any call may take is hung all the same.
+//! server that has been busy and deaf for longer than any call may take is hung all the same. A question that was open when
+//! a call came stays open, so that a client which asks again and again keeps no hung server.
 
 use std::time::Duration;
 
@@ -48,12 +49,6 @@ impl Health {
         self.last_life = now;
         self.asked_at = None;
         self.misses = 0;
-    }
-
-    /// A request is in flight: it has its own deadline, and the server is not judged meanwhile.
-    pub fn busy(&mut self, now: Duration) {
-        self.last_life = now;
-        self.asked_at = None;
     }
 
     /// When `tick` is to be called next.

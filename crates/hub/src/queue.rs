@@ -203,7 +203,6 @@ impl Queue {
                 Ok(0) => return,
                 Ok(written) => self.left(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => self.lose_peer(),
             }
         }
@@ -305,7 +304,6 @@ fn write_line(message: &[u8], sink: &mut impl Sink) -> io::Result<usize> {
             Ok(0) => break,
             Ok(count) => taken += count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }

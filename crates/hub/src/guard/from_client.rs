@@ -239,9 +239,6 @@ impl Machine {
             self.held.push_back(Held::Call(wire_id));
             self.wake();
         }
-        if self.watches_health() {
-            self.health.busy(self.now);
-        }
     }
 
     /// Enters a call in the table under its own id, or under one of ours where its own is still awaited from an earlier,

@@ -39,7 +39,7 @@ pub trait Outside {
     fn client_backlog(&self) -> usize;
     /// Bytes that wait for the server.
     fn server_backlog(&self) -> usize;
-    /// The server's last lines on stderr.
+    /// The server's last lines on stderr, at most [`TAIL_LINES`](crate::config::TAIL_LINES).
     fn stderr_tail(&self) -> Vec<String>;
     /// Processor time used by the server's processes so far, where that can be read.
     fn processor_time(&self) -> Option<Duration>;
@@ -369,8 +369,6 @@ impl Machine {
         }
         let code = if matches!(self.end, End::Unstartable { .. }) { exit::UNREACHABLE } else { code };
         self.end = End::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
-        self.held.clear();
-        self.held_bytes = 0;
         // A subscription ends when the server hears of the end, and then it is the server that answers it.
         let told_now: Vec<Id> = (self.calls.iter())
             .filter(|(_, call)| call.role != Role::Listen || !self.process_alive)

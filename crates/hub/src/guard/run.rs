@@ -465,7 +465,7 @@ impl Shell {
     }
 }
 
-/// Nothing to read at the moment, or a signal came between.
+/// Nothing to read at the moment.
 fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+    error.kind() == io::ErrorKind::WouldBlock
 }

@@ -115,7 +115,6 @@ impl Machine {
         outside.show(&fault.happened);
         self.start_fault = Some(fault);
         self.link = Link::Down;
-        self.held.clear();
         let waiting = self.calls.take_all();
         for (_, call) in &waiting {
             self.tell_start_failed(call, outside);
@@ -212,7 +211,7 @@ impl Machine {
 
     /// Somebody needs the server: start it as soon as the back-off allows.
     pub(super) fn wake(&mut self) {
-        if self.link == Link::Down && self.restart_at.is_none() && self.end == End::None {
+        if self.link == Link::Down && self.restart_at.is_none() {
             self.counters.restarts += 1;
             self.restart_at = Some(self.restart_not_before.max(self.now));
         }

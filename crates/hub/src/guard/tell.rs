@@ -13,7 +13,6 @@ use super::{
     machine::{Call, Machine, Outside, Role},
 };
 use crate::{
-    config::TAIL_LINES,
     fault::{Evidence, Fault, Kind, in_words},
     queue::Class,
 };
@@ -93,9 +92,7 @@ impl Machine {
     }
 
     fn evidence(&self, outside: &impl Outside) -> Evidence {
-        let mut stderr_tail = outside.stderr_tail();
-        stderr_tail.drain(..stderr_tail.len().saturating_sub(TAIL_LINES));
-        Evidence { stderr_tail, junk: self.junk.iter().cloned().collect() }
+        Evidence { stderr_tail: outside.stderr_tail(), junk: self.junk.iter().cloned().collect() }
     }
 
     fn answer_fault(&mut self, batch: Option<BatchId>, line: &[u8], outside: &mut impl Outside) {
@@ -178,7 +175,6 @@ impl Machine {
     pub(super) fn tell_start_failed(&mut self, call: &Call, outside: &mut impl Outside) {
         let fault = self.start_fault.clone();
         let happened = fault.as_ref().map_or_else(String::new, |fault| fault.happened.clone());
-        self.renamed.remove(&call.client_id);
         let to = Addressee::request(&call.client_id, &call.method, call.batch);
         self.refuse(to, Telling { kind: Kind::StartFailed, happened, hint: START_HINT }, outside);
     }
