@@ -221,6 +221,10 @@ impl Machine {
         let wire_id = self.register(call);
         if trial {
             self.trial = Some(wire_id.clone());
+            // A subscription is answered when it ends; until then it says nothing about the server.
+            if role == Role::Listen {
+                self.end_trial();
+            }
         }
         let renamed =
             (wire_id != request.id).then(|| replace_id(request.raw, request.id_span.clone(), &wire_id));

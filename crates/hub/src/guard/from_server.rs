@@ -112,9 +112,7 @@ impl Machine {
     fn settle(&mut self, wire_id: &Id, call: &Call, outcome: &Outcome<'_>) {
         self.counters.answered += 1;
         self.answered_ever = true;
-        if self.trial.as_ref() == Some(wire_id) {
-            self.trial = None;
-        }
+        self.settle_trial(wire_id);
         if call.role == Role::Initialize {
             if let Outcome::Result(result) = outcome {
                 self.negotiated = wire::text_member(*result, "protocolVersion");
