@@ -116,6 +116,8 @@ impl Breaker {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn breaker() -> Breaker {
@@ -164,5 +166,12 @@ mod tests {
             assert!(delay <= full && delay >= full.mul_f64(0.75), "{delay:?} of {full:?}");
             full = (full * 2).min(RESTART_DELAY_MAX);
         }
+    }
+
+    #[test]
+    fn guards_that_lost_the_same_thing_do_not_restart_in_step() {
+        let pauses: BTreeSet<Duration> =
+            (0..20).map(|seed| Breaker::new(&Limits::default(), seed).delay()).collect();
+        assert!(pauses.len() > 5, "{pauses:?}");
     }
 }

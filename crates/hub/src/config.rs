@@ -228,6 +228,8 @@ mod tests {
     fn x_05_the_limits_nest() {
         let limits = Limits::default();
         assert!(limits.stop_limit() <= STOP_LIMIT && STOP_LIMIT < EXIT_LIMIT);
+        let patient = Limits { stop_grace: Duration::from_secs(5), ..Limits::default() };
+        assert!(patient.stop_limit() >= patient.stop_grace * 3);
         assert!(limits.eof_grace + limits.stop_limit() + STOP_SLACK + FLUSH_LIMIT < EXIT_LIMIT);
     }
 }

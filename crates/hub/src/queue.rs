@@ -442,6 +442,52 @@ mod tests {
         assert_eq!(Arc::strong_count(&whole), 1, "it stands elsewhere");
     }
 
+    fn the_rest_of_a_message_that_has_begun_to_leave_is_not_shed() {
+        let (mut queue, mut sink) = (Queue::new(2 * ENTRY_OVERHEAD), narrow(5));
+        queue.push(Class::Log, b"a log message", Some(&mut sink), None);
+        for _ in 0..10 {
+            push(&mut queue, Class::Log, "x");
+        }
+        sink.room = 1000;
+        queue.flush(&mut sink);
+        assert!(sink.taken.starts_with(b"a log message\n"), "{}", String::from_utf8_lossy(&sink.taken));
+    }
+
+    #[test]
+    fn list_changed_is_merged_to_one_of_a_kind() {
+        let mut queue = Queue::new(4 * ENTRY_OVERHEAD);
+        for round in 0..40 {
+            let kind = if round % 2 == 0 { "tools" } else { "prompts" };
+            push(&mut queue, Class::ListChanged(kind.into()), &format!("{kind}:{round}"));
+        }
+        let left = waiting(&mut queue);
+        assert!(left.ends_with("tools:38\nprompts:39\n") && left.lines().count() <= 4, "{left}");
+    }
+
+    /// A pipe takes a message of up to 4 KiB whole or not at all.
+    struct Whole(Narrow);
+
+    impl Sink for Whole {
+        fn write_some(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+            let length: usize = parts.iter().map(|part| part.len()).sum();
+            if length > self.0.room {
+                Err(io::ErrorKind::WouldBlock.into())
+            } else {
+                self.0.write_some(parts)
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_message_does_not_overtake_a_long_one() {
+        let (mut queue, mut sink) = (Queue::new(1000), Whole(narrow(6)));
+        queue.push(Class::Kept, b"longer", Some(&mut sink), None);
+        queue.push(Class::Kept, b"short", Some(&mut sink), None);
+        sink.0.room = 100;
+        queue.flush(&mut sink);
+        assert_eq!(sink.0.taken, b"longer\nshort\n");
+    }
+
     #[test]
     fn a_failed_write_means_that_the_peer_has_gone() {
         struct Broken;
@@ -454,6 +500,7 @@ mod tests {
         queue.push(Class::Kept, b"lost", Some(&mut Broken), None);
         assert!(queue.peer_gone() && queue.is_empty());
         queue.push(Class::Kept, b"lost too", Some(&mut Broken), None);
+        queue.push(Class::Kept, b"lost as well", None::<&mut Broken>, None);
         assert!(queue.is_empty(), "nothing piles up for a peer that has gone");
     }
 }

@@ -126,6 +126,16 @@ mod tests {
     }
 
     #[test]
+    fn subscriptions_are_bounded() {
+        let mut session = Session::default();
+        for number in 0..=MAX_SUBSCRIPTIONS {
+            let (raw, span) = request("resources/subscribe");
+            session.subscribe(number.to_string(), &raw, span);
+        }
+        assert_eq!(session.sequel(|| Id::Integer(1)).len(), MAX_SUBSCRIPTIONS);
+    }
+
+    #[test]
     fn a_new_initialize_ends_the_old_session() {
         let mut session = Session::default();
         session.initialized(b"initialized");

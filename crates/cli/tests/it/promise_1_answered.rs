@@ -524,6 +524,22 @@ fn a_start_that_fails_is_told_with_its_last_words() {
     client.assert_answered_once(&[]);
 }
 
+/// The news of an end and the last line before it come by different ways, and either may be first.
+#[test]
+fn r_29_the_last_words_of_a_failed_start_are_told_every_time() {
+    let sandbox = Sandbox::new();
+    for round in 0..20 {
+        let mut client = sandbox.wrap(&[], &["dies-at-start"]);
+        let id = client.request("initialize", json!({}));
+        let error = client.fault(id, code::START_FAILED);
+        assert_eq!(
+            lines_of(&error, "stderrTail"),
+            ["error: no project file found in the working folder"],
+            "round {round}"
+        );
+    }
+}
+
 #[test]
 fn several_requests_at_a_start_that_fails_are_each_told() {
     let sandbox = Sandbox::new();

@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    fs,
     io::Read,
     process::ChildStdout,
     sync::mpsc::sync_channel,
@@ -249,6 +250,36 @@ fn a_client_that_does_not_read_holds_its_server_back() {
     client.finish();
 }
 
+/// What a server wrote is in the pipe when it dies, and is read although the client is slow.
+#[test]
+fn answers_of_a_server_that_was_held_back_when_it_died_arrive() {
+    let sandbox = Sandbox::new();
+    let (mut client, stdout) = start_unread(&sandbox, &["--queue-bytes", "100KiB"], &["well-behaved"]);
+    let handshake = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
+    let call = |tool: &str, arguments: Value| json!({"name": tool, "arguments": arguments});
+    let requests = [
+        ("initialize", handshake),
+        ("tools/call", call("big", json!({"bytes": 300_000}))),
+        ("tools/call", call("big", json!({"bytes": 300_000}))),
+        ("tools/call", call("big", json!({"bytes": 300_000}))),
+        ("tools/call", call("echo", json!({"text": "the last one"}))),
+        ("tools/call", call("die", json!({"code": 9}))),
+    ];
+    let lines: Vec<String> = (1..)
+        .zip(&requests)
+        .map(|(id, (method, params))| {
+            json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string() + "\n"
+        })
+        .collect();
+    // All at once, before the answers fill what may wait.
+    client.write(lines.concat().as_bytes()).expect("they are read");
+    client.wait_for_notice("ended unexpectedly");
+    let mut client = client.reading(stdout);
+    let codes = one_answer_each(&mut client, &[1, 2, 3, 4, 5, 6]);
+    assert_eq!([1, 2, 3, 4, 5, 6].map(|id| codes[&id]), [0, 0, 0, 0, 0, -31002]);
+    client.finish();
+}
+
 /// Neither answers that nobody takes nor a server that is stuck in a write hold the end up.
 #[test]
 fn a_client_that_does_not_read_does_not_hold_the_end_up() {
@@ -397,6 +428,25 @@ fn big_requests_and_results_pass_unchanged() {
     client.finish();
 }
 
+/// A read that takes exactly what was there leaves the question open whether there is more.
+#[test]
+fn a_read_that_fills_the_room_is_not_the_end_of_the_stream() {
+    let sandbox = Sandbox::new();
+    let mut client = sandbox.wrap(&[], &["well-behaved"]);
+    client.initialize();
+    for exponent in 12..=18 {
+        // The whole line has a power of two of bytes, as buffers have.
+        let request = |text: &str| {
+            let params = json!({"name": "echo", "arguments": {"text": text}});
+            json!({"jsonrpc": "2.0", "id": exponent, "method": "tools/call", "params": params}).to_string()
+        };
+        let text = "x".repeat((1 << exponent) - request("").len() - 1);
+        client.send(&request(&text));
+        assert_eq!(client.answer(exponent)["result"]["content"][0]["text"], text);
+    }
+    client.finish();
+}
+
 #[test]
 fn notifications_keep_their_order_and_come_before_the_answer() {
     let sandbox = Sandbox::new();
@@ -441,6 +491,24 @@ fn the_end_of_a_pipe_is_never_waited_for() {
     echoes(&mut client, "a new server");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     client.finish();
+}
+
+/// The sweep ends whatever the server left; somebody else may have its pipes all the same.
+#[test]
+fn a_dead_servers_pipes_in_foreign_hands_hold_nothing_up() {
+    let sandbox = Sandbox::new();
+    let mut client = sandbox.wrap(&[], &["well-behaved"]);
+    client.initialize();
+    let server = server_pid(&mut client);
+    let held = [1, 2].map(|number| {
+        let pipe = format!("/proc/{server}/fd/{number}");
+        fs::File::options().write(true).open(pipe).expect("its pipe can be opened again")
+    });
+    crate::harness::signal(server, Signal::KILL);
+    wait_until("the guard knows", Duration::from_secs(10), || client.stderr().contains("ended unexpectedly"));
+    echoes(&mut client, "a new server");
+    client.finish();
+    drop(held);
 }
 
 /// What is left in a pipe that nobody has read from the start.

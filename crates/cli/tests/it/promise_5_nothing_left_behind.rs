@@ -6,7 +6,11 @@
 
 use std::{
     fs,
-    os::unix::{fs::PermissionsExt, process::CommandExt},
+    net::Shutdown,
+    os::{
+        fd::OwnedFd,
+        unix::{fs::PermissionsExt, net::UnixStream, process::CommandExt},
+    },
     process::{ChildStdout, Command},
     time::{Duration, Instant},
 };
@@ -229,6 +233,21 @@ fn the_client_closes_its_reading_end_alone() {
         assert_eq!(client.exit_code_within(PROMPT), 0, "{animal}: {:.2000}", client.stderr());
         sandbox.assert_nothing_left_within(PROMPT);
     }
+}
+
+/// The end of a socket's reader shows nowhere but at a write.
+#[test]
+fn a_client_that_shuts_its_socket_down_is_noticed_at_the_next_write() {
+    let sandbox = Sandbox::new();
+    let (stdin, writer) = std::io::pipe().expect("a pipe");
+    let (ours, theirs) = UnixStream::pair().expect("sockets");
+    let command = sandbox.wrap_command(SHORT_GRACE, &["well-behaved"]);
+    let mut client = Client::start_on(command, stdin.into(), OwnedFd::from(theirs).into(), writer)
+        .reading(ours.try_clone().expect("a duplicate"));
+    client.initialize();
+    ours.shutdown(Shutdown::Read).expect("our direction");
+    client.request("ping", json!({}));
+    assert_eq!(client.exit_code_within(PROMPT), 0, "{:.2000}", client.stderr());
 }
 
 /// Without a writable control group the lifeline is what holds a tree together, and the guard where that was killed.

@@ -381,6 +381,20 @@ fn a_server_that_turns_deaf_is_replaced() {
 }
 
 #[test]
+fn a_server_that_closes_its_stdin_is_replaced_at_the_next_request() {
+    let sandbox = Sandbox::new();
+    let mut client = wrap(&sandbox, &["--request-timeout", "5s"], &["closes-stdin"]);
+    client.initialize();
+    assert_eq!(client.tool_text("echo", json!({"text": "the last one heard"})), "the last one heard");
+    let id = client.request("ping", json!({}));
+    client.fault(id, code::SERVER_EXITED);
+    let id = client.request("tools/list", json!({}));
+    let answer = client.answer(id);
+    assert!(answer["result"]["tools"].is_array(), "{answer}");
+    client.end(&[]);
+}
+
+#[test]
 fn stateless_sessions_need_no_replay() {
     let sandbox = Sandbox::new();
     let mut client = wrap(&sandbox, &[], &["well-behaved"]);

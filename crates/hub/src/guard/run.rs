@@ -469,3 +469,60 @@ impl Shell {
 fn is_passing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Read, thread};
+
+    use unhang_proc::{server::LifelineCommand, spawn::Environment};
+
+    use super::*;
+
+    /// More than any pipe holds.
+    const ANSWER: usize = 4 << 20;
+
+    /// A guard that ends while an answer waits for its client, and the client's end of the pipe.
+    fn ending() -> (Shell, io::PipeReader) {
+        let (client_input, _) = io::pipe().expect("a pipe");
+        let (reader, client_output) = io::pipe().expect("a pipe");
+        let limits = Limits::default();
+        let server = ServerSpec {
+            program: "never-started".into(),
+            arguments: Vec::new(),
+            environment: Environment::Inherit,
+            folder: None,
+            grace: limits.stop_grace,
+            stop_limit: limits.stop_limit(),
+            lifeline: LifelineCommand { program: "never-started".into(), arguments: Vec::new() },
+        };
+        let mut shell = Shell::new(GuardSpec {
+            name: "srv".to_owned(),
+            limits,
+            server,
+            client_input: client_input.into(),
+            client_output: client_output.into(),
+            notices: LossyWriter::new("test", io::sink(), 1),
+        })
+        .expect("its descriptors can be used");
+        shell.world.to_client.push(Class::Kept, &vec![b'x'; ANSWER], None::<&mut PipeWriter>);
+        (shell, reader)
+    }
+
+    #[tokio::test]
+    async fn the_last_answers_are_delivered() {
+        let (shell, mut reader) = ending();
+        let client = thread::spawn(move || {
+            let mut received = Vec::new();
+            reader.read_to_end(&mut received).map(|_| received.len())
+        });
+        shell.finish().await;
+        assert_eq!(client.join().expect("the client reads").expect("to the end"), ANSWER + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_answers_are_not_waited_for_beyond_the_limit() {
+        let (shell, _unread) = ending();
+        let end = tokio::time::timeout(FLUSH_LIMIT * 2, shell.finish()).await;
+        assert!(end.is_ok(), "the client does not read, and is not waited for");
+    }
+}

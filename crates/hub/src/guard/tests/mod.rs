@@ -1,6 +1,8 @@
 //! The machine driven without a process: every event by hand, time as a number.
 
+mod bounds;
 mod life;
+mod questions;
 mod restarts;
 mod talk;
 
