@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use unhang_switches::stands;
+
 use crate::config::{Limits, RESTART_DELAY_MAX};
 
 /// What the breaker says to a new request.
@@ -60,12 +62,14 @@ impl Breaker {
     pub fn ask(&mut self, now: Duration) -> Verdict {
         match self.state {
             State::Closed => Verdict::Pass,
-            State::Open { until } if now < until => Verdict::Refuse(until - now),
-            State::Open { .. } => {
+            State::Open { until } if now < until && stands("breaker-cools-down") => {
+                Verdict::Refuse(until - now)
+            }
+            State::Trial if stands("one-trial") => Verdict::Refuse(self.cooldown),
+            State::Open { .. } | State::Trial => {
                 self.state = State::Trial;
                 Verdict::Trial
             }
-            State::Trial => Verdict::Refuse(self.cooldown),
         }
     }
 
@@ -82,7 +86,7 @@ impl Breaker {
 
     /// The trial ended without saying anything about the server (cancelled, expired): the next request may try.
     pub fn trial_abandoned(&mut self, now: Duration) {
-        if self.state == State::Trial {
+        if self.state == State::Trial && stands("abandoned-trial-frees") {
             self.state = State::Open { until: now };
         }
     }
@@ -91,7 +95,7 @@ impl Breaker {
     pub fn failed(&mut self, now: Duration) -> bool {
         self.failures = self.failures.saturating_add(1);
         // The trial is only ever reached with so many failures, so that a failed one opens it again.
-        let opens = self.failures >= self.threshold;
+        let opens = self.failures >= self.threshold && stands("breaker-opens");
         if opens {
             self.state = State::Open { until: now + self.cooldown };
         }
@@ -101,16 +105,16 @@ impl Breaker {
     /// The pause before the next start: doubling from the first delay, at most [`RESTART_DELAY_MAX`], jittered to between
     /// three quarters and the whole of it.
     pub fn delay(&mut self) -> Duration {
-        let doublings = self.failures.saturating_sub(1);
-        let full = self
-            .first_delay
-            .saturating_mul(2_u32.saturating_pow(doublings))
-            .min(RESTART_DELAY_MAX.max(self.first_delay));
+        let doublings = if stands("delay-doubles") { self.failures.saturating_sub(1) } else { 0 };
+        let ceiling =
+            if stands("delay-capped") { RESTART_DELAY_MAX.max(self.first_delay) } else { Duration::MAX };
+        let full = self.first_delay.saturating_mul(2_u32.saturating_pow(doublings)).min(ceiling);
         // A xorshift step: nothing here needs good randomness, only a spread.
         self.jitter ^= self.jitter << 13;
         self.jitter ^= self.jitter >> 7;
         self.jitter ^= self.jitter << 17;
-        full - full.mul_f64(0.25 * (self.jitter % 1000) as f64 / 1000.0)
+        let jitter = if stands("delay-jittered") { self.jitter % 1000 } else { 0 };
+        full - full.mul_f64(0.25 * jitter as f64 / 1000.0)
     }
 }
 

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use unhang_switches::stands;
+
 /// One client's clock for a `tools/call`.
 struct Clock {
     /// Lower-case beginning of `clientInfo.name`.
@@ -36,8 +38,9 @@ pub fn call_clock(client_name: &str) -> Option<Duration> {
     CLOCKS
         .iter()
         .find(|clock| {
-            name.strip_prefix(clock.name)
-                .is_some_and(|rest| !rest.starts_with(|character: char| character.is_ascii_alphanumeric()))
+            name.strip_prefix(clock.name).is_some_and(|rest| {
+                !rest.starts_with(|next: char| next.is_ascii_alphanumeric()) || !stands("clock-by-whole-name")
+            })
         })
         .map(|clock| clock.call)
 }

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use unhang_switches::stands;
+
 /// From spawn to the first answer. A cold `npx` needs tens of seconds and the usual client gives up at 60 s, so that
 /// ours fires first (G-06, peers.md 3.1 I).
 pub const START_TIMEOUT: Duration = Duration::from_secs(55);
@@ -134,7 +136,7 @@ impl Default for Limits {
 impl Limits {
     /// The whole stop of a server: three graces, never more than [`STOP_LIMIT`] unless the grace was raised.
     pub fn stop_limit(&self) -> Duration {
-        STOP_LIMIT.max(self.stop_grace * 3)
+        if stands("graces-fit-the-stop") { STOP_LIMIT.max(self.stop_grace * 3) } else { STOP_LIMIT }
     }
 }
 
@@ -145,7 +147,7 @@ impl Limits {
 /// A sentence that says which units there are.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(length) if !length.is_zero() => Ok(length),
+        Ok(length) if !length.is_zero() || !stands("no-zero-limit") => Ok(length),
         Ok(_) => Err("must be longer than zero".to_owned()),
         Err(humantime::DurationError::NumberExpected(_) | humantime::DurationError::Empty) => Err(format!(
             "`{text}` is no length of time; write a number with a unit, such as 500ms, 30s or 5m"
@@ -179,7 +181,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         other => return Err(format!("unknown unit `{other}`; there are B, KiB, MiB, GiB, kB, MB and GB")),
     };
     match number.checked_mul(factor) {
-        Some(0) => Err("must be more than nothing".to_owned()),
+        Some(0) if stands("no-zero-limit") => Err("must be more than nothing".to_owned()),
         Some(bytes) => Ok(bytes),
         None => Err(format!("`{text}` is more than can be counted")),
     }

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use unhang_switches::stands;
 use unhang_wire::Id;
 
 /// What went wrong.
@@ -141,7 +142,9 @@ impl Fault<'_> {
     /// The sentence for a person. Many clients show nothing but this, so a dead server's last line stands in it.
     pub fn message(&self) -> String {
         let last_words = match self.kind {
-            Kind::ServerExited | Kind::StartFailed => self.evidence.stderr_tail.last(),
+            Kind::ServerExited | Kind::StartFailed if stands("last-words-told") => {
+                self.evidence.stderr_tail.last()
+            }
             _ => None,
         };
         match last_words {

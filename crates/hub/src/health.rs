@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use unhang_switches::stands;
+
 use crate::config::{BUSY_PERCENT, HEALTH_MISSES, Limits};
 
 /// What to do at a tick.
@@ -46,9 +48,11 @@ impl Health {
 
     /// Anything came from the server.
     pub fn life(&mut self, now: Duration) {
-        self.last_life = now;
-        self.asked_at = None;
-        self.misses = 0;
+        if stands("any-line-is-life") {
+            self.last_life = now;
+            self.asked_at = None;
+            self.misses = 0;
+        }
     }
 
     /// When `tick` is to be called next.
@@ -64,15 +68,21 @@ impl Health {
         let used = processor_time();
         let worked = used.is_some_and(|used| {
             let lately = used.saturating_sub(self.processor_time.unwrap_or_default());
-            lately * 100 >= self.interval * BUSY_PERCENT
+            lately * 100 >= self.interval * BUSY_PERCENT || !stands("ticking-is-not-busy")
         });
         self.processor_time = used;
         if self.asked_at.is_some() {
-            let hung_for_good = now - self.last_life > self.patience + self.interval * HEALTH_MISSES;
+            let hung_for_good = now - self.last_life > self.patience + self.interval * HEALTH_MISSES
+                && stands("busy-for-ever-is-hung");
+            let missed = !worked || hung_for_good || !stands("busy-is-not-hung");
             // In a row: a server that works in bursts is at work.
-            self.misses = if !worked || hung_for_good { self.misses + 1 } else { 0 };
+            if missed {
+                self.misses += 1;
+            } else if stands("misses-in-a-row") {
+                self.misses = 0;
+            }
         }
-        if self.misses >= HEALTH_MISSES {
+        if self.misses >= HEALTH_MISSES || (self.misses > 0 && !stands("one-miss-is-no-verdict")) {
             return Advice::Restart(self.misses);
         }
         self.asked_at = Some(now);

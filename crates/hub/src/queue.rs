@@ -12,6 +12,7 @@ use std::{
     sync::Arc,
 };
 
+use unhang_switches::stands;
 use unhang_wire::Id;
 
 /// Where a queue's bytes go: a write that takes what it can and never waits.
@@ -160,7 +161,7 @@ impl Queue {
         sink: Option<&mut impl Sink>,
         memory: Option<&Arc<Vec<u8>>>,
     ) {
-        if self.peer_gone {
+        if self.peer_gone && stands("nothing-kept-for-the-gone") {
             return;
         }
         let mut taken = 0;
@@ -169,7 +170,7 @@ impl Queue {
             if self.peer_gone {
                 return;
             }
-            if self.entries.is_empty() {
+            if self.entries.is_empty() || !stands("no-overtaking") {
                 match write_line(message, sink) {
                     Ok(count) => taken = count,
                     Err(_) => return self.lose_peer(),
@@ -183,7 +184,8 @@ impl Queue {
         let line =
             memory.and_then(|memory| Waiting::shared(rest, memory)).unwrap_or_else(|| Waiting::copied(rest));
         // The rest of a message that has begun to leave cannot be taken back.
-        self.append(Entry { class: if taken > 0 { Class::Kept } else { class }, line });
+        let has_begun = taken > 0 && stands("rest-of-a-message-kept");
+        self.append(Entry { class: if has_begun { Class::Kept } else { class }, line });
         if self.is_full() {
             self.relieve();
         }
@@ -215,7 +217,7 @@ impl Queue {
 
     fn lose_peer(&mut self) {
         self.clear();
-        self.peer_gone = true;
+        self.peer_gone = stands("failed-write-noticed");
     }
 
     fn append(&mut self, entry: Entry) {
@@ -252,13 +254,13 @@ impl Queue {
     /// Sheds down to three quarters of the limit, so that the work is done once for many messages.
     fn relieve(&mut self) {
         let target = self.limit / 4 * 3;
-        if self.logs > 0 {
-            self.drop_where(target, |entry, _| entry.class == Class::Log);
+        if self.logs > 0 && stands("logs-shed") {
+            self.drop_where(target, |entry, _| entry.class == Class::Log || !stands("answers-never-shed"));
         }
-        if self.is_full() && self.mergeable > 0 {
+        if self.is_full() && self.mergeable > 0 && stands("repetitions-merged") {
             let newest = self.newest_of_each(|class| matches!(class, Class::Progress(_)));
             self.drop_where(target, |entry, position| superseded(&newest, entry, position));
-            if self.is_full() {
+            if self.is_full() && stands("list-changed-merged") {
                 let newest = self.newest_of_each(|class| matches!(class, Class::ListChanged(_)));
                 self.drop_where(target, |entry, position| superseded(&newest, entry, position));
             }
@@ -273,7 +275,7 @@ impl Queue {
     }
 
     fn drop_where(&mut self, target: usize, unwanted: impl Fn(&Entry, usize) -> bool) {
-        let begun = self.begun > 0;
+        let begun = self.begun > 0 && stands("begun-message-kept");
         let mut cost = self.cost;
         let (mut position, mut dropped_logs, mut dropped) = (0, 0, 0);
         self.entries.retain(|entry| {
@@ -290,6 +292,11 @@ impl Queue {
         self.logs = self.logs.saturating_sub(dropped_logs);
         self.shed += dropped;
     }
+}
+
+/// What a waiting message counts for.
+fn cost_of(bytes: &[u8]) -> usize {
+    bytes.len() + if stands("empty-messages-count") { ENTRY_OVERHEAD } else { 0 }
 }
 
 fn superseded(newest: &HashMap<String, usize>, entry: &Entry, position: usize) -> bool {

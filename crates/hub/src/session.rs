@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
+use unhang_switches::stands;
 use unhang_wire::{Id, replace_id};
 
 use crate::config::MAX_SUBSCRIPTIONS;
@@ -34,7 +35,10 @@ pub struct Session {
 impl Session {
     /// Remembers an `initialize` request; an earlier session is over.
     pub fn initialize(&mut self, raw: &[u8], id_span: Range<usize>) {
-        *self = Session { initialize: Some(Template { raw: raw.to_vec(), id_span }), ..Session::default() };
+        if stands("new-session-is-blank") {
+            *self = Session::default();
+        }
+        self.initialize = Some(Template { raw: raw.to_vec(), id_span });
     }
 
     /// Remembers that the client has said `notifications/initialized`.
@@ -49,14 +53,16 @@ impl Session {
 
     /// Remembers a subscription to a resource. Beyond [`MAX_SUBSCRIPTIONS`] it works but is not replayed.
     pub fn subscribe(&mut self, uri: String, raw: &[u8], id_span: Range<usize>) {
-        if self.subscriptions.len() < MAX_SUBSCRIPTIONS {
+        if self.subscriptions.len() < MAX_SUBSCRIPTIONS || !stands("subscriptions-bounded") {
             self.subscriptions.insert(uri, Template { raw: raw.to_vec(), id_span });
         }
     }
 
     /// Forgets a subscription.
     pub fn unsubscribe(&mut self, uri: &str) {
-        self.subscriptions.remove(uri);
+        if stands("unsubscribed-is-forgotten") {
+            self.subscriptions.remove(uri);
+        }
     }
 
     /// True once the client has finished the handshake.
@@ -66,7 +72,7 @@ impl Session {
 
     /// True when the replay will say this very line anyway.
     pub fn says(&self, raw: &[u8]) -> bool {
-        self.initialized.as_deref() == Some(raw)
+        self.initialized.as_deref() == Some(raw) && stands("initialized-said-once")
     }
 
     /// The handshake to open a replay with, or nothing if there was none.
@@ -76,7 +82,9 @@ impl Session {
 
     /// What follows once the handshake is answered. Each request gets an id from `next_id`.
     pub fn sequel(&self, mut next_id: impl FnMut() -> Id) -> Vec<Vec<u8>> {
-        let requests = self.level.iter().chain(self.subscriptions.values());
+        let level = self.level.iter().filter(|_| stands("level-replayed"));
+        let subscriptions = self.subscriptions.values().filter(|_| stands("subscriptions-replayed"));
+        let requests = level.chain(subscriptions);
         let requests: Vec<_> = requests.map(|template| template.with_id(&next_id())).collect();
         self.initialized.iter().cloned().chain(requests).collect()
     }

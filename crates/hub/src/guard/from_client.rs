@@ -5,6 +5,7 @@
 
 use std::{ops::Range, time::Duration};
 
+use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Outcome, Oversized, Piece, Reason,
     Refused, Shape, one_line, read, replace_id,
@@ -65,18 +66,20 @@ impl Machine {
                 }
             },
             Piece::Batch(pieces) => self.client_batch(pieces, outside),
+            Piece::Invalid(_) | Piece::Junk(_) if !stands("garbage-answered") => {}
             Piece::Invalid(invalid) => self.client_invalid(&invalid, batch, outside),
             Piece::Junk(bytes) => self.client_junk(bytes, batch, outside),
         }
     }
 
     fn client_batch(&mut self, pieces: Vec<Piece<'_>>, outside: &mut impl Outside) {
-        if self.negotiated.as_deref() != Some(BATCH_REVISION) {
+        if self.negotiated.as_deref() != Some(BATCH_REVISION) && stands("batch-by-revision") {
             let happened = "a JSON-RPC batch came, but the session is not of revision 2025-03-26".to_owned();
             let telling = Telling { kind: Kind::InvalidRequest, happened, hint: "send one message a line" };
             return self.refuse(Addressee::nobody(), telling, outside);
         }
-        let answers = pieces.iter().filter(|piece| gets_an_answer(piece)).count();
+        let is_owed = |piece: &&Piece<'_>| gets_an_answer(piece) || !stands("batch-awaits-answers-alone");
+        let answers = pieces.iter().filter(is_owed).count();
         let batch = (answers > 0).then(|| self.batches.open(answers));
         for piece in pieces {
             self.client_piece(piece, batch, outside);
@@ -116,22 +119,24 @@ impl Machine {
     fn refusal(&mut self, request: &Request<'_>, outside: &impl Outside) -> Option<Telling<'static>> {
         let telling = |kind, happened, hint| Some(Telling { kind, happened, hint });
         // Also for what comes behind the request that was the last to be waited for.
-        if let Some(fault) = &self.start_fault {
+        if let Some(fault) = &self.start_fault
+            && stands("later-requests-told-of-the-start")
+        {
             return telling(Kind::StartFailed, fault.happened.clone(), START_HINT);
         }
-        if self.end != End::None {
+        if self.end != End::None && stands("refused-while-ending") {
             let happened = "unhang is ending".to_owned();
             return telling(Kind::ShuttingDown, happened, "send the request again in the next session");
         }
-        if self.is_in_flight(&request.id) {
+        if self.is_in_flight(&request.id) && stands("repeated-id-refused") {
             let happened = format!("a request with the id {} is still in flight", request.id);
             return telling(Kind::InvalidRequest, happened, "give each request an id of its own");
         }
-        if request.batch.is_some() && request.method == "initialize" {
+        if request.batch.is_some() && request.method == "initialize" && stands("handshake-alone") {
             let happened = "`initialize` came in a batch".to_owned();
             return telling(Kind::InvalidRequest, happened, "send it on a line of its own");
         }
-        if self.calls.len() >= self.limits.max_in_flight {
+        if self.calls.len() >= self.limits.max_in_flight && stands("max-in-flight") {
             let happened = format!("`{}` has {} requests in flight already", self.name, self.calls.len());
             return telling(
                 Kind::Overloaded,
@@ -139,12 +144,17 @@ impl Machine {
                 "wait for answers before sending more, or raise --max-in-flight",
             );
         }
-        let waiting = outside.server_backlog() + self.held_bytes;
-        if waiting > self.limits.queue_bytes {
+        let waiting = self.waiting_for_server(outside);
+        if waiting > self.limits.queue_bytes && stands("server-backlog-bounded") {
             let happened = format!("`{}` does not read its input; {waiting} bytes wait for it", self.name);
             return telling(Kind::Overloaded, happened, "try again later, or restart the server");
         }
         None
+    }
+
+    /// Bytes on their way to the server.
+    fn waiting_for_server(&self, outside: &impl Outside) -> usize {
+        outside.server_backlog() + if stands("held-bytes-bounded") { self.held_bytes } else { 0 }
     }
 
     fn is_in_flight(&self, client_id: &Id) -> bool {
@@ -222,17 +232,20 @@ impl Machine {
         if trial {
             self.trial = Some(wire_id.clone());
             // A subscription is answered when it ends; until then it says nothing about the server.
-            if role == Role::Listen {
+            if role == Role::Listen && stands("subscription-is-no-trial") {
                 self.end_trial();
             }
         }
         let renamed =
             (wire_id != request.id).then(|| replace_id(request.raw, request.id_span.clone(), &wire_id));
         let line = renamed.as_deref().map_or_else(|| one_line(request.raw), Into::into);
-        let live = self.link == Link::Live;
+        let live = self.link == Link::Live || !stands("held-until-replayed");
         if let Some(call) = self.calls.get_mut(&wire_id) {
             call.sent = live;
-            if !live || (call.may_be_sent_again() && line.len() <= RETRY_BYTES) {
+            if !live
+                || (call.may_be_sent_again()
+                    && (line.len() <= RETRY_BYTES || !stands("kept-for-again-bounded")))
+            {
                 call.line = Some(line.to_vec());
             }
         }
@@ -250,7 +263,7 @@ impl Machine {
     fn register(&mut self, call: Call) -> Id {
         let own_id = call.client_id.clone();
         let deadline = call.deadline;
-        let call = if self.own.contains(&own_id) {
+        let call = if self.own.contains(&own_id) && stands("ids-apart-from-ours") {
             call
         } else {
             match self.calls.register(own_id.clone(), deadline, call) {
@@ -267,16 +280,17 @@ impl Machine {
 
     fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
         let own = match (method, role) {
-            (_, Role::Listen) => return None,
+            (_, Role::Listen) if stands("subscription-without-deadline") => return None,
             (_, Role::Initialize) => self.limits.start_timeout,
             // `tasks/result` blocks until the task ends, so it is a call too (protocol.md 2.1).
             ("tools/call" | "tasks/result", _) => {
-                let clock = self.call_clock.map(|clock| clock * CLOCK_PERCENT / 100);
+                let percent = if stands("before-the-clients-clock") { CLOCK_PERCENT } else { 100 };
+                let clock = self.call_clock.map(|clock| clock * percent / 100);
                 clock.unwrap_or(Duration::MAX).min(self.limits.call_timeout)
             }
             _ => self.limits.request_timeout,
         };
-        if self.answered_ever {
+        if self.answered_ever || !stands("start-deadline-for-all") {
             return Some(own);
         }
         // A server that is still starting has until its start deadline, whatever is asked first.
@@ -305,8 +319,8 @@ impl Machine {
 
     /// Sends a line that is no request, or holds it until the server is back.
     fn forward(&mut self, raw: &[u8], outside: &mut impl Outside) {
-        let waiting = outside.server_backlog() + self.held_bytes;
-        if waiting > self.limits.queue_bytes {
+        let waiting = self.waiting_for_server(outside);
+        if waiting > self.limits.queue_bytes && stands("notifications-bounded") {
             tracing::warn!(
                 server = self.name,
                 "a notification was dropped: {waiting} bytes wait for the server"
@@ -328,6 +342,9 @@ impl Machine {
 
     /// The client withdraws a request: it gets nothing more for that id, and its wait ends now (design 5).
     fn client_cancels(&mut self, client_id: &Id, raw: &[u8], outside: &mut impl Outside) {
+        if !stands("cancelled-is-over") {
+            return self.forward(raw, outside);
+        }
         let wire_id = self.renamed.remove(client_id).unwrap_or_else(|| client_id.clone());
         let Some(call) = self.calls.cancel(&wire_id) else {
             return self.forward(raw, outside);
@@ -336,7 +353,7 @@ impl Machine {
         self.bury_token(call.token.clone());
         self.answer_nothing(call.batch, outside);
         if call.sent {
-            if wire_id == *client_id {
+            if wire_id == *client_id || !stands("cancelled-by-its-id-there") {
                 self.forward(raw, outside);
             } else {
                 self.cancel_at_server(&wire_id, "the client cancelled the request", outside);
@@ -364,6 +381,9 @@ impl Machine {
         outcome: &Outcome<'_>,
         outside: &mut impl Outside,
     ) {
+        if !stands("answers-to-questions-alone") {
+            return outside.to_server(&one_line(raw));
+        }
         let (ask, repaired) = match self.asks.complete(id) {
             Completion::Matched(ask) => (ask, false),
             Completion::Repaired { entry, .. } => {
@@ -382,7 +402,7 @@ impl Machine {
         };
         let failed = matches!(outcome, Outcome::Error(_));
         tracing::debug!(server = self.name, method = &*ask.method, failed, "the client answered the server");
-        if repaired || ask.server_id != *id {
+        if (repaired || ask.server_id != *id) && stands("question-id-restored") {
             outside.to_server(&one_line(&replace_id(raw, id_span, &ask.server_id)));
         } else {
             outside.to_server(&one_line(raw));
@@ -391,6 +411,7 @@ impl Machine {
 
     fn client_invalid(&mut self, invalid: &Invalid<'_>, batch: Option<BatchId>, outside: &mut impl Outside) {
         if invalid.shape == Shape::Response
+            && stands("invalid-reply-told")
             && let Some(id) = &invalid.id
             && let Completion::Matched(ask) | Completion::Repaired { entry: ask, .. } = self.asks.complete(id)
         {
@@ -437,6 +458,7 @@ impl Machine {
             Telling { kind: Kind::TooLarge, happened, hint: "send less at once, or raise --max-message" };
         let is_request = oversized.method.is_some();
         if !is_request
+            && stands("oversized-reply-told")
             && let Some(id) = &oversized.id
             && let Completion::Matched(ask) | Completion::Repaired { entry: ask, .. } = self.asks.complete(id)
         {
@@ -447,7 +469,9 @@ impl Machine {
             method: oversized.method.as_deref(),
             ..Addressee::nobody()
         };
-        self.refuse(to, telling, outside);
+        if stands("oversized-request-told") {
+            self.refuse(to, telling, outside);
+        }
     }
 
     /// Answers a request of the server in the client's place.

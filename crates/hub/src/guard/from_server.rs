@@ -5,6 +5,7 @@
 
 use std::{ops::Range, time::Duration};
 
+use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Outcome, Oversized, Piece, Refused,
     Shape, one_line, read, replace_id,
@@ -40,7 +41,7 @@ impl Machine {
     pub fn server_last_line(&mut self, now: Duration, line: Line<'_>, outside: &mut impl Outside) {
         let is_whole = matches!(&line, Line::Whole(bytes) if Json::new(bytes).is_some());
         match line {
-            Line::Whole(bytes) if !is_whole => {
+            Line::Whole(bytes) if !is_whole && stands("half-a-message-is-a-trace") => {
                 self.now = now;
                 self.quarantine(bytes, "half a message", outside);
             }
@@ -64,7 +65,8 @@ impl Machine {
             // Arrays are split whatever was negotiated; no client minds (protocol.md 3.2).
             Piece::Batch(pieces) => pieces.into_iter().for_each(|piece| self.server_piece(piece, outside)),
             Piece::Invalid(invalid) => self.server_invalid(&invalid, outside),
-            Piece::Junk(bytes) => self.quarantine(bytes, "no message", outside),
+            Piece::Junk(bytes) if stands("junk-filtered") => self.quarantine(bytes, "no message", outside),
+            Piece::Junk(bytes) => outside.to_client(Class::Kept, bytes),
         }
     }
 
@@ -77,16 +79,21 @@ impl Machine {
         outside: &mut impl Outside,
     ) {
         match self.own.complete(id) {
-            Completion::Matched(own) => return self.own_answered(own, outcome, outside),
+            Completion::Matched(own) if stands("own-answers-swallowed") => {
+                return self.own_answered(own, outcome, outside);
+            }
             // A health check that a busy server comes to in the end: it was a sign of life, and nobody waits for more.
-            Completion::Late => return,
-            Completion::Repaired { .. } | Completion::Unknown => {}
+            Completion::Late if stands("late-own-answers-swallowed") => return,
+            _ => {}
         }
         let (wire_id, call) = match self.calls.complete(id) {
             Completion::Matched(call) => (id.clone(), call),
             Completion::Repaired { id: wire_id, entry } => {
                 self.counters.repaired_ids += 1;
                 (wire_id, entry)
+            }
+            Completion::Late | Completion::Unknown if !stands("unasked-answer-dropped") => {
+                return outside.to_client(Class::Kept, &one_line(raw));
             }
             Completion::Late => {
                 self.counters.late_answers += 1;
@@ -99,10 +106,12 @@ impl Machine {
             }
         };
         self.settle(&wire_id, &call, outcome);
-        if call.client_id == *id {
+        if call.client_id == *id || !stands("client-id-restored") {
             self.deliver(&call, &one_line(raw), outside);
         } else {
-            self.renamed.remove(&call.client_id);
+            if stands("answered-id-is-free") {
+                self.renamed.remove(&call.client_id);
+            }
             self.deliver(&call, &one_line(&replace_id(raw, id_span, &call.client_id)), outside);
         }
         self.after_call(outside);
@@ -124,7 +133,8 @@ impl Machine {
                 "ready {} after its start",
                 in_words(self.now.saturating_sub(self.spawned_at))
             );
-        } else {
+        }
+        if call.role != Role::Initialize || !stands("handshake-is-no-success") {
             self.breaker.succeeded();
             self.may_restart_unasked = true;
         }
@@ -133,7 +143,7 @@ impl Machine {
     fn deliver(&mut self, call: &Call, line: &[u8], outside: &mut impl Outside) {
         let array_is_too_large =
             call.batch.is_some() && self.batches.cost() + line.len() > self.limits.max_message;
-        if array_is_too_large {
+        if array_is_too_large && stands("array-bounded") {
             self.tell_too_large(call, line.len() as u64, outside);
         } else {
             self.answer(call.batch, line, outside);
@@ -157,7 +167,7 @@ impl Machine {
         outside: &mut impl Outside,
     ) {
         let telling = |kind, happened: String, hint| Telling { kind, happened, hint };
-        if self.era == Era::Modern {
+        if self.era == Era::Modern && stands("stateless-never-asked") {
             // A stateless server must not ask (protocol.md 1.1); it is told so rather than left waiting.
             self.quarantine(raw, "a request, which revision 2026-07-28 does not allow", outside);
             let happened = format!("`{method}` cannot be asked of a client of revision 2026-07-28");
@@ -165,7 +175,7 @@ impl Machine {
                 telling(Kind::InvalidRequest, happened, "answer with resultType input_required instead");
             return self.answer_server(id, method, telling, outside);
         }
-        if self.asks.len() >= self.limits.max_in_flight {
+        if self.asks.len() >= self.limits.max_in_flight && stands("questions-bounded") {
             let happened =
                 format!("the client has {} requests of `{}` unanswered", self.asks.len(), self.name);
             return self.answer_server(
@@ -175,7 +185,7 @@ impl Machine {
                 outside,
             );
         }
-        if self.asks.iter().any(|(_, ask)| ask.server_id == *id) {
+        if self.asks.iter().any(|(_, ask)| ask.server_id == *id) && stands("repeated-question-refused") {
             let happened = format!("a request with the id {id} is still in flight");
             let telling = telling(Kind::InvalidRequest, happened, "give each request an id of its own");
             return self.answer_server(id, method, telling, outside);
@@ -216,7 +226,7 @@ impl Machine {
         let class = match method {
             "notifications/message" => Class::Log,
             "notifications/progress" => match params.and_then(wire::notified_token) {
-                Some(token) if self.dead_tokens.contains(&token) => {
+                Some(token) if self.dead_tokens.contains(&token) && stands("no-progress-after-the-end") => {
                     self.counters.dropped_notifications += 1;
                     return;
                 }
@@ -227,7 +237,7 @@ impl Machine {
             _ if method.ends_with("/list_changed") => Class::ListChanged(method.into()),
             _ => Class::Kept,
         };
-        if self.limits.quiet && !self.calls.is_empty() {
+        if self.limits.quiet && !self.calls.is_empty() && stands("quiet-while-calling") {
             self.keep_quiet(class, raw);
         } else {
             outside.to_client(class, &one_line(raw));
@@ -237,7 +247,8 @@ impl Machine {
     /// G-13: nothing but answers while a call runs. Log and progress would be stale afterwards and are dropped.
     fn keep_quiet(&mut self, class: Class, raw: &[u8]) {
         let held: usize = self.quiet_held.iter().map(|(_, line)| line.len()).sum();
-        if matches!(class, Class::Log | Class::Progress(_)) || held + raw.len() > self.limits.queue_bytes {
+        let is_stale = matches!(class, Class::Log | Class::Progress(_)) && stands("stale-dropped");
+        if is_stale || (held + raw.len() > self.limits.queue_bytes && stands("quiet-bounded")) {
             self.counters.dropped_notifications += 1;
         } else {
             self.quiet_held.push((class, one_line(raw).into_owned()));
@@ -247,12 +258,16 @@ impl Machine {
     /// The server withdraws a request of its own, or ends a `subscriptions/listen`.
     fn server_cancels(&mut self, raw: &[u8], params: Option<Json<'_>>, outside: &mut impl Outside) {
         if let Some(server_id) = params.and_then(wire::cancelled_request) {
-            if self.calls.get(&server_id).is_some_and(|call| call.role == Role::Listen) {
+            let ends_subscription = stands("ended-subscription-is-over")
+                && self.calls.get(&server_id).is_some_and(|call| call.role == Role::Listen);
+            if ends_subscription {
                 let _ended = self.calls.cancel(&server_id);
             }
             let asked_as =
                 self.asks.iter().find(|(_, ask)| ask.server_id == server_id).map(|(id, _)| id.clone());
-            if let Some(client_side_id) = asked_as {
+            if let Some(client_side_id) = asked_as
+                && stands("withdrawn-question-is-over")
+            {
                 let _withdrawn = self.asks.cancel(&client_side_id);
                 if client_side_id != server_id {
                     let line = cancelled(&client_side_id, "the server withdrew its request");
@@ -266,7 +281,9 @@ impl Machine {
     fn server_invalid(&mut self, invalid: &Invalid<'_>, outside: &mut impl Outside) {
         self.quarantine(invalid.raw, &format!("no valid message ({})", invalid.reason), outside);
         if invalid.shape == Shape::Request {
-            if let Some(id) = &invalid.id {
+            if let Some(id) = &invalid.id
+                && stands("invalid-question-told")
+            {
                 let telling = Telling {
                     kind: Kind::InvalidRequest,
                     happened: format!(
@@ -282,14 +299,15 @@ impl Machine {
         let reason = invalid.reason.to_string();
         match &invalid.id {
             Some(id) => {
-                if let Completion::Matched(call) | Completion::Repaired { entry: call, .. } =
-                    self.calls.complete(id)
+                if stands("invalid-answer-told")
+                    && let Completion::Matched(call) | Completion::Repaired { entry: call, .. } =
+                        self.calls.complete(id)
                 {
                     self.fail_response(&call, &reason, outside);
                 }
             }
             // An answer without a usable id can only be meant for the one request that waits.
-            None if invalid.shape == Shape::Response => {
+            None if invalid.shape == Shape::Response && stands("answer-without-id-told") => {
                 if let Some(id) = self.calls.only().map(|(id, _)| id.clone())
                     && let Some(call) = self.calls.cancel(&id)
                 {
@@ -311,7 +329,7 @@ impl Machine {
         let shown = format!("({length} bytes, method {:?}, id {:?})", oversized.method, oversized.id);
         self.quarantine(shown.as_bytes(), "longer than --max-message", outside);
         match (&oversized.id, &oversized.method) {
-            (Some(id), Some(method)) => {
+            (Some(id), Some(method)) if stands("oversized-question-told") => {
                 let telling = Telling {
                     kind: Kind::TooLarge,
                     happened: format!("the server's request is {length} bytes long, over the limit"),
@@ -320,8 +338,9 @@ impl Machine {
                 self.answer_server(id, method, telling, outside);
             }
             (Some(id), None) => {
-                if let Completion::Matched(call) | Completion::Repaired { entry: call, .. } =
-                    self.calls.complete(id)
+                if stands("oversized-answer-told")
+                    && let Completion::Matched(call) | Completion::Repaired { entry: call, .. } =
+                        self.calls.complete(id)
                 {
                     self.tell_too_large(&call, length, outside);
                     self.end_trial();
@@ -329,7 +348,7 @@ impl Machine {
                 }
             }
             // Nobody can be told apart, unless only one waits.
-            (None, None) => {
+            (None, None) if stands("oversized-line-without-id-told") => {
                 if let Some(id) = self.calls.only().map(|(id, _)| id.clone())
                     && let Some(call) = self.calls.cancel(&id)
                 {
@@ -338,7 +357,7 @@ impl Machine {
                     self.after_call(outside);
                 }
             }
-            (None, Some(_)) => {}
+            _ => {}
         }
     }
 }

@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use unhang_switches::stands;
 use unhang_wire::{Id, InFlight};
 
 use super::batch::{BatchId, Batches};
@@ -114,8 +115,10 @@ pub(super) struct Call {
 impl Call {
     /// Whether a restarted server may be asked this again: it changes nothing, or it is a subscription.
     pub(super) fn may_be_sent_again(&self) -> bool {
-        let is_safe = self.method.ends_with("/list") || &*self.method == "resources/read";
-        self.role == Role::Listen || (is_safe && !self.retried)
+        let is_safe = self.method.ends_with("/list")
+            || &*self.method == "resources/read"
+            || !stands("only-safe-sent-again");
+        self.role == Role::Listen || (is_safe && (!self.retried || !stands("sent-again-once")))
     }
 }
 
@@ -289,31 +292,32 @@ impl Machine {
     /// False while the client must not be read: it does not read either, and its own errors would pile up.
     pub fn reads_client(&self, outside: &impl Outside) -> bool {
         matches!(self.end, End::None | End::Unstartable { .. })
-            && outside.client_backlog() <= self.limits.queue_bytes.saturating_mul(2)
+            && (outside.client_backlog() <= self.limits.queue_bytes.saturating_mul(2)
+                || !stands("unreading-client-unread"))
     }
 
     /// False while the server is held back because the client does not read (promise 3).
     pub fn reads_server(&self, outside: &impl Outside) -> bool {
-        outside.client_backlog() <= self.limits.queue_bytes
+        outside.client_backlog() <= self.limits.queue_bytes || !stands("server-held-back")
     }
 
     /// When [`Machine::tick`] is due at the latest.
     pub fn next_tick(&self) -> Option<Duration> {
         let end = match self.end {
-            End::Draining { until, .. } | End::Unstartable { until } | End::Stopping { until, .. } => {
-                Some(until)
-            }
+            End::Draining { until, .. } if stands("eof-grace-ends") => Some(until),
+            End::Unstartable { until } if stands("unasked-failure-ends") => Some(until),
+            End::Stopping { until, .. } if stands("stop-ends") => Some(until),
             _ => None,
         };
-        let restart = self.restart_at.filter(|_| !self.process_alive);
-        let health = self.watches_health().then(|| self.health.next_tick());
+        let restart = self.restart_at.filter(|_| !self.process_alive || !stands("one-process-at-a-time"));
+        let health = self.watches_health() && stands("health-checked");
         [
             end,
             restart,
-            health,
-            self.calls.next_deadline(),
-            self.asks.next_deadline(),
-            self.own.next_deadline(),
+            health.then(|| self.health.next_tick()),
+            self.calls.next_deadline().filter(|_| stands("call-deadline")),
+            self.asks.next_deadline().filter(|_| stands("question-deadline")),
+            self.own.next_deadline().filter(|_| stands("replay-deadline")),
         ]
         .into_iter()
         .flatten()
@@ -332,7 +336,8 @@ impl Machine {
             End::Stopping { until, code } if now >= until => self.finish(code, outside),
             _ => {}
         }
-        if !self.process_alive && self.restart_at.is_some_and(|at| now >= at) {
+        let may_start = !self.process_alive || !stands("one-process-at-a-time");
+        if may_start && self.restart_at.is_some_and(|at| now >= at) {
             self.restart_at = None;
             self.actions.push_back(Action::StartServer);
         }
@@ -351,8 +356,9 @@ impl Machine {
         self.now = now;
         match self.end {
             End::None => {
-                let code =
-                    if self.start_expired && !self.answered_ever { exit::DEADLINE } else { exit::DONE };
+                let never_started =
+                    self.start_expired && !self.answered_ever && stands("silent-start-told-by-exit");
+                let code = if never_started { exit::DEADLINE } else { exit::DONE };
                 self.end = End::Draining { until: now + self.limits.eof_grace, code };
                 self.check_drained(outside);
             }
@@ -364,14 +370,19 @@ impl Machine {
     /// Ends now: a signal, or the client reads no more. What is in flight is answered first.
     pub fn stop(&mut self, now: Duration, code: u8, cause: &str, outside: &mut impl Outside) {
         self.now = now;
-        if matches!(self.end, End::Stopping { .. } | End::Over) {
+        if matches!(self.end, End::Stopping { .. } | End::Over) && stands("first-outcome-stays") {
             return;
         }
-        let code = if matches!(self.end, End::Unstartable { .. }) { exit::UNREACHABLE } else { code };
+        let never_started =
+            matches!(self.end, End::Unstartable { .. }) && stands("failed-start-outlasts-signal");
+        let code = if never_started { exit::UNREACHABLE } else { code };
         self.end = End::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
         // A subscription ends when the server hears of the end, and then it is the server that answers it.
         let told_now: Vec<Id> = (self.calls.iter())
-            .filter(|(_, call)| call.role != Role::Listen || !self.process_alive)
+            .filter(|(_, call)| {
+                call.role != Role::Listen || !self.process_alive || !stands("subscription-ended-by-server")
+            })
+            .filter(|_| stands("told-before-the-stop"))
             .map(|(id, _)| id.clone())
             .collect();
         for id in told_now {
@@ -390,7 +401,9 @@ impl Machine {
     /// Once the client has ended and nothing is in flight, the server is let go.
     pub(super) fn check_drained(&mut self, outside: &mut impl Outside) {
         if let End::Draining { code, .. } = self.end
-            && self.calls.iter().all(|(_, call)| call.role == Role::Listen)
+            && (self.calls.iter().all(|(_, call)| call.role == Role::Listen)
+                || !stands("drained-before-the-stop"))
+            && stands("drained-is-the-end")
         {
             self.stop(self.now, code, "the client closed its stream", outside);
         }
@@ -399,7 +412,9 @@ impl Machine {
     pub(super) fn finish(&mut self, code: u8, outside: &mut impl Outside) {
         if self.end != End::Over {
             self.end = End::Over;
-            for (_, call) in self.calls.take_all() {
+            for (_, call) in
+                self.calls.take_all().into_iter().filter(|_| stands("nothing-unanswered-at-the-end"))
+            {
                 self.tell_shutting_down(&call, "the session is over", outside);
             }
             self.actions.push_back(Action::Exit(code));
@@ -446,10 +461,11 @@ impl Machine {
     /// Keeps a line of stdout that was no message, counts it and shows it (promise 2).
     pub(super) fn quarantine(&mut self, line: &[u8], why: &str, outside: &mut impl Outside) {
         self.counters.junk += 1;
-        let cut = &line[..line.len().min(JUNK_LINE_BYTES)];
+        let most = if stands("junk-line-cut") { JUNK_LINE_BYTES } else { usize::MAX };
+        let cut = &line[..line.len().min(most)];
         let mut text: String = String::from_utf8_lossy(cut)
             .chars()
-            .map(|character| if character.is_control() { ' ' } else { character })
+            .map(|character| if character.is_control() && stands("junk-readable") { ' ' } else { character })
             .collect();
         if cut.len() < line.len() {
             text.push('…');
@@ -457,7 +473,7 @@ impl Machine {
         tracing::warn!(target: "unhang::junk", "MCP server '{}' stdout ({why}): {text}", self.name);
         outside.show(&format!("`{}` wrote to stdout what is {why}: {text}", self.name));
         self.junk.push_back(text);
-        if self.junk.len() > JUNK_LINES {
+        if self.junk.len() > JUNK_LINES && stands("junk-bounded") {
             self.junk.pop_front();
         }
     }
@@ -465,7 +481,7 @@ impl Machine {
     /// Progress for this token goes nowhere from now on.
     pub(super) fn bury_token(&mut self, token: Option<Id>) {
         if let Some(token) = token {
-            if self.dead_tokens.len() >= LATE_IDS {
+            if self.dead_tokens.len() >= LATE_IDS && stands("dead-tokens-bounded") {
                 self.dead_tokens.pop_front();
             }
             self.dead_tokens.push_back(token);
@@ -474,7 +490,9 @@ impl Machine {
 
     /// Progress for this token goes somewhere again: a token must be unique only among the requests in flight.
     pub(super) fn revive_token(&mut self, token: Option<&Id>) {
-        if let Some(token) = token {
+        if let Some(token) = token
+            && stands("reused-token-lives")
+        {
             self.dead_tokens.retain(|dead| dead != token);
         }
     }
@@ -484,7 +502,7 @@ impl Machine {
         let mut said = HashSet::new();
         for (class, line) in std::mem::take(&mut self.quiet_held) {
             let repeated = match &class {
-                Class::ListChanged(method) => !said.insert(method.clone()),
+                Class::ListChanged(method) => !said.insert(method.clone()) && stands("quiet-merged"),
                 _ => false,
             };
             if repeated {
@@ -500,7 +518,8 @@ impl Machine {
         loop {
             self.next_own += 1;
             let id = Id::Text(format!("unhang-{}", self.next_own).into());
-            if !self.calls.contains(&id) && !self.own.contains(&id) && !self.asks.contains(&id) {
+            let is_free = !self.calls.contains(&id) && !self.own.contains(&id) && !self.asks.contains(&id);
+            if is_free || !stands("own-id-is-free") {
                 return id;
             }
         }

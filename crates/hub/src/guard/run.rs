@@ -21,6 +21,7 @@ use unhang_proc::{
     pipe::{Flush, PipeReader, PipeWriter, adopt_input, adopt_output},
     server::{ErrorPipe, Server, ServerEvent, ServerSpec},
 };
+use unhang_switches::stands;
 use unhang_wire::Lines;
 
 use super::machine::{Action, Machine, Outside};
@@ -98,7 +99,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
                 Awaited::Writable => shell.world.flush_server(),
             },
             _ = shell.world.client_output.writable(), if !shell.world.to_client.is_empty() => shell.world.flush_client(),
-            () = shell.world.client_output.closed(), if !shell.ending => shell.client_gone(),
+            () = shell.world.client_output.closed(), if !shell.ending && stands("gone-client-noticed") => shell.client_gone(),
             () = &mut timer => shell.tick(),
         }
         shell.world.flush_client();
@@ -277,7 +278,9 @@ impl Shell {
             Ok((server, stderr)) => {
                 let drain = self.drain(stderr);
                 self.world.process = Some(Process { server, drain, output_ended: false, exited: false });
-                self.world.to_server.clear();
+                if stands("old-input-forgotten") {
+                    self.world.to_server.clear();
+                }
                 self.server_lines = Lines::new(self.limits.max_message);
                 self.machine.server_spawned(self.now(), &mut self.world);
             }
@@ -297,7 +300,7 @@ impl Shell {
     }
 
     fn stop(&mut self, stop: Stop) -> Option<u8> {
-        if self.ending {
+        if self.ending && stands("second-signal-ends") {
             return Some(stop.exit_code());
         }
         self.ending = true;
@@ -333,10 +336,10 @@ impl Shell {
 
     /// A write that failed is noticed by whoever writes next; the consequences are drawn here.
     fn notice_lost_peers(&mut self) {
-        if self.world.to_client.peer_gone() && !self.ending {
+        if self.world.to_client.peer_gone() && !self.ending && stands("failed-write-to-client-ends") {
             self.client_gone();
         }
-        if self.world.to_server.peer_gone() {
+        if self.world.to_server.peer_gone() && stands("deaf-stdin-noticed") {
             self.machine.server_deaf(self.now(), "it closed its stdin");
         }
     }
@@ -403,7 +406,7 @@ impl Shell {
         while let Some(line) = self.server_lines.finish() {
             self.machine.server_last_line(now, line, &mut self.world);
         }
-        if !exited {
+        if !exited && stands("deaf-stdout-noticed") {
             self.machine.server_deaf(now, "it closed its stdout");
         }
     }
@@ -434,24 +437,29 @@ impl Shell {
         if let Some(process) = &mut self.world.process {
             process.exited = true;
         }
-        while let Some(process) = self.world.process.as_mut().filter(|process| !process.output_ended) {
+        while let Some(process) =
+            self.world.process.as_mut().filter(|process| !process.output_ended && stands("last-words-read"))
+        {
             let read = process.server.output.read_now(self.server_lines.spare());
-            if !self.server_read(read) {
+            if !self.server_read(read) && stands("pipe-end-not-awaited") {
                 break;
             }
         }
         if self.world.process.as_ref().is_some_and(|process| !process.output_ended) {
             self.output_ended();
         }
-        if let Some(process) = &mut self.world.process {
-            process.drain.finish(Deadline::after(LAST_WORDS)).await;
+        if let Some(process) = &mut self.world.process
+            && stands("last-stderr-awaited")
+        {
+            let patience = if stands("last-words-bounded") { LAST_WORDS } else { Duration::MAX };
+            process.drain.finish(Deadline::after(patience)).await;
         }
     }
 
     /// Delivers what waits for the client, bounded.
     async fn finish(mut self) {
-        let deadline = Deadline::after(FLUSH_LIMIT);
-        while !self.world.to_client.is_empty() && !self.world.to_client.peer_gone() {
+        let deadline = Deadline::after(if stands("flush-bounded") { FLUSH_LIMIT } else { Duration::MAX });
+        while !self.world.to_client.is_empty() && stands("last-answers-flushed") {
             if deadline.timeout(self.world.client_output.writable()).await.is_err() {
                 tracing::warn!("the client did not take {} bytes of answers", self.world.to_client.cost());
                 break;
@@ -467,7 +475,7 @@ impl Shell {
 
 /// Nothing to read at the moment.
 fn is_passing(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock
+    error.kind() == io::ErrorKind::WouldBlock && stands("idle-is-not-the-end")
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use unhang_proc::server::{Exit, Swept};
+use unhang_switches::stands;
 use unhang_wire::{Id, Outcome};
 
 use super::{
@@ -36,7 +37,11 @@ impl Machine {
         let client_shakes_hands =
             self.calls.iter().any(|(_, call)| call.role == Role::Initialize && !call.sent);
         match self.session.opening(&id) {
-            Some(line) if self.link == Link::Down && !client_shakes_hands => {
+            Some(line)
+                if self.link == Link::Down
+                    && (!client_shakes_hands || !stands("one-handshake"))
+                    && stands("session-replayed") =>
+            {
                 self.link = Link::Replaying;
                 self.await_handshake(id);
                 outside.to_server(&line);
@@ -51,7 +56,7 @@ impl Machine {
         self.process_alive = false;
         let happened = format!("`{}` could not be started: {error}", self.name);
         tracing::error!(server = self.name, "{happened}");
-        if let End::Stopping { .. } = self.end {
+        if matches!(self.end, End::Stopping { .. }) && stands("failed-start-ends-the-stop") {
             self.finish(exit::UNREACHABLE, outside);
         } else if self.answered_ever {
             self.lose_server(&happened, None, outside);
@@ -65,16 +70,15 @@ impl Machine {
         self.now = now;
         let text = exit.to_string();
         tracing::info!(server = self.name, "ended ({text})");
-        match self.end {
-            End::Stopping { .. } | End::Over | End::Unstartable { .. } => self.link = Link::Down,
-            End::None | End::Draining { .. } if !self.answered_ever => {
-                let happened = format!("`{}` ended ({text}) before it answered anything", self.name);
-                self.give_up_start(StartFault { happened, exit: Some(text) }, outside);
-            }
-            End::None | End::Draining { .. } => {
-                outside.show(&format!("`{}` ended unexpectedly ({text})", self.name));
-                self.lose_server(&format!("`{}` ended ({text})", self.name), Some(exit), outside);
-            }
+        let is_needed = matches!(self.end, End::None | End::Draining { .. });
+        if !is_needed && stands("asked-end-is-expected") {
+            self.link = Link::Down;
+        } else if !self.answered_ever && stands("death-at-start-told") {
+            let happened = format!("`{}` ended ({text}) before it answered anything", self.name);
+            self.give_up_start(StartFault { happened, exit: Some(text) }, outside);
+        } else {
+            outside.show(&format!("`{}` ended unexpectedly ({text})", self.name));
+            self.lose_server(&format!("`{}` ended ({text})", self.name), Some(exit), outside);
         }
     }
 
@@ -90,7 +94,9 @@ impl Machine {
                 "left processes behind"
             );
         }
-        if let End::Stopping { code, .. } = self.end {
+        if let End::Stopping { code, .. } = self.end
+            && stands("gone-is-the-end")
+        {
             self.finish(code, outside);
         }
     }
@@ -98,7 +104,7 @@ impl Machine {
     /// The server can no longer hear us, or be heard, though it lives on: it is of no use any more.
     pub fn server_deaf(&mut self, now: Duration, why: &str) {
         self.now = now;
-        if self.process_alive && !self.stop_asked {
+        if self.process_alive && !self.stop_asked && stands("deaf-server-replaced") {
             tracing::warn!(server = self.name, "{why}; it is stopped");
             self.replace_server();
         }
@@ -107,7 +113,9 @@ impl Machine {
     /// The process is of no use any more: it is stopped, and what is asked from now on waits for the next one.
     fn replace_server(&mut self) {
         self.ask_to_stop();
-        self.link = Link::Down;
+        if stands("nothing-for-the-stopped") {
+            self.link = Link::Down;
+        }
     }
 
     /// The server never came up: whoever waits is told, and a client that has not asked yet is given the time to.
@@ -119,7 +127,7 @@ impl Machine {
         for (_, call) in &waiting {
             self.tell_start_failed(call, outside);
         }
-        if waiting.is_empty() && self.end == End::None {
+        if waiting.is_empty() && self.end == End::None && stands("failed-start-waits-for-a-question") {
             self.end = End::Unstartable { until: self.now + self.limits.eof_grace };
         } else {
             self.finish(exit::UNREACHABLE, outside);
@@ -129,15 +137,19 @@ impl Machine {
     /// A server that had worked is gone: answers, keeps what is safe to repeat, and plans the restart.
     fn lose_server(&mut self, happened: &str, exit: Option<&Exit>, outside: &mut impl Outside) {
         self.link = Link::Down;
-        let opened = self.breaker.failed(self.now);
+        let opened = stands("deaths-counted") && self.breaker.failed(self.now);
         self.trial = None;
-        let _forgotten = self.own.take_all();
+        if stands("dead-replay-forgotten") {
+            let _forgotten = self.own.take_all();
+        }
         self.withdraw_asks(outside);
         let may_restart = self.end == End::None && !opened;
         let delay = self.breaker.delay();
         self.restart_not_before = self.now + delay;
         // Somebody may have asked for the next process while this one was still being stopped.
-        self.restart_at = self.restart_at.filter(|_| may_restart).map(|at| at.max(self.restart_not_before));
+        let early_wish = self.restart_at.filter(|_| may_restart || !stands("no-start-while-fenced-off"));
+        let waits = if stands("early-wish-waits") { self.restart_not_before } else { self.now };
+        self.restart_at = early_wish.map(|at| at.max(waits));
         if opened {
             tracing::error!(server = self.name, failures = self.breaker.failures(), "fenced off: {happened}");
             outside.show(&format!(
@@ -149,7 +161,7 @@ impl Machine {
         }
         self.sort_out_calls(happened, exit, may_restart, outside);
         let asked_for = !self.calls.is_empty();
-        if may_restart && (asked_for || self.may_restart_unasked) {
+        if may_restart && (asked_for || self.may_restart_unasked || !stands("restarted-unasked-once")) {
             self.may_restart_unasked = false;
             self.wake();
         }
@@ -203,7 +215,7 @@ impl Machine {
     /// The client need not answer a process that is gone; if it does all the same, its answer goes nowhere.
     fn withdraw_asks(&mut self, outside: &mut impl Outside) {
         let ids: Vec<Id> = self.asks.iter().map(|(id, _)| id.clone()).collect();
-        for id in ids {
+        for id in ids.into_iter().filter(|_| stands("dead-questions-withdrawn")) {
             let _withdrawn = self.asks.cancel(&id);
             outside.to_client(Class::Kept, &cancelled(&id, "unhang: the server that asked has ended"));
         }
@@ -213,7 +225,8 @@ impl Machine {
     pub(super) fn wake(&mut self) {
         if self.link == Link::Down && self.restart_at.is_none() {
             self.counters.restarts += 1;
-            self.restart_at = Some(self.restart_not_before.max(self.now));
+            let earliest = if stands("restart-delayed") { self.restart_not_before } else { self.now };
+            self.restart_at = Some(earliest.max(self.now));
         }
     }
 
@@ -230,7 +243,10 @@ impl Machine {
 
     fn send_held(&mut self, wire_id: &Id, outside: &mut impl Outside) {
         // It may have been cancelled or have expired while it was held.
-        let Some(call) = self.calls.get_mut(wire_id).filter(|call| !call.sent) else { return };
+        let Some(call) = self.calls.get_mut(wire_id).filter(|call| !call.sent || !stands("held-sent-once"))
+        else {
+            return;
+        };
         call.sent = true;
         // Only what may be sent a second time is kept beyond the first.
         let line = if call.may_be_sent_again() { call.line.clone() } else { call.line.take() };
@@ -244,7 +260,9 @@ impl Machine {
         if own != Own::Handshake {
             return;
         }
-        if let Outcome::Error(error) = outcome {
+        if let Outcome::Error(error) = outcome
+            && stands("refused-replay-noticed")
+        {
             tracing::warn!(server = self.name, "refused the replayed `initialize`: {}", error.get());
             return self.ask_to_stop();
         }
@@ -268,11 +286,11 @@ impl Machine {
         self.settle_trial(wire_id);
         let token = call.token.take();
         self.bury_token(token);
-        if call.role == Role::Initialize {
+        if call.role == Role::Initialize && stands("handshake-never-cancelled") {
             // Never cancelled (protocol.md 3.1), and never killed for it: a slow start may be an installation, and
             // throwing it away would make the next start as slow (peers.md 3.1 I).
             self.start_expired = true;
-        } else if call.sent {
+        } else if call.sent && stands("expired-cancelled-at-server") {
             self.cancel_at_server(wire_id, "unhang: no answer in time", outside);
         } else {
             let _never_answered = self.calls.complete(wire_id);
@@ -287,7 +305,7 @@ impl Machine {
     }
 
     pub(super) fn end_trial(&mut self) {
-        if self.trial.take().is_some() {
+        if self.trial.take().is_some() && stands("unanswered-trial-frees") {
             self.breaker.trial_abandoned(self.now);
         }
     }
@@ -295,6 +313,7 @@ impl Machine {
     /// Health is watched while the server is up, the handshake is done, and nothing is in flight either way.
     pub(super) fn watches_health(&self) -> bool {
         let shaken = match self.era {
+            _ if !stands("asked-after-the-handshake") => true,
             Era::Unknown => false,
             Era::Legacy => self.session.is_initialized(),
             Era::Modern => true,
@@ -304,8 +323,8 @@ impl Machine {
             && self.process_alive
             && !self.stop_asked
             && self.end == End::None
-            && self.asks.is_empty()
-            && self.calls.iter().all(|(_, call)| call.role == Role::Listen)
+            && (self.asks.is_empty() || !stands("asking-is-not-idle"))
+            && (self.calls.iter().all(|(_, call)| call.role == Role::Listen) || !stands("busy-is-not-idle"))
     }
 
     pub(super) fn check_health(&mut self, outside: &mut impl Outside) {
@@ -332,7 +351,7 @@ impl Machine {
     fn probe(&self, id: &Id) -> Vec<u8> {
         let id = id.to_json();
         match &self.modern_version {
-            Some(version) if self.era == Era::Modern => {
+            Some(version) if self.era == Era::Modern && stands("asked-in-its-era") => {
                 let version = serde_json::Value::from(version.as_str());
                 let info = concat!(r#"{"name":"unhang","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
                 format!(

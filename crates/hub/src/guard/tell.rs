@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use unhang_proc::server::Exit;
+use unhang_switches::stands;
 use unhang_wire::Id;
 
 use super::{
@@ -53,7 +54,9 @@ impl Machine {
         exit: Option<&Exit>,
         outside: &mut impl Outside,
     ) {
-        self.renamed.remove(&call.client_id);
+        if stands("told-id-is-free") {
+            self.renamed.remove(&call.client_id);
+        }
         let fault = Fault {
             kind: telling.kind,
             server: &self.name,
@@ -85,7 +88,7 @@ impl Machine {
             evidence: if with_evidence { self.evidence(outside) } else { Evidence::default() },
         };
         let line = match (to.id, to.raw_id) {
-            (None, Some(raw_id)) => fault.response_to_raw(Some(raw_id)),
+            (None, Some(raw_id)) if stands("strange-id-echoed") => fault.response_to_raw(Some(raw_id)),
             (id, _) => fault.response(id),
         };
         self.answer_fault(to.batch, &line, outside);
@@ -119,7 +122,10 @@ impl Machine {
 
     /// The request was withdrawn: nothing goes out for it, but its batch may now be complete.
     pub(super) fn answer_nothing(&mut self, batch: Option<BatchId>, outside: &mut impl Outside) {
-        if let Some(array) = batch.and_then(|batch| self.batches.settle(batch, None)) {
+        if let Some(array) = batch
+            .filter(|_| stands("withdrawn-completes-a-batch"))
+            .and_then(|batch| self.batches.settle(batch, None))
+        {
             outside.to_client(Class::Kept, &array);
         }
     }

@@ -1,5 +1,470 @@
-//! The guards of `hub`.
+//! The guards of `hub`, in the order of its files.
 
-use super::Guard;
+use super::{Guard, end_to_end, unit};
 
-pub(super) const GUARDS: &[Guard] = &[];
+/// Three lines a guard: its name and promises, what it does, the test that fails without it.
+macro_rules! guards {
+    ($($name:literal $promises:tt $about:literal $test:expr;)+) => {
+        &[$(Guard { name: $name, promises: &$promises, about: $about, test: $test }),+]
+    };
+}
+
+#[rustfmt::skip]
+pub(super) const GUARDS: &[Guard] = guards! {
+    "any-line-is-life" [8]
+        "Any line of the server starts the health clock anew, so a server that talks is never taken for hung."
+        unit("hub", "health::tests::any_sign_of_life_starts_anew");
+    "busy-is-not-hung" [8]
+        "An unanswered health check is no miss while the server's processes compute."
+        unit("hub", "health::tests::l_58_a_server_that_works_is_not_taken_for_a_hung_one");
+    "ticking-is-not-busy" [6]
+        "A hung server whose timers still tick uses too little processor time to count as busy."
+        unit("hub", "health::tests::l_58_a_hung_server_whose_timers_still_tick_is_hung");
+    "busy-for-ever-is-hung" [6]
+        "A server that computes and is deaf for longer than any call may take is replaced all the same."
+        unit("hub", "health::tests::a_server_that_spins_for_ever_is_hung_in_the_end");
+    "misses-in-a-row" [8]
+        "Work between two checks forgets earlier misses, so a server that works in bursts is left alone."
+        unit("hub", "health::tests::l_58_a_server_that_works_in_bursts_is_not_taken_for_a_hung_one");
+    "one-miss-is-no-verdict" [8]
+        "Only three unanswered checks in a row replace a server, not one slow answer."
+        unit("hub", "health::tests::three_misses_in_a_row_restart");
+    "nothing-kept-for-the-gone" [3]
+        "Nothing is kept for a peer that has gone, so nothing piles up behind it."
+        unit("hub", "queue::tests::a_failed_write_means_that_the_peer_has_gone");
+    "no-overtaking" [2]
+        "A message goes straight to the pipe only if nothing waits in front of it, so that none overtakes another."
+        unit("hub", "queue::tests::a_short_message_does_not_overtake_a_long_one");
+    "rest-of-a-message-kept" [2]
+        "The rest of a message that the pipe took in part is never shed, else the next one would be glued to half a line."
+        unit("hub", "queue::tests::the_rest_of_a_message_that_has_begun_to_leave_is_not_shed");
+    "begun-message-kept" [2]
+        "A waiting message of which some bytes have left is never shed, else the client would get half a line."
+        unit("hub", "queue::tests::what_has_begun_to_leave_is_not_shed");
+    "failed-write-noticed" [5]
+        "A failed write means that the peer has gone, and whoever owns the queue is told."
+        unit("hub", "queue::tests::a_failed_write_means_that_the_peer_has_gone");
+    "logs-shed" [3]
+        "Over its limit a queue drops log messages, so a flood of them fills no memory."
+        unit("hub", "queue::tests::x_01_under_pressure_logs_go_first_then_progress_then_list_changed");
+    "answers-never-shed" [1, 3]
+        "Responses and requests are never dropped, however full the queue is."
+        unit("hub", "queue::tests::a_response_is_never_dropped_and_fills_the_queue_instead");
+    "repetitions-merged" [3]
+        "Over its limit a queue keeps only the newest progress of each token."
+        unit("hub", "queue::tests::only_the_newest_progress_of_each_token_is_kept");
+    "list-changed-merged" [3]
+        "Over its limit a queue keeps one list-changed notification of a kind."
+        unit("hub", "queue::tests::list_changed_is_merged_to_one_of_a_kind");
+    "empty-messages-count" [3]
+        "Each waiting message counts for its bookkeeping too, so a million tiny ones are bounded as well."
+        unit("hub", "queue::tests::x_01_under_pressure_logs_go_first_then_progress_then_list_changed");
+    "breaker-opens" [6]
+        "A server that fails five times in a row is fenced off."
+        unit("hub", "breaker::tests::opens_after_the_fifth_failure_and_allows_one_trial");
+    "breaker-cools-down" [6]
+        "A fenced-off server is left alone until the cool-down is over."
+        unit("hub", "breaker::tests::opens_after_the_fifth_failure_and_allows_one_trial");
+    "one-trial" [6]
+        "After the cool-down one request tries the server, not all that wait."
+        unit("hub", "breaker::tests::opens_after_the_fifth_failure_and_allows_one_trial");
+    "abandoned-trial-frees" [1, 6]
+        "A trial that ends without a verdict lets the next request try, else the breaker would refuse for ever."
+        unit("hub", "breaker::tests::an_abandoned_trial_lets_the_next_request_try");
+    "delay-doubles" [6]
+        "The pause before a restart doubles with each failure."
+        unit("hub", "breaker::tests::pauses_double_to_a_ceiling_and_are_jittered_downwards");
+    "delay-capped" [6]
+        "The pause before a restart has a ceiling, so a server that is mended comes back soon."
+        unit("hub", "breaker::tests::pauses_double_to_a_ceiling_and_are_jittered_downwards");
+    "delay-jittered" [6, 8]
+        "Pauses differ between guards, so that many of them do not restart in step."
+        unit("hub", "breaker::tests::guards_that_lost_the_same_thing_do_not_restart_in_step");
+    "new-session-is-blank" [6]
+        "A new `initialize` ends the old session, so nothing of the old one is replayed."
+        unit("hub", "session::tests::a_new_initialize_ends_the_old_session");
+    "subscriptions-bounded" [3]
+        "Only so many subscriptions are kept for a replay."
+        unit("hub", "session::tests::subscriptions_are_bounded");
+    "unsubscribed-is-forgotten" [6]
+        "A subscription that the client has ended is not replayed."
+        unit("hub", "session::tests::a_session_is_replayed_in_order_with_fresh_ids");
+    "level-replayed" [6]
+        "A new process is told the log level that the client has set."
+        unit("hub", "session::tests::a_session_is_replayed_in_order_with_fresh_ids");
+    "subscriptions-replayed" [6]
+        "A new process is told the client's subscriptions."
+        unit("hub", "session::tests::a_session_is_replayed_in_order_with_fresh_ids");
+    "initialized-said-once" [6]
+        "A `notifications/initialized` that comes while the server is down is said by the replay and not a second time."
+        unit("hub", "guard::tests::restarts::the_end_of_the_handshake_is_said_once");
+    "one-array" [1, 2]
+        "A batch is answered by one array, when its last answer is there."
+        unit("hub", "guard::batch::tests::answers_come_back_as_one_array_when_the_last_is_there");
+    "no-empty-array" [2]
+        "A batch whose requests were all withdrawn gets nothing, not a broken array."
+        unit("hub", "guard::batch::tests::nothing_is_said_when_every_request_was_withdrawn");
+    "clock-by-whole-name" [1]
+        "A client's clock is found by its whole name, so no other client gets a deadline that is not its own."
+        unit("hub", "clients::tests::clocks_are_found_by_whole_name");
+    "graces-fit-the-stop" [5]
+        "A raised grace raises the limit of the whole stop too, so that SIGTERM still has its turn."
+        unit("hub", "config::tests::x_05_the_limits_nest");
+    "no-zero-limit" [1, 3]
+        "A limit of zero is refused, since nothing could be answered or kept within it."
+        unit("hub", "config::tests::lengths_of_time_need_a_unit");
+    "last-words-told" [1]
+        "The error for a dead server's caller has the server's last line on stderr in its message."
+        unit("hub", "fault::tests::a_fault_is_one_line_with_all_that_is_known");
+    "only-safe-sent-again" [6]
+        "Only lists, reads and subscriptions are sent to a restarted server again, for anything else may have had its effect."
+        unit("hub", "guard::tests::life::promise_6_what_was_in_flight_is_answered_at_once_and_the_session_is_replayed");
+    "sent-again-once" [6]
+        "A request is sent again once, so that one which kills the server does not kill it for ever."
+        unit("hub", "guard::tests::life::a_list_is_sent_again_once_only");
+    "unreading-client-unread" [3]
+        "A client that does not read is not read either, so our own errors for it do not pile up."
+        unit("hub", "guard::tests::talk::promise_3_a_client_that_does_not_read_holds_the_server_back");
+    "server-held-back" [3]
+        "The server is not read while too much waits for the client, so its answers do not fill our memory."
+        unit("hub", "guard::tests::talk::promise_3_a_client_that_does_not_read_holds_the_server_back");
+    "eof-grace-ends" [1, 5]
+        "The wait for answers after the end of the client's stdin has an end."
+        unit("hub", "guard::tests::life::the_grace_after_the_end_of_stdin_is_bounded");
+    "unasked-failure-ends" [5]
+        "A client that never asks after a failed start is not waited for."
+        unit("hub", "guard::tests::restarts::a_client_that_never_asks_after_a_failed_start_is_not_waited_for");
+    "stop-ends" [5]
+        "The guard ends even if the end of its server is never reported."
+        unit("hub", "guard::tests::life::the_grace_after_the_end_of_stdin_is_bounded");
+    "one-process-at-a-time" [5, 6]
+        "No process is started before the last one and all that it left have gone."
+        unit("hub", "guard::tests::restarts::a_server_is_not_started_before_the_old_one_and_all_it_left_have_gone");
+    "health-checked" [6]
+        "An idle server is asked whether it lives."
+        unit("hub", "guard::tests::life::l_58_three_unanswered_health_checks_restart_an_idle_server");
+    "call-deadline" [1]
+        "A request that the server does not answer is answered at its deadline."
+        unit("hub", "guard::tests::talk::promise_1_a_call_ends_at_its_deadline_and_a_late_answer_goes_nowhere");
+    "question-deadline" [1]
+        "A server's question that the client does not answer ends for both sides."
+        unit("hub", "guard::tests::questions::a_question_that_stays_unanswered_ends_for_both_sides");
+    "replay-deadline" [6]
+        "A new process that does not answer the replayed handshake is replaced."
+        unit("hub", "guard::tests::restarts::a_replayed_handshake_has_a_deadline");
+    "silent-start-told-by-exit" [1]
+        "A session whose server never answered anything ends with the exit code for a deadline."
+        unit("hub", "guard::tests::talk::an_initialize_that_expires_is_neither_cancelled_nor_is_its_server_killed");
+    "first-outcome-stays" [5]
+        "The outcome that came first keeps its exit code, whatever ends the process faster."
+        unit("hub", "guard::tests::restarts::x_05_the_outcome_that_came_first_stays");
+    "failed-start-outlasts-signal" [5]
+        "A signal does not hide that the server could not be started."
+        unit("hub", "guard::tests::restarts::x_05_a_signal_does_not_hide_that_the_server_never_started");
+    "told-before-the-stop" [1]
+        "What is in flight when the guard ends is answered at once, not after the server's stop."
+        unit("hub", "guard::tests::life::a_signal_answers_what_is_in_flight_and_ends");
+    "subscription-ended-by-server" [1]
+        "A subscription is answered by the server, which hears of the end, and not by us before it can."
+        unit("hub", "guard::tests::life::a_subscription_is_answered_by_the_server_when_it_hears_of_the_end");
+    "drained-before-the-stop" [1]
+        "After the end of the client's stdin the server is not stopped while a call is in flight."
+        unit("hub", "guard::tests::life::stdin_ends_and_calls_in_flight_are_still_answered");
+    "drained-is-the-end" [5]
+        "After the end of the client's stdin the guard ends as soon as nothing is in flight."
+        unit("hub", "guard::tests::life::stdin_ends_and_calls_in_flight_are_still_answered");
+    "nothing-unanswered-at-the-end" [1]
+        "Whatever is still unanswered at the very end is answered by us."
+        unit("hub", "guard::tests::life::a_subscription_is_answered_by_the_server_when_it_hears_of_the_end");
+    "junk-line-cut" [3]
+        "Of a stray line only the beginning is kept."
+        unit("hub", "guard::tests::bounds::what_is_kept_of_stray_output_is_bounded_and_readable");
+    "junk-readable" [2]
+        "Control characters of stray output reach neither a terminal nor an error."
+        unit("hub", "guard::tests::bounds::what_is_kept_of_stray_output_is_bounded_and_readable");
+    "junk-bounded" [3]
+        "Only the last stray lines are kept."
+        unit("hub", "guard::tests::bounds::what_is_kept_of_stray_output_is_bounded_and_readable");
+    "dead-tokens-bounded" [3]
+        "Progress tokens of ended calls are forgotten in time."
+        unit("hub", "guard::tests::bounds::tokens_of_ended_calls_are_forgotten_in_time");
+    "reused-token-lives" [2]
+        "A progress token that is used again is not taken for the dead one."
+        unit("hub", "guard::tests::bounds::progress_for_a_token_that_is_used_again_arrives");
+    "quiet-merged" [3]
+        "What `--quiet` kept back is merged to one of a kind."
+        unit("hub", "guard::tests::talk::g_13_quiet_keeps_notifications_back_while_a_call_runs");
+    "own-id-is-free" [1, 2]
+        "Our own requests take ids that the client does not use."
+        unit("hub", "guard::tests::questions::our_own_ids_are_none_of_the_clients");
+    "one-handshake" [6]
+        "A client that shakes hands itself is not replayed for."
+        unit("hub", "guard::tests::restarts::a_client_that_shakes_hands_itself_is_not_replayed_for");
+    "session-replayed" [6]
+        "A new process is told the session before anything else."
+        unit("hub", "guard::tests::life::promise_6_what_was_in_flight_is_answered_at_once_and_the_session_is_replayed");
+    "failed-start-ends-the-stop" [5]
+        "A restart that fails while the guard ends is its end, not something more to wait for."
+        unit("hub", "guard::tests::restarts::a_restart_that_fails_while_a_signal_ends_the_guard_is_its_end");
+    "asked-end-is-expected" [5]
+        "A server that we told to end is neither called unexpected nor started again."
+        unit("hub", "guard::tests::restarts::an_end_that_was_asked_for_is_not_called_unexpected");
+    "death-at-start-told" [1, 5]
+        "A server that dies before it answered anything is a failed start, told at once and by the exit code."
+        unit("hub", "guard::tests::life::a_server_that_dies_before_it_answered_anything_is_a_failed_start");
+    "gone-is-the-end" [5]
+        "The guard ends when its server has gone, not only when its time is up."
+        unit("hub", "guard::tests::life::a_signal_answers_what_is_in_flight_and_ends");
+    "deaf-server-replaced" [1, 6]
+        "A server that hears or says nothing any more is stopped, and another takes its place."
+        unit("hub", "guard::tests::restarts::what_is_asked_while_a_deaf_server_is_stopped_waits_for_the_next_and_for_the_delay");
+    "nothing-for-the-stopped" [1]
+        "Nothing is sent to a server that is being stopped; it waits for the next one."
+        unit("hub", "guard::tests::restarts::what_is_asked_while_a_deaf_server_is_stopped_waits_for_the_next_and_for_the_delay");
+    "failed-start-waits-for-a-question" [1]
+        "After a failed start a client that has not asked yet is given the time to ask and be told."
+        unit("hub", "guard::tests::life::a_server_that_cannot_be_started_is_told_to_whoever_asks");
+    "deaths-counted" [6]
+        "Deaths are counted, so that a server which dies on every call is fenced off."
+        unit("hub", "guard::tests::life::promise_6_a_server_that_dies_on_every_call_is_fenced_off");
+    "dead-replay-forgotten" [6]
+        "A handshake with a process that died is not held against the next one."
+        unit("hub", "guard::tests::restarts::a_handshake_with_a_process_that_died_is_not_held_against_the_next");
+    "no-start-while-fenced-off" [6]
+        "A server that is fenced off is not started for an earlier wish."
+        unit("hub", "guard::tests::restarts::a_server_that_is_fenced_off_is_not_started_for_an_earlier_wish");
+    "early-wish-waits" [6]
+        "A request that came while the old process was being stopped does not cut the pause before the restart short."
+        unit("hub", "guard::tests::restarts::what_is_asked_while_a_deaf_server_is_stopped_waits_for_the_next_and_for_the_delay");
+    "restarted-unasked-once" [6]
+        "A server that keeps dying while nobody asks is started once, not over and over."
+        unit("hub", "guard::tests::life::nothing_is_restarted_over_and_over_while_nobody_asks");
+    "dead-questions-withdrawn" [1]
+        "Questions of a dead server are withdrawn from the client."
+        unit("hub", "guard::tests::talk::a_question_of_a_dead_server_is_withdrawn_and_its_answer_goes_nowhere");
+    "restart-delayed" [6]
+        "A restart waits for the pause that the breaker asks for."
+        unit("hub", "guard::tests::restarts::a_restart_waits_for_its_delay");
+    "held-sent-once" [1]
+        "A request that was held is sent once, whatever became of its id before."
+        unit("hub", "guard::tests::restarts::a_held_request_is_sent_once_whatever_became_of_its_id_before");
+    "refused-replay-noticed" [6]
+        "A server that refuses the replayed handshake is stopped, and not treated as one that is back."
+        unit("hub", "guard::tests::restarts::a_server_that_refuses_the_replayed_handshake_is_stopped");
+    "handshake-never-cancelled" [1]
+        "An `initialize` that expires is not cancelled at the server, which may still be installing itself."
+        unit("hub", "guard::tests::talk::an_initialize_that_expires_is_neither_cancelled_nor_is_its_server_killed");
+    "expired-cancelled-at-server" [1, 8]
+        "The server is told that nobody waits for an expired call any more."
+        unit("hub", "guard::tests::talk::promise_1_a_call_ends_at_its_deadline_and_a_late_answer_goes_nowhere");
+    "unanswered-trial-frees" [1, 6]
+        "A trial that expires lets the next request try, else everybody would be refused for ever."
+        unit("hub", "guard::tests::restarts::an_expired_trial_lets_the_next_request_try");
+    "asked-after-the-handshake" [6]
+        "Nobody is checked before the handshake is done."
+        unit("hub", "guard::tests::questions::nobody_is_checked_before_the_handshake");
+    "asking-is-not-idle" [8]
+        "A server that waits for a person's answer is not checked and not judged."
+        unit("hub", "guard::tests::questions::l_58_a_server_that_waits_for_a_person_is_not_hung");
+    "busy-is-not-idle" [8]
+        "A server with a call in flight is not checked and not judged."
+        unit("hub", "guard::tests::life::promise_8_a_busy_server_is_not_asked_and_a_deadline_does_not_stop_it");
+    "asked-in-its-era" [6]
+        "A stateless server is checked in its own revision."
+        unit("hub", "guard::tests::life::stateless_traffic_passes_and_is_mirrored");
+    "garbage-answered" [1]
+        "Garbage from the client is answered here, for real servers stay silent on it."
+        unit("hub", "guard::tests::talk::promise_1_garbage_is_answered_here_and_never_forwarded");
+    "batch-by-revision" [1, 2]
+        "A batch is taken only in the one revision that has batches, and refused in all others."
+        unit("hub", "guard::tests::talk::promise_1_garbage_is_answered_here_and_never_forwarded");
+    "batch-awaits-answers-alone" [1]
+        "A batch waits for what is owed an answer, and not for its notifications."
+        unit("hub", "guard::tests::talk::batches_of_2025_03_26_are_split_and_answered_as_one_array");
+    "later-requests-told-of-the-start" [1]
+        "A request that comes after a failed start is told why."
+        unit("hub", "guard::tests::life::a_server_that_cannot_be_started_is_told_to_whoever_asks");
+    "refused-while-ending" [1]
+        "A request that comes while the guard ends is refused, not left behind."
+        unit("hub", "guard::tests::bounds::a_request_behind_the_end_is_refused");
+    "repeated-id-refused" [1]
+        "An id that is in flight is refused, for two answers could not be told apart."
+        unit("hub", "guard::tests::talk::a_repeated_id_is_refused_while_it_is_in_flight");
+    "handshake-alone" [6]
+        "An `initialize` in a batch is refused, so that what is replayed is a line of its own."
+        unit("hub", "guard::tests::bounds::a_handshake_in_a_batch_is_refused");
+    "max-in-flight" [3]
+        "Requests in flight are bounded, and the refusal is an answer."
+        unit("hub", "guard::tests::talk::bounds_are_answered");
+    "server-backlog-bounded" [3]
+        "Requests to a server that does not read are refused beyond the limit."
+        unit("hub", "guard::tests::talk::bounds_are_answered");
+    "held-bytes-bounded" [3]
+        "What is held while the server is down counts against the same limit."
+        unit("hub", "guard::tests::bounds::what_is_held_while_the_server_is_down_is_bounded");
+    "notifications-bounded" [3]
+        "Notifications to a server that does not read are dropped beyond the limit."
+        unit("hub", "guard::tests::bounds::notifications_to_a_server_that_does_not_read_are_dropped");
+    "subscription-is-no-trial" [1, 6]
+        "A subscription is not the one trial after the cool-down, since nobody knows when it ends."
+        unit("hub", "guard::tests::restarts::a_subscription_is_no_trial_since_nobody_knows_when_it_ends");
+    "held-until-replayed" [6]
+        "Requests are held until the new process has been told the session."
+        unit("hub", "guard::tests::life::promise_6_what_was_in_flight_is_answered_at_once_and_the_session_is_replayed");
+    "kept-for-again-bounded" [3]
+        "A request is kept to be sent again only if it is small."
+        unit("hub", "guard::tests::restarts::a_request_too_large_to_be_kept_is_not_sent_again");
+    "ids-apart-from-ours" [1, 2]
+        "A client's id that is in use by us is replaced on the way, so that no answer is taken for the other."
+        unit("hub", "guard::tests::questions::an_id_of_the_client_that_is_in_use_by_us_is_replaced");
+    "subscription-without-deadline" [1]
+        "A subscription, which is answered when it ends, has no deadline."
+        unit("hub", "guard::tests::bounds::a_subscription_has_no_deadline");
+    "before-the-clients-clock" [1]
+        "A client with a known clock is answered before that clock runs out."
+        unit("hub", "guard::tests::talk::g_06_a_client_with_a_known_clock_hears_from_us_first");
+    "start-deadline-for-all" [1]
+        "A server that is still starting has the time for it, whatever is asked first."
+        unit("hub", "guard::tests::talk::the_start_deadline_covers_whatever_is_asked_first");
+    "cancelled-is-over" [1]
+        "A request that the client has cancelled is over: nothing more comes for it."
+        unit("hub", "guard::tests::talk::after_a_cancel_the_caller_gets_nothing_more");
+    "cancelled-by-its-id-there" [1, 8]
+        "A renamed request is cancelled by the id that the server knows."
+        unit("hub", "guard::tests::bounds::a_request_that_was_renamed_is_cancelled_by_the_name_that_the_server_knows");
+    "answers-to-questions-alone" [2]
+        "An answer of the client that the server does not wait for goes nowhere."
+        unit("hub", "guard::tests::talk::requests_of_the_server_reach_the_client_and_its_answers_come_back");
+    "question-id-restored" [1]
+        "A server whose question was renamed gets the answer under its own id."
+        unit("hub", "guard::tests::talk::a_question_of_a_dead_server_is_withdrawn_and_its_answer_goes_nowhere");
+    "invalid-reply-told" [1]
+        "A client's invalid answer to the server's question is an error for the server, which waits for it."
+        unit("hub", "guard::tests::talk::an_invalid_answer_of_the_client_is_an_error_for_the_server");
+    "oversized-reply-told" [1]
+        "A client's oversized answer to the server's question is an error for the server, which waits for it."
+        unit("hub", "guard::tests::questions::a_question_or_an_answer_to_one_over_the_limit_is_an_error_for_the_server");
+    "oversized-request-told" [1]
+        "A client's oversized request is answered here."
+        unit("hub", "guard::tests::talk::a_message_over_the_limit_is_an_error_for_whoever_waits");
+    "half-a-message-is-a-trace" [1]
+        "Half an answer at a server's end is not taken for its answer; the caller is told of the end."
+        unit("hub", "guard::tests::bounds::half_an_answer_is_a_trace_of_the_death_and_not_an_answer");
+    "junk-filtered" [2]
+        "What is no message stays away from the client."
+        unit("hub", "guard::tests::talk::promise_2_only_messages_reach_the_client");
+    "own-answers-swallowed" [2]
+        "Answers to our own questions do not reach the client."
+        unit("hub", "guard::tests::questions::answers_to_our_own_questions_stay_with_us_early_and_late");
+    "late-own-answers-swallowed" [2]
+        "A late answer to a health check is not shown as stray output."
+        unit("hub", "guard::tests::questions::answers_to_our_own_questions_stay_with_us_early_and_late");
+    "unasked-answer-dropped" [1, 2]
+        "An answer that nobody waits for, or waits for any more, goes to nobody."
+        unit("hub", "guard::tests::talk::x_13_an_answer_goes_to_the_request_with_its_id_and_to_no_other");
+    "client-id-restored" [1]
+        "A renamed request is answered under the client's own id."
+        unit("hub", "guard::tests::talk::a_reused_id_whose_late_answer_may_still_come_is_renamed");
+    "answered-id-is-free" [1]
+        "The id of a renamed request may be used again after its answer."
+        unit("hub", "guard::tests::talk::a_reused_id_whose_late_answer_may_still_come_is_renamed");
+    "handshake-is-no-success" [6]
+        "An answered handshake does not reset the count of failures, so a server that shakes hands and dies on every call is fenced off."
+        unit("hub", "guard::tests::restarts::promise_6_a_server_that_shakes_hands_and_dies_on_every_call_is_fenced_off");
+    "array-bounded" [3]
+        "The array that answers a batch is bounded."
+        unit("hub", "guard::tests::bounds::an_array_of_answers_is_bounded");
+    "stateless-never-asked" [2]
+        "A stateless client is never asked by its server, which is told so."
+        unit("hub", "guard::tests::life::stateless_traffic_passes_and_is_mirrored");
+    "questions-bounded" [3]
+        "Open questions of the server are bounded, and the refusal is an answer."
+        unit("hub", "guard::tests::questions::questions_are_bounded");
+    "repeated-question-refused" [1]
+        "A question under an id that is open is refused, for two answers could not be told apart."
+        unit("hub", "guard::tests::questions::a_repeated_question_is_refused_while_the_first_is_open");
+    "no-progress-after-the-end" [2]
+        "Progress of a call that was cancelled or has expired goes nowhere."
+        unit("hub", "guard::tests::talk::after_a_cancel_the_caller_gets_nothing_more");
+    "quiet-while-calling" [2]
+        "With `--quiet` nothing but answers reaches the client while a call runs."
+        unit("hub", "guard::tests::talk::g_13_quiet_keeps_notifications_back_while_a_call_runs");
+    "stale-dropped" [2]
+        "Log and progress that `--quiet` kept back are not sent when they mean nothing any more."
+        unit("hub", "guard::tests::talk::g_13_quiet_keeps_notifications_back_while_a_call_runs");
+    "quiet-bounded" [3]
+        "What `--quiet` keeps back is bounded."
+        unit("hub", "guard::tests::bounds::what_quiet_keeps_back_is_bounded");
+    "ended-subscription-is-over" [1]
+        "A subscription that the server has ended is owed nothing more."
+        unit("hub", "guard::tests::questions::a_subscription_that_the_server_has_ended_is_over");
+    "withdrawn-question-is-over" [2]
+        "The answer to a question that the server has withdrawn goes nowhere."
+        unit("hub", "guard::tests::questions::the_answer_to_a_question_that_was_withdrawn_goes_nowhere");
+    "invalid-question-told" [1]
+        "A server's request that is no valid one is answered here."
+        unit("hub", "guard::tests::questions::a_question_that_is_no_valid_request_is_answered_here");
+    "invalid-answer-told" [1]
+        "An invalid answer with an id is an error for whoever waits for it."
+        unit("hub", "guard::tests::talk::an_invalid_answer_is_an_error_for_whoever_waits");
+    "answer-without-id-told" [1]
+        "An invalid answer without an id is an error for the one call that waits."
+        unit("hub", "guard::tests::talk::an_invalid_answer_is_an_error_for_whoever_waits");
+    "oversized-question-told" [1]
+        "A server's oversized request is answered here."
+        unit("hub", "guard::tests::questions::a_question_or_an_answer_to_one_over_the_limit_is_an_error_for_the_server");
+    "oversized-answer-told" [1]
+        "An oversized answer is an error for whoever waits for it."
+        unit("hub", "guard::tests::talk::a_message_over_the_limit_is_an_error_for_whoever_waits");
+    "oversized-line-without-id-told" [1]
+        "An oversized line whose id cannot be read is an error for the one call that waits."
+        unit("hub", "guard::tests::bounds::a_line_over_the_limit_without_an_id_ends_the_one_call_that_waits");
+    "told-id-is-free" [1]
+        "The id of a renamed request may be used again after our own answer to it."
+        unit("hub", "guard::tests::bounds::an_id_may_be_used_again_after_each_deadline");
+    "strange-id-echoed" [1]
+        "An id that is no valid one but could be read comes back as it was."
+        unit("hub", "guard::tests::talk::promise_1_garbage_is_answered_here_and_never_forwarded");
+    "withdrawn-completes-a-batch" [1]
+        "A batch does not wait for a request that was withdrawn."
+        unit("hub", "guard::tests::bounds::a_batch_is_complete_when_its_last_request_is_withdrawn");
+    "gone-client-noticed" [5]
+        "The guard ends when the client's reading end is closed, though nothing is written."
+        end_to_end("promise_5_nothing_left_behind::the_client_closes_its_reading_end_alone");
+    "failed-write-to-client-ends" [5]
+        "A write to the client that fails ends the guard, where nothing else tells that the client has gone."
+        end_to_end("promise_5_nothing_left_behind::a_client_that_shuts_its_socket_down_is_noticed_at_the_next_write");
+    "old-input-forgotten" [6]
+        "What waited for a dead process is not sent to the next one, nor is the next one taken for deaf."
+        end_to_end("promise_6_restarted::a_server_that_closes_its_stdin_is_replaced_at_the_next_request");
+    "second-signal-ends" [5]
+        "A second signal ends the guard at once."
+        end_to_end("promise_5_nothing_left_behind::x_05_a_second_signal_ends_at_once_and_leaves_nothing");
+    "deaf-stdin-noticed" [1, 6]
+        "A server that has closed its stdin is replaced at the next write to it."
+        end_to_end("promise_6_restarted::a_server_that_closes_its_stdin_is_replaced_at_the_next_request");
+    "deaf-stdout-noticed" [1, 6]
+        "A server that has closed its stdout is replaced, and whoever waits is told at once."
+        end_to_end("promise_1_answered::a_closed_stdout_is_told");
+    "last-words-read" [1]
+        "What a server wrote before its end is read, although it is held back at that moment."
+        end_to_end("promise_3_drained::answers_of_a_server_that_was_held_back_when_it_died_arrive");
+    "pipe-end-not-awaited" [3, 6]
+        "A dead server's stdout is read without waiting for its end, which somebody else may hold open."
+        end_to_end("promise_3_drained::a_dead_servers_pipes_in_foreign_hands_hold_nothing_up");
+    "last-stderr-awaited" [1]
+        "The end of a dead server's stderr is awaited, so that its last words can be told."
+        end_to_end("promise_1_answered::r_29_the_last_words_of_a_failed_start_are_told_every_time");
+    "last-words-bounded" [3, 6]
+        "A dead server's stderr is not waited for beyond a limit, for somebody else may hold it open."
+        end_to_end("promise_3_drained::a_dead_servers_pipes_in_foreign_hands_hold_nothing_up");
+    "flush-bounded" [5]
+        "A client that does not read does not hold the end up."
+        unit("hub", "guard::run::tests::the_last_answers_are_not_waited_for_beyond_the_limit");
+    "last-answers-flushed" [1]
+        "Answers that wait when the guard ends are still delivered."
+        unit("hub", "guard::run::tests::the_last_answers_are_delivered");
+    "idle-is-not-the-end" [1, 5]
+        "Nothing to read at the moment is not the end of a stream."
+        end_to_end("promise_3_drained::a_read_that_fills_the_room_is_not_the_end_of_the_stream");
+};
