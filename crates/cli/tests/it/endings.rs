@@ -14,7 +14,10 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, server_pid, wait_until};
+use crate::{
+    harness::{Client, PATIENCE, Sandbox, run_to_end, server_pid, wait_until},
+    processes::{descriptors, holds},
+};
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
@@ -387,6 +390,22 @@ fn calls_in_flight_are_told_of_a_signal() {
         client.drain();
         assert_eq!(client.answers_to(id), 1);
     }
+}
+
+/// What was on its way when the signal came is answered too.
+#[test]
+fn a_request_that_comes_while_the_server_is_stopped_is_refused() {
+    let sandbox = Sandbox::new();
+    let mut client = sandbox.wrap(&[], &["ignores-everything"]);
+    client.initialize();
+    let server = server_pid(&mut client);
+    let stdin = descriptors(server).into_iter().find(|(number, _)| *number == 0).expect("a stdin").1;
+    client.signal(Signal::TERM);
+    wait_until("the stop has begun", PATIENCE, || !holds(client.pid(), &stdin));
+    let id = client.request("tools/list", json!({}));
+    let error = client.answer(id)["error"].take();
+    assert_eq!(error["code"], -31008, "{error}");
+    assert_eq!(client.exit_code(), 143);
 }
 
 /// A failure keeps its code, however the end comes (X-05).

@@ -6,6 +6,7 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     net::Shutdown,
     os::{
         fd::OwnedFd,
@@ -233,6 +234,20 @@ fn the_client_closes_its_reading_end_alone() {
         assert_eq!(client.exit_code_within(PROMPT), 0, "{animal}: {:.2000}", client.stderr());
         sandbox.assert_nothing_left_within(PROMPT);
     }
+}
+
+/// Nothing is written any more by which it could be noticed.
+#[test]
+fn the_client_closes_its_reading_end_when_all_is_said() {
+    let sandbox = Sandbox::new();
+    let (mut client, stdout) = Client::start_unread(sandbox.wrap_command(SHORT_GRACE, &["well-behaved"]));
+    client.request("ping", json!({}));
+    let mut reader = BufReader::new(stdout);
+    let mut answer = String::new();
+    reader.read_line(&mut answer).expect("an answer");
+    assert!(answer.contains("result"), "{answer}");
+    drop(reader);
+    assert_eq!(client.exit_code_within(PROMPT), 0, "{:.2000}", client.stderr());
 }
 
 /// The end of a socket's reader shows nowhere but at a write.

@@ -152,7 +152,7 @@ impl Machine {
 
     /// A call has ended, however.
     pub(super) fn after_call(&mut self, outside: &mut impl Outside) {
-        if self.calls.is_empty() && !self.quiet_held.is_empty() {
+        if !self.quiet_held.is_empty() && self.is_idle() {
             self.release_quiet(outside);
         }
         self.check_drained(outside);
@@ -237,7 +237,7 @@ impl Machine {
             _ if method.ends_with("/list_changed") => Class::ListChanged(method.into()),
             _ => Class::Kept,
         };
-        if self.limits.quiet && !self.calls.is_empty() && stands("quiet-while-calling") {
+        if self.limits.quiet && !self.is_idle() && stands("quiet-while-calling") {
             self.keep_quiet(class, raw);
         } else {
             outside.to_client(class, &one_line(raw));
@@ -260,8 +260,13 @@ impl Machine {
         if let Some(server_id) = params.and_then(wire::cancelled_request) {
             let ends_subscription = stands("ended-subscription-is-over")
                 && self.calls.get(&server_id).is_some_and(|call| call.role == Role::Listen);
-            if ends_subscription {
-                let _ended = self.calls.cancel(&server_id);
+            if ends_subscription
+                && let Some(call) = self.calls.cancel(&server_id)
+                && call.client_id != server_id
+            {
+                self.renamed.remove(&call.client_id);
+                let line = cancelled(&call.client_id, "the server ended the subscription");
+                return outside.to_client(Class::Kept, &line);
             }
             let asked_as =
                 self.asks.iter().find(|(_, ask)| ask.server_id == server_id).map(|(id, _)| id.clone());

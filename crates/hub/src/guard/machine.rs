@@ -291,9 +291,8 @@ impl Machine {
 
     /// False while the client must not be read: it does not read either, and its own errors would pile up.
     pub fn reads_client(&self, outside: &impl Outside) -> bool {
-        matches!(self.end, End::None | End::Unstartable { .. })
-            && (outside.client_backlog() <= self.limits.queue_bytes.saturating_mul(2)
-                || !stands("unreading-client-unread"))
+        outside.client_backlog() <= self.limits.queue_bytes.saturating_mul(2)
+            || !stands("unreading-client-unread")
     }
 
     /// False while the server is held back because the client does not read (promise 3).
@@ -398,11 +397,15 @@ impl Machine {
         }
     }
 
+    /// Nothing but subscriptions is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.calls.iter().all(|(_, call)| call.role == Role::Listen)
+    }
+
     /// Once the client has ended and nothing is in flight, the server is let go.
     pub(super) fn check_drained(&mut self, outside: &mut impl Outside) {
         if let End::Draining { code, .. } = self.end
-            && (self.calls.iter().all(|(_, call)| call.role == Role::Listen)
-                || !stands("drained-before-the-stop"))
+            && (self.is_idle() || !stands("drained-before-the-stop"))
             && stands("drained-is-the-end")
         {
             self.stop(self.now, code, "the client closed its stream", outside);

@@ -430,7 +430,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         unit("hub", "guard::tests::bounds::a_batch_is_complete_when_its_last_request_is_withdrawn");
     "gone-client-noticed" [5]
         "The guard ends when the client's reading end is closed, though nothing is written."
-        end_to_end("promise_5_nothing_left_behind::the_client_closes_its_reading_end_alone");
+        end_to_end("promise_5_nothing_left_behind::the_client_closes_its_reading_end_when_all_is_said");
     "failed-write-to-client-ends" [5]
         "A write to the client that fails ends the guard, where nothing else tells that the client has gone."
         end_to_end("promise_5_nothing_left_behind::a_client_that_shuts_its_socket_down_is_noticed_at_the_next_write");

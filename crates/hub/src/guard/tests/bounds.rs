@@ -60,6 +60,19 @@ fn progress_for_a_token_that_is_used_again_arrives() {
 }
 
 #[test]
+fn g_13_quiet_keeps_nothing_back_for_a_subscription() {
+    let mut guarded = Guarded::shaken(Limits { quiet: true, ..Limits::default() });
+    guarded.request(1, "subscriptions/listen");
+    guarded.call(2);
+    guarded.server(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+    assert!(guarded.heard().is_empty());
+    guarded.answer(2);
+    assert_eq!(guarded.heard().len(), 2);
+    guarded.server(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+    assert_eq!(guarded.heard().len(), 1, "no call runs");
+}
+
+#[test]
 fn what_quiet_keeps_back_is_bounded() {
     let mut guarded = Guarded::shaken(Limits { quiet: true, queue_bytes: 1000, ..Limits::default() });
     guarded.call(1);
@@ -180,6 +193,7 @@ fn a_request_behind_the_end_is_refused() {
     let mut guarded = Guarded::shaken(Limits::default());
     guarded.call(1);
     guarded.ends();
+    assert!(guarded.machine.reads_client(&guarded.world), "what comes is answered");
     guarded.call(2);
     guarded.heard_fault(2, -31008);
 }

@@ -84,6 +84,22 @@ fn a_subscription_that_the_server_has_ended_is_over() {
 }
 
 #[test]
+fn a_subscription_that_was_renamed_ends_under_the_clients_own_id() {
+    let mut guarded = Guarded::shaken(Limits { call_timeout: seconds(5), ..Limits::default() });
+    guarded.call(1);
+    guarded.wait(seconds(5));
+    guarded.heard();
+    guarded.said();
+    guarded.request(1, "subscriptions/listen");
+    let wire_id = guarded.said()[0]["id"].clone();
+    guarded.server(&format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{wire_id}}}}}"#
+    ));
+    assert_eq!(guarded.heard()[0]["params"]["requestId"], 1);
+    assert!(guarded.machine.renamed.is_empty());
+}
+
+#[test]
 fn nobody_is_checked_before_the_handshake() {
     let mut guarded = Guarded::new(Limits::default());
     guarded.wait(seconds(300));
