@@ -194,7 +194,7 @@ impl Outside for World {
     }
 
     fn stderr_tail(&self) -> Vec<String> {
-        self.tail.last_lines(TAIL_LINES)
+        self.tail.last_lines(if stands("told-tail-bounded") { TAIL_LINES } else { usize::MAX })
     }
 
     fn processor_time(&self) -> Option<Duration> {
@@ -459,7 +459,7 @@ impl Shell {
     /// Delivers what waits for the client, bounded.
     async fn finish(mut self) {
         let deadline = Deadline::after(if stands("flush-bounded") { FLUSH_LIMIT } else { Duration::MAX });
-        while !self.world.to_client.is_empty() && stands("last-answers-flushed") {
+        while !self.world.to_client.is_empty() && stands("waiting-answers-delivered") {
             if deadline.timeout(self.world.client_output.writable()).await.is_err() {
                 tracing::warn!("the client did not take {} bytes of answers", self.world.to_client.cost());
                 break;

@@ -434,6 +434,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "failed-write-to-client-ends" [5]
         "A write to the client that fails ends the guard, where nothing else tells that the client has gone."
         end_to_end("promise_5_nothing_left_behind::a_client_that_shuts_its_socket_down_is_noticed_at_the_next_write");
+    "told-tail-bounded" [3]
+        "An error carries the last lines of stderr and not all that is kept of it."
+        end_to_end("promise_6_restarted::r_29_the_last_words_of_a_talkative_death_are_told");
     "old-input-forgotten" [6]
         "What waited for a dead process is not sent to the next one, nor is the next one taken for deaf."
         end_to_end("promise_6_restarted::a_server_that_closes_its_stdin_is_replaced_at_the_next_request");
@@ -461,7 +464,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "flush-bounded" [5]
         "A client that does not read does not hold the end up."
         unit("hub", "guard::run::tests::the_last_answers_are_not_waited_for_beyond_the_limit");
-    "last-answers-flushed" [1]
+    "waiting-answers-delivered" [1]
         "Answers that wait when the guard ends are still delivered."
         unit("hub", "guard::run::tests::the_last_answers_are_delivered");
     "idle-is-not-the-end" [1, 5]
