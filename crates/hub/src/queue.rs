@@ -83,8 +83,9 @@ impl Entry {
         }
     }
 
+    /// What it counts for while it waits.
     fn cost(&self) -> usize {
-        self.bytes().len() + ENTRY_OVERHEAD
+        self.bytes().len() + if stands("empty-messages-count") { ENTRY_OVERHEAD } else { 0 }
     }
 }
 
@@ -294,11 +295,6 @@ impl Queue {
     }
 }
 
-/// What a waiting message counts for.
-fn cost_of(bytes: &[u8]) -> usize {
-    bytes.len() + if stands("empty-messages-count") { ENTRY_OVERHEAD } else { 0 }
-}
-
 fn superseded(newest: &HashMap<String, usize>, entry: &Entry, position: usize) -> bool {
     newest.get(&format!("{:?}", entry.class)).is_some_and(|last| *last > position)
 }
@@ -449,6 +445,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&whole), 1, "it stands elsewhere");
     }
 
+    #[test]
     fn the_rest_of_a_message_that_has_begun_to_leave_is_not_shed() {
         let (mut queue, mut sink) = (Queue::new(2 * ENTRY_OVERHEAD), narrow(5));
         queue.push(Class::Log, b"a log message", Some(&mut sink), None);

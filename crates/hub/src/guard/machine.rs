@@ -300,6 +300,11 @@ impl Machine {
         outside.client_backlog() <= self.limits.queue_bytes || !stands("server-held-back")
     }
 
+    /// False while the server is held back: its answers may have come long ago, nobody reads them here.
+    fn is_judged(&self, outside: &impl Outside) -> bool {
+        self.reads_server(outside) || !stands("held-back-is-not-judged")
+    }
+
     /// When [`Machine::tick`] is due at the latest.
     pub fn next_tick(&self) -> Option<Duration> {
         let end = match self.end {
@@ -341,11 +346,10 @@ impl Machine {
             self.actions.push_back(Action::StartServer);
         }
         if self.watches_health() {
-            if self.reads_server(outside) {
+            if self.is_judged(outside) {
                 self.check_health(outside);
             } else {
-                // Its answers wait because nobody reads them here.
-                self.health.busy(self.now);
+                self.health.life(self.now);
             }
         }
     }
@@ -445,8 +449,7 @@ impl Machine {
             self.ask_expired(&client_side_id, &ask, outside);
         }
         while let Some((id, own)) = self.own.expire(self.now) {
-            if own == Own::Handshake && !self.reads_server(outside) {
-                // The answer may have come long ago: nobody reads it here while the client does not read.
+            if own == Own::Handshake && !self.is_judged(outside) {
                 let _not_late = self.own.complete(&id);
                 self.await_handshake(id);
             } else if own == Own::Handshake {

@@ -512,7 +512,7 @@ mod tests {
             notices: LossyWriter::new("test", io::sink(), 1),
         })
         .expect("its descriptors can be used");
-        shell.world.to_client.push(Class::Kept, &vec![b'x'; ANSWER], None::<&mut PipeWriter>);
+        shell.world.to_client.push(Class::Kept, &vec![b'x'; ANSWER], None::<&mut PipeWriter>, None);
         (shell, reader)
     }
 

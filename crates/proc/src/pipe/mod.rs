@@ -135,7 +135,7 @@ impl PipeWriter {
     /// `WouldBlock` when there is no room at the moment; anything else means that the reader has gone.
     pub fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let kind = self.kind;
-let patience = if stands("sockets-never-wait") { SendFlags::DONTWAIT } else { SendFlags::empty() };
+        let patience = if stands("sockets-never-wait") { SendFlags::DONTWAIT } else { SendFlags::empty() };
         let result = self.descriptor.try_io(Interest::WRITABLE, |descriptor| {
             retry(|| match kind {
                 Kind::Pipe => rustix::io::writev(descriptor, parts),

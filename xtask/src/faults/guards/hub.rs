@@ -29,6 +29,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "one-miss-is-no-verdict" [8]
         "Only three unanswered checks in a row replace a server, not one slow answer."
         unit("hub", "health::tests::three_misses_in_a_row_restart");
+    "held-back-is-not-judged" [3, 8]
+        "A server that is held back because its client does not read is not taken for hung or late."
+        unit("hub", "guard::tests::life::promise_3_a_server_that_is_held_back_is_not_judged");
     "nothing-kept-for-the-gone" [3]
         "Nothing is kept for a peer that has gone, so nothing piles up behind it."
         unit("hub", "queue::tests::a_failed_write_means_that_the_peer_has_gone");
