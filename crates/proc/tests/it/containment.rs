@@ -8,7 +8,7 @@ use std::{
     os::fd::OwnedFd,
 };
 
-use crate::common::{DAEMON, Run, assert_no_survivors, fixture, marked, marker, script};
+use crate::common::{DAEMON, Run, assert_no_survivors, fixture, marked, marker, script, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use unhang_proc::{
     server::Tier,
@@ -162,7 +162,11 @@ async fn a_sigkilled_lifeline_leaves_nothing_with_a_subreaper() {
 async fn what_a_killed_lifeline_leaves_comes_to_its_owner() {
     let marker = marker();
     let mut owner = Owner::start(DAEMON, &marker, Tier::Subreaper);
+    // The owner looks when the server has ended too, and the daemon has no parent any more that it could be found by.
+    owner.process.signal(Signal::STOP);
     kill_process(Pid::from_raw(i32::try_from(owner.lifeline).unwrap()).unwrap(), Signal::KILL).unwrap();
+    wait_for(|| marked(&marker).len() == 2, || format!("{:?}", marked(&marker))).await;
+    owner.process.signal(Signal::CONT);
     owner.line_with("gone");
     owner.ended().await;
     // Nobody is given time: they were to be dead when the owner said so.

@@ -127,6 +127,8 @@ async fn without_a_lifeline_its_session_is_swept_and_the_end_is_told_once() {
     let mut run = Run::new("sleep $1 & echo ready; cat >/dev/null", Tier::Subreaper);
     run.ready().await;
     kill_process(lifeline(&run), Signal::KILL).unwrap();
+    // Until its parents have ended it could be found by them.
+    wait_for(|| marked(&run.marker).len() == 1, || format!("{:?}", marked(&run.marker))).await;
     assert_eq!(alive_when_gone(&mut run).await, []);
     assert_eq!(run.exit, Some(Exit::Unknown));
 }
