@@ -93,7 +93,7 @@ impl Entry {
 const ENTRY_OVERHEAD: usize = 96;
 /// A line shares the memory that it was read into if it is at least this part of it; a shorter one is copied, so that what
 /// is held is at most so many times what is counted.
-const SHARED_PART: usize = 4;
+const SHARED_PART: usize = 2;
 /// Entries handed to one write.
 const VECTOR: usize = 64;
 

@@ -254,29 +254,22 @@ fn a_client_that_does_not_read_holds_its_server_back() {
 #[test]
 fn answers_of_a_server_that_was_held_back_when_it_died_arrive() {
     let sandbox = Sandbox::new();
-    let (mut client, stdout) = start_unread(&sandbox, &["--queue-bytes", "100KiB"], &["well-behaved"]);
+    let (mut client, stdout) = start_unread(&sandbox, &["--queue-bytes", "500KiB"], &["well-behaved"]);
     let handshake = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
-    let call = |tool: &str, arguments: Value| json!({"name": tool, "arguments": arguments});
-    let requests = [
-        ("initialize", handshake),
-        ("tools/call", call("big", json!({"bytes": 300_000}))),
-        ("tools/call", call("big", json!({"bytes": 300_000}))),
-        ("tools/call", call("big", json!({"bytes": 300_000}))),
-        ("tools/call", call("echo", json!({"text": "the last one"}))),
-        ("tools/call", call("die", json!({"code": 9}))),
-    ];
-    let lines: Vec<String> = (1..)
-        .zip(&requests)
-        .map(|(id, (method, params))| {
-            json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string() + "\n"
-        })
-        .collect();
-    // All at once, before the answers fill what may wait.
-    client.write(lines.concat().as_bytes()).expect("they are read");
+    let mut ids = vec![client.request("initialize", handshake)];
+    // More than the client's pipe and the queue hold, and less than what stops the guard from reading the client.
+    ids.push(client.call("big", json!({"bytes": 800_000})));
+    wait_until_read(&client, 800_000);
+    // These fit into the pipe that is not read any more.
+    ids.push(client.call("big", json!({"bytes": 20_000})));
+    ids.push(client.call("big", json!({"bytes": 20_000})));
+    ids.push(client.call("echo", json!({"text": "the last one"})));
+    ids.push(client.call("die", json!({"code": 9})));
     client.wait_for_notice("ended unexpectedly");
     let mut client = client.reading(stdout);
-    let codes = one_answer_each(&mut client, &[1, 2, 3, 4, 5, 6]);
-    assert_eq!([1, 2, 3, 4, 5, 6].map(|id| codes[&id]), [0, 0, 0, 0, 0, -31002]);
+    let codes = one_answer_each(&mut client, &ids);
+    let in_order: Vec<_> = ids.iter().map(|id| codes[id]).collect();
+    assert_eq!(in_order, [0, 0, 0, 0, 0, -31002]);
     client.finish();
 }
 

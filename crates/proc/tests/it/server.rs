@@ -298,7 +298,7 @@ async fn cpu_time_tells_busy_from_idle() {
 
 #[tokio::test]
 async fn events_survive_being_waited_for_in_slices() {
-    let mut run = Run::new("echo ready; cat >/dev/null; exit 5", Tier::Subreaper);
+    let mut run = Run::patient("echo ready; cat >/dev/null; exit 5");
     run.server.begin_stop();
     let mut events = Vec::new();
     let deadline = Instant::now() + PATIENCE;
