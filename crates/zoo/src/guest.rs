@@ -21,9 +21,9 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
-use crate::load::processes::Process;
 use crate::offspring::{self, Streams};
 use crate::plain::HANDSHAKE_REVISIONS;
+use crate::processes::Process;
 use crate::{keeper, pipe};
 
 use tally::Tally;

@@ -28,6 +28,7 @@ pub mod load;
 mod offspring;
 mod pipe;
 mod plain;
+pub mod processes;
 mod signals;
 
 use std::io::{self, Write};

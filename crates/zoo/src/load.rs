@@ -16,7 +16,6 @@
 
 mod answers;
 mod echoes;
-pub(crate) mod processes;
 mod samples;
 mod session;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Way;
 use super::answers::{Answers, Line};
-use super::processes::{self, Process};
+use crate::processes::{self, Process};
 use crate::{keeper, offspring};
 
 /// How long the processes may take to end by themselves; longer than a whole shutdown of unhang (design 3).

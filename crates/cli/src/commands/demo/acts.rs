@@ -4,11 +4,11 @@ use std::{io, time::Duration};
 
 use serde_json::json;
 use unhang::{fault::in_words, process::deadline::Deadline};
+use unhang_zoo::processes::{self, Process};
 
 use super::{
     PATIENCE, Row, Seen,
     peer::{Outcome, Peer},
-    processes,
 };
 
 /// Other calls beside the stuck one.
@@ -165,15 +165,11 @@ async fn nothing_left(way: Way) -> io::Result<Seen> {
     peer.shake_hands(patience()).await?;
     let _call = peer.call("echo", patience()).await?;
     let victim: &[&str] = if way == Way::Bare { &["zoo", "leaves-daemon"] } else { &["wrap"] };
-    processes::with_word(&marker)
-        .iter()
-        .filter(|process| process.begins_with(victim))
-        .for_each(processes::Process::kill);
+    processes::marked(&marker).iter().filter(|process| process.begins_with(victim)).for_each(Process::kill);
     // The host and the lifelines are not the server's.
-    let is_left = |process: &&processes::Process| {
-        process.begins_with(&["zoo"]) && !process.begins_with(&["zoo", "hosts"])
-    };
-    let left = || processes::with_word(&marker).iter().filter(is_left).count();
+    let is_left =
+        |process: &&Process| process.begins_with(&["zoo"]) && !process.begins_with(&["zoo", "hosts"]);
+    let left = || processes::marked(&marker).iter().filter(is_left).count();
     let (start, limit) = (tokio::time::Instant::now(), patience());
     while left() > 0 && !limit.is_past() {
         Deadline::after(Duration::from_millis(10)).sleep().await;

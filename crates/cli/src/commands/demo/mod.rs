@@ -8,7 +8,6 @@
 
 mod acts;
 mod peer;
-mod processes;
 
 use std::{process::ExitCode, time::Duration};
 

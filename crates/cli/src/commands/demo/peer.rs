@@ -67,7 +67,7 @@ impl Peer {
     /// How many processes, this one apart, have our end of the server's stdin open.
     pub(crate) fn holders_of_stdin(&self) -> io::Result<usize> {
         let input = self.server.input.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-        Ok(super::processes::holders_of_pipe(rustix::fs::fstat(input)?.st_ino))
+        Ok(unhang_zoo::processes::holders_of_pipe(rustix::fs::fstat(input)?.st_ino))
     }
 
     /// Sends one message, as far as the pipe takes it within the deadline.

@@ -1,4 +1,4 @@
-//! What `/proc` says about the processes of a way: which there are, their peak of memory, their processor time.
+//! What `/proc` says about processes: which there are, what they hold open, their peak of memory, their processor time.
 //!
 //! # Invariants
 //!
@@ -12,12 +12,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// A process of a way. The descriptor keeps it from being taken for a later one with the same number.
-pub(crate) struct Process {
+/// A process. The descriptor keeps it from being taken for a later one with the same number.
+pub struct Process {
     pid: u32,
     descriptor: OwnedFd,
     /// Whether it is the server itself, which no way adds.
-    pub(super) is_server: bool,
+    pub(crate) is_server: bool,
 }
 
 impl Process {
@@ -28,15 +28,23 @@ impl Process {
     }
 
     /// Waits until it has ended; false when it has not within the limit.
-    pub(super) fn wait(&self, limit: Duration) -> io::Result<bool> {
+    pub(crate) fn wait(&self, limit: Duration) -> io::Result<bool> {
         let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
         let mut descriptors = [PollFd::new(&self.descriptor, PollFlags::IN)];
         Ok(rustix::io::retry_on_intr(|| poll(&mut descriptors, Some(&limit)))? > 0)
     }
 
     /// Kills it, if it is still there.
-    pub(super) fn kill(&self) {
+    pub fn kill(&self) {
         let _gone_already = pidfd_send_signal(&self.descriptor, Signal::KILL);
+    }
+
+    /// Whether its first words after the program are these.
+    #[must_use]
+    pub fn begins_with(&self, wanted: &[&str]) -> bool {
+        words(self.pid)
+            .get(1..)
+            .is_some_and(|rest| rest.len() >= wanted.len() && rest[..wanted.len()] == *wanted)
     }
 
     /// Its peak of resident memory in bytes.
@@ -46,7 +54,7 @@ impl Process {
     }
 
     /// What its threads have used of the processors; `None` where the kernel does not count it.
-    pub(super) fn processor_time(&self) -> Option<Duration> {
+    pub(crate) fn processor_time(&self) -> Option<Duration> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
         let used = threads.flatten().map(|thread| {
             let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
@@ -57,7 +65,7 @@ impl Process {
 }
 
 /// Returns these processes and all below them; the one that runs the command `server` is marked.
-pub(super) fn tree(roots: &[u32], server: &[String]) -> Vec<Process> {
+pub(crate) fn tree(roots: &[u32], server: &[String]) -> Vec<Process> {
     let table = table();
     let mut tree = roots.to_vec();
     let mut looked_at = 0;
@@ -68,14 +76,43 @@ pub(super) fn tree(roots: &[u32], server: &[String]) -> Vec<Process> {
     tree.into_iter().filter_map(|pid| Process::open(pid, server)).collect()
 }
 
+/// Returns the processes that carry this text, as a word of their command line or in their environment.
+#[must_use]
+pub fn marked(marker: &str) -> Vec<Process> {
+    let carries = |pid: u32| {
+        let part = |file| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let is_in = |bytes: Vec<u8>| {
+            bytes.split(|byte| matches!(byte, 0 | b'=')).any(|word| word == marker.as_bytes())
+        };
+        is_in(part("cmdline")) || is_in(part("environ"))
+    };
+    let found = pids().filter(|pid| carries(*pid)).filter_map(|pid| Process::open(pid, &[]));
+    // Looked at again through the descriptor's number, which by now cannot be another process's.
+    found.filter(|process| carries(process.pid)).collect()
+}
+
+/// How many processes, this one apart, have the pipe with this inode open.
+#[must_use]
+pub fn holders_of_pipe(inode: u64) -> usize {
+    let link = format!("pipe:[{inode}]");
+    let holds = |pid: &u32| {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        descriptors
+            .filter_map(|entry| fs::read_link(entry.path()).ok())
+            .any(|open| open.as_os_str() == &*link)
+    };
+    pids().filter(|pid| *pid != std::process::id()).filter(holds).count()
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// Every process and its parent.
 fn table() -> Vec<(u32, u32)> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            Some((pid, parent(&fs::read_to_string(entry.path().join("stat")).ok()?)?))
-        })
+    pids()
+        .filter_map(|pid| Some((pid, parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
         .collect()
 }
 
@@ -114,5 +151,8 @@ mod tests {
         assert!(found[0].peak_memory().expect("a peak") > 0);
         assert!(!found[0].wait(Duration::ZERO).expect("a process"), "this one still runs");
         assert!(!tree(&[own], &["another".to_owned()])[0].is_server);
+        let first = words(own).into_iter().nth(1);
+        assert!(found[0].begins_with(&first.iter().map(String::as_str).collect::<Vec<_>>()));
+        assert!(!found[0].begins_with(&["another"]));
     }
 }
