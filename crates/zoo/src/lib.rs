@@ -4,7 +4,8 @@
 //! a test that fails points at one thing; the combinations have several. `well-behaved` is the complete, correct server to
 //! compare with. The clients start a command, misbehave towards it, and say what came of it.
 //!
-//! [`load`] is the load generator of `unhang bench`; it lives here because it shares no code with what it measures either.
+//! [`load`] is the load generator of `unhang bench`, and [`corpus`] drives any wrapper through cases of broken promises; they
+//! live here because they share no code with what they measure either.
 //!
 //! # Invariants
 //!
@@ -20,6 +21,7 @@ mod animals;
 mod arguments;
 mod clients;
 mod combinations;
+pub mod corpus;
 mod entry;
 mod guest;
 mod keeper;

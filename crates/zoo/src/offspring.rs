@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::arguments::Arguments;
 use crate::entry::Run;
-use crate::{keeper, load, pipe};
+use crate::{corpus, keeper, load, pipe};
 
 /// What the children run; reachable by name like an animal, but not in the list.
 pub(crate) const HELPERS: &[(&str, Run)] = &[
@@ -27,6 +27,7 @@ pub(crate) const HELPERS: &[(&str, Run)] = &[
     ("prints", print_on),
     ("hosts", host),
     ("echoes", load::echo),
+    ("naive-pump", corpus::naive_pump),
 ];
 
 /// Which of its parent's pipes a child keeps.
@@ -112,12 +113,29 @@ pub(crate) fn start_with(
     streams: Streams,
     lives_on: bool,
 ) -> io::Result<Child> {
-    let mut command = new_command(program);
-    command.args(arguments).stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
+    let mut command = prepare(program, arguments, streams);
     if !lives_on {
         before_exec(&mut command, bind_to_parent(getpid()));
     }
     spawn(&mut command)
+}
+
+/// The same with a variable in its environment, by which it and what it starts are found; the kernel kills it with this one.
+pub(crate) fn start_marked(
+    program: &str,
+    arguments: &[String],
+    streams: Streams,
+    (variable, marker): (&str, &str),
+) -> io::Result<Child> {
+    let mut command = prepare(program, arguments, streams);
+    before_exec(command.env(variable, marker), bind_to_parent(getpid()));
+    spawn(&mut command)
+}
+
+fn prepare(program: &str, arguments: &[String], streams: Streams) -> Command {
+    let mut command = new_command(program);
+    command.args(arguments).stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
+    command
 }
 
 /// Returns what makes the kernel kill a child when the calling thread of `parent` ends.

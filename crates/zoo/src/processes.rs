@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// A process. The descriptor keeps it from being taken for a later one with the same number.
@@ -37,6 +37,11 @@ impl Process {
     /// Kills it, if it is still there.
     pub fn kill(&self) {
         let _gone_already = pidfd_send_signal(&self.descriptor, Signal::KILL);
+    }
+
+    /// A descriptor that polls as readable once the process has ended.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 
     /// Whether its first words after the program are these.

@@ -2,13 +2,14 @@
 //!
 //! # Invariants
 //!
-//! - The one handler only stores a flag, so it is safe to run at any moment.
+//! - The one handler only stores a number, so it is safe to run at any moment.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::process::Signal;
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// The number of the signal that was caught last, 0 for none.
+static CAUGHT: AtomicI32 = AtomicI32::new(0);
 
 /// `SIG_DFL` as the C library encodes it.
 const DEFAULT: usize = 0;
@@ -43,16 +44,30 @@ pub(crate) fn restore(restored: Signal) {
 }
 
 /// Takes note of SIGINT instead of ending by it; [`was_interrupted`] tells.
-#[expect(unsafe_code, reason = "declared above")]
 pub(crate) fn catch_interrupt() {
-    extern "C" fn note(_number: i32) {
-        INTERRUPTED.store(true, Ordering::SeqCst);
-    }
-    // SAFETY: the handler has the signature that `signal` expects, lives as long as the program and only stores an atomic flag.
-    unsafe { signal(Signal::INT.as_raw(), note as extern "C" fn(i32) as usize) };
+    catch(Signal::INT);
 }
 
-/// Whether SIGINT came since [`catch_interrupt`].
+/// Takes note of all that usually ends a command from outside; [`was_interrupted`] and [`caught`] tell.
+pub(crate) fn catch_every_end() {
+    [Signal::INT, Signal::TERM, Signal::HUP].into_iter().for_each(catch);
+}
+
+#[expect(unsafe_code, reason = "declared above")]
+fn catch(caught: Signal) {
+    extern "C" fn note(number: i32) {
+        CAUGHT.store(number, Ordering::SeqCst);
+    }
+    // SAFETY: the handler has the signature that `signal` expects, lives as long as the program and only stores an atomic number.
+    unsafe { signal(caught.as_raw(), note as extern "C" fn(i32) as usize) };
+}
+
+/// Whether a caught signal came.
 pub(crate) fn was_interrupted() -> bool {
-    INTERRUPTED.load(Ordering::SeqCst)
+    caught().is_some()
+}
+
+/// The number of the caught signal that came last.
+pub(crate) fn caught() -> Option<i32> {
+    Some(CAUGHT.load(Ordering::SeqCst)).filter(|number| *number != 0)
 }

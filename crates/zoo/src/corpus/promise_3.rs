@@ -1,0 +1,94 @@
+//! Promise 3, Drained: no pipe is left unread, and the two directions never wait for each other.
+
+use std::process::Stdio;
+
+use serde_json::json;
+
+use super::client::{Client, Reads};
+use super::verdict::Judged;
+use super::{BOTH, Case, NEITHER, ONLY_BARE};
+
+/// Bytes of a large message, far beyond what pipes hold.
+const LARGE: usize = 2 << 20;
+/// Requests of a client that does not read, and the bytes of each: more than pipes hold, less than any sane queue.
+const UNREAD_REQUESTS: usize = 64;
+const UNREAD_BYTES: usize = 8 << 10;
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "stderr-flood",
+        demands: "1 MiB on stderr stops no server, though the client reads no stderr.",
+        ought: NEITHER,
+        judge: |visit| visit.meet(&["stderr-flood"], |client| client.echo("hello")),
+    },
+    Case {
+        name: "stderr-heard",
+        demands: "1 MiB on stderr stops no server where the client takes it away.",
+        ought: ONLY_BARE,
+        judge: |visit| {
+            let mut client = visit.connect_with(&["stderr-flood"], Stdio::null())?;
+            client.shake_hands()?;
+            client.echo("hello")?;
+            client.demand_clean_wire()
+        },
+    },
+    Case {
+        name: "stderr-giant-line",
+        demands: "200,000 bytes on stderr without a line end stop no server.",
+        ought: NEITHER,
+        judge: |visit| visit.meet(&["stderr-giant-line"], |client| client.echo("hello")),
+    },
+    Case {
+        name: "long-last-words",
+        demands: "A server that dies with 1 MiB of last words does die, and the call is answered.",
+        ought: NEITHER,
+        judge: |visit| {
+            visit.meet(&["stderr-flood-while-dying"], |client| {
+                client.is_answered("tools/call", &json!({"name": "echo", "arguments": {}})).map(drop)
+            })
+        },
+    },
+    Case {
+        name: "deaf-server",
+        demands: "A server that stops reading blocks no write of the client, and its calls are answered.",
+        ought: NEITHER,
+        // It reads the handshake, which has two messages.
+        judge: |visit| visit.meet(&["stops-reading-after", "2"], large_call_is_answered),
+    },
+    Case {
+        name: "unread-client",
+        demands: "A client that does not read for a while may go on writing, and then finds every answer.",
+        ought: NEITHER,
+        judge: |visit| visit.meet(&["notification-flood"], write_without_reading),
+    },
+    Case {
+        name: "notification-flood",
+        demands: "10,000 notifications before an answer do not keep it from the client.",
+        ought: BOTH,
+        judge: |visit| visit.meet(&["notification-flood"], |client| client.echo("hello")),
+    },
+    Case {
+        name: "large-messages",
+        demands: "Large messages pass whole, in both directions.",
+        ought: BOTH,
+        judge: |visit| visit.meet(&["well-behaved"], |client| client.echo(&"x".repeat(LARGE))),
+    },
+];
+
+fn large_call_is_answered(client: &mut Client) -> Judged {
+    let arguments = json!({"text": "x".repeat(LARGE)});
+    client.is_answered("tools/call", &json!({"name": "echo", "arguments": arguments})).map(drop)
+}
+
+/// The server floods the client, which for the time being only writes.
+fn write_without_reading(client: &mut Client) -> Judged {
+    let call = client.call("echo", &json!({"text": "hello"}))?;
+    let padding = "x".repeat(UNREAD_BYTES);
+    let mut ids = vec![call];
+    for _ in 0..UNREAD_REQUESTS {
+        let (id, request) = client.next_request("ping", &json!({"padding": padding}));
+        client.send(format!("{request}\n").as_bytes(), Reads::NotNow)?;
+        ids.push(id);
+    }
+    ids.into_iter().try_for_each(|id| client.answer(id).map(drop))
+}

@@ -1,0 +1,79 @@
+//! Promise 4, Isolated: no process of the server has the protocol's stdin or stdout.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::client::{Client, Stream};
+use super::verdict::{Flaw, Judged, broken};
+use super::{Case, NEITHER, ONLY_PUMP};
+use crate::keeper;
+use crate::processes;
+
+/// How often it is looked who has a stream, and for how long.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOKS: Duration = Duration::from_secs(1);
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "own-input",
+        demands: "While a child of the server reads its stdin, only one process has the client's stream.",
+        ought: ONLY_PUMP,
+        judge: |visit| {
+            visit.meet(&["stdin-thief"], |client| {
+                client.call("echo", &json!({}))?;
+                wait_for_thief(client)?;
+                one_holder(client, Stream::Input)
+            })
+        },
+    },
+    Case {
+        name: "stolen-input",
+        demands: "A request that a child of the server steals is answered.",
+        ought: NEITHER,
+        judge: |visit| {
+            visit.meet(&["stdin-thief"], |client| {
+                client.call("echo", &json!({}))?;
+                wait_for_thief(client)?;
+                client.is_answered("ping", &json!({})).map(drop)
+            })
+        },
+    },
+    Case {
+        name: "own-output",
+        demands: "While a child of the server lives on its stdout, only one process has the client's stream.",
+        ought: ONLY_PUMP,
+        judge: |visit| {
+            visit.meet(&["leaves-grandchild"], |client| {
+                client.echo("hello")?;
+                one_holder(client, Stream::Output)
+            })
+        },
+    },
+];
+
+/// Waits until the child that steals is there.
+fn wait_for_thief(client: &Client) -> Judged {
+    let end = keeper::now() + client.patience();
+    let is_thief = |process: &processes::Process| process.begins_with(&["zoo", "reads-one-line"]);
+    while !processes::tree(&[client.pid()], &[]).iter().any(is_thief) {
+        if keeper::now() >= end {
+            return Err(Flaw::Failed("the server has started no child".to_owned()));
+        }
+        keeper::pause(LOOK);
+    }
+    Ok(())
+}
+
+/// Demands that one process, this one apart, has the stream. Looked at again and again, for between fork and exec any
+/// process seems to have it.
+fn one_holder(client: &Client, stream: Stream) -> Judged {
+    let end = keeper::now() + LOOKS;
+    loop {
+        match client.holders(stream)? {
+            1 => return Ok(()),
+            count if keeper::now() >= end => return broken(format!("{count} processes have it")),
+            _ => keeper::pause(LOOK),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Promise 6, Restarted: a dead server comes back in its session, and one that keeps failing is left alone.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::client::Client;
+use super::verdict::{Flaw, Judged, broken, demand};
+use super::visit::Visit;
+use super::{BOTH, Case, NEITHER};
+use crate::keeper;
+
+/// Requests to a server that cannot start again.
+const REQUESTS: usize = 20;
+/// Starts of it that are still sane.
+const MOST_STARTS: usize = 15;
+/// How often a call is made again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "dies-idle",
+        demands: "A server that has died between two calls is soon there again.",
+        ought: NEITHER,
+        judge: |visit| {
+            visit.meet(&["dies-idle", "100"], |client| {
+                let first = client.text("pid", &json!({}))?;
+                soon(client, |client| Ok(client.text("pid", &json!({}))? != first))
+            })
+        },
+    },
+    Case {
+        name: "back-after-death",
+        demands: "After a call that the server died of, the next request gets a result.",
+        ought: NEITHER,
+        judge: |visit| {
+            visit.meet(&["dies-every-call"], |client| {
+                client.is_answered("tools/call", &json!({"name": "echo", "arguments": {}}))?;
+                let list = client.request("tools/list", &json!({}))?;
+                client.result(list).map(drop)
+            })
+        },
+    },
+    Case {
+        name: "leaves-after-each",
+        demands: "A server that exits with 0 after each answer soon answers again, three times in a row.",
+        ought: NEITHER,
+        judge: |visit| {
+            visit.meet(&["exits-zero-after-each-answer"], |client| {
+                (0..3).try_for_each(|_| soon(client, |client| client.echo("hello").map(|()| true)))
+            })
+        },
+    },
+    Case {
+        name: "session-replayed",
+        demands: "A server that comes back has its handshake and its log level again.",
+        ought: NEITHER,
+        judge: |visit| {
+            visit.meet(&["well-behaved"], |client| {
+                let level = client.request("logging/setLevel", &json!({"level": "warning"}))?;
+                client.result(level)?;
+                client.is_answered("tools/call", &json!({"name": "die", "arguments": {"code": 1}}))?;
+                let state = client.text("state", &json!({}))?;
+                let state: Value =
+                    serde_json::from_str(&state).map_err(|error| Flaw::Broken(error.to_string()))?;
+                demand(state["initialized"] == true, || "no handshake was made".to_owned())?;
+                demand(state["level"] == "warning", || "the log level is lost".to_owned())
+            })
+        },
+    },
+    Case {
+        name: "fenced-off",
+        demands: "Requests to a server that cannot start again are answered, and it is not started without end.",
+        ought: NEITHER,
+        judge: fenced_off,
+    },
+    Case {
+        name: "left-alone",
+        demands: "A server that is well is the same process from call to call.",
+        ought: BOTH,
+        judge: |visit| {
+            visit.meet(&["well-behaved"], |client| {
+                let first = client.text("pid", &json!({}))?;
+                client.is_answered("tools/call", &json!({"name": "fail", "arguments": {"text": "no"}}))?;
+                let second = client.text("pid", &json!({}))?;
+                demand(first == second, || "it was started again".to_owned())
+            })
+        },
+    },
+];
+
+/// Calls until it is as it shall be. A call that meets a death may get an error, but it must get an answer.
+fn soon(client: &mut Client, mut call: impl FnMut(&mut Client) -> Judged<bool>) -> Judged {
+    let end = keeper::now() + client.patience();
+    loop {
+        match call(client) {
+            Ok(true) => return Ok(()),
+            Err(Flaw::Broken(reason)) if keeper::now() >= end || client.is_lost() => return broken(reason),
+            Err(failed @ Flaw::Failed(_)) => return Err(failed),
+            Ok(false) if keeper::now() >= end => return broken("the server has not died"),
+            _ => keeper::pause(PAUSE),
+        }
+    }
+}
+
+fn fenced_off(visit: &Visit<'_>) -> Judged {
+    let count_file = visit.file("starts")?;
+    visit.meet(&["restarts-broken", "--count-file", &count_file], |client| {
+        client.is_answered("tools/call", &json!({"name": "die", "arguments": {"code": 1}}))?;
+        for _ in 0..REQUESTS {
+            client.is_answered("tools/list", &json!({}))?;
+        }
+        let starts = std::fs::read_to_string(&count_file)?.lines().count();
+        demand(starts <= MOST_STARTS, || format!("{starts} starts"))
+    })
+}

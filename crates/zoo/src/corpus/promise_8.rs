@@ -1,0 +1,78 @@
+//! Promise 8, Fair: one stuck call delays no other, and busy is not hung.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::client::Client;
+use super::verdict::{Judged, demand};
+use super::{BOTH, Case, NEITHER};
+use crate::keeper;
+
+/// Calls beside one another.
+const OTHERS: usize = 64;
+/// Between two pings.
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "stuck-beside-others",
+        demands: "While one call is stuck, 64 others are answered, and before it.",
+        ought: BOTH,
+        judge: |visit| {
+            visit.meet(&["never-answers", "stuck"], |client| {
+                let stuck = client.call("stuck", &json!({}))?;
+                let others = many(client, "echo")?;
+                others.into_iter().try_for_each(|id| client.result(id).map(drop))?;
+                let before = client.received().answers_before(&json!(stuck));
+                // The handshake is one of them.
+                demand(before > OTHERS, || "the others had to wait for it".to_owned())
+            })
+        },
+    },
+    Case {
+        name: "death-beside-others",
+        demands: "A call that the server dies of leaves none of the calls beside it unanswered.",
+        ought: NEITHER,
+        judge: |visit| {
+            visit.meet(&["well-behaved"], |client| {
+                let mut calls = Vec::new();
+                for _ in 0..8 {
+                    calls.push(client.call("sleep", &json!({"ms": 500}))?);
+                }
+                calls.push(client.call("die", &json!({"code": 1}))?);
+                calls.into_iter().try_for_each(|id| client.answer(id).map(drop))
+            })
+        },
+    },
+    Case {
+        name: "timeout-spares-server",
+        demands: "A call that takes too long takes the server from nobody.",
+        ought: BOTH,
+        judge: |visit| {
+            visit.meet(&["well-behaved"], |client| {
+                let first = client.text("pid", &json!({}))?;
+                let slow = client.call("sleep", &json!({"ms": 60_000}))?;
+                // Half the patience: whoever gives a call up in time has done so, and whoever does not cannot be blamed.
+                let half = keeper::now() + client.patience() / 2;
+                while keeper::now() < half && client.received().answer(&json!(slow)).is_none() {
+                    client.is_answered("ping", &json!({}))?;
+                    keeper::pause(PAUSE);
+                }
+                let second = client.text("pid", &json!({}))?;
+                demand(first == second, || "it was started again".to_owned())
+            })
+        },
+    },
+    Case {
+        name: "slow-writer",
+        demands: "An answer that comes byte by byte over a second arrives whole.",
+        ought: BOTH,
+        judge: |visit| visit.meet(&["slow-writer"], |client| client.echo("hello")),
+    },
+];
+
+/// Makes many calls at once.
+fn many(client: &mut Client, tool: &str) -> Judged<Vec<u64>> {
+    (0..OTHERS).map(|_| client.call(tool, &json!({"text": "hello"}))).collect()
+}

@@ -1,0 +1,145 @@
+//! One visit to an animal: what a case is given to work with, and the clearing up after it.
+//!
+//! # Invariants
+//!
+//! - Every process of a visit carries its marker, in its environment or among its words, and only such processes are killed.
+//! - A visit waits for a wrapper's own clearing up before it clears up itself, and nothing of it is left then.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::client::Client;
+use super::verdict::{Flaw, Judged, demand};
+use super::{Contender, Verdict};
+use crate::{keeper, processes};
+
+/// Carries the marker into every process that does not clean its environment.
+const MARKER_VARIABLE: &str = "UNHANG_ZOO_VISIT";
+/// How long a wrapper that has been ended may still clear up by its own means.
+const CLEARING: Duration = Duration::from_secs(1);
+/// How long clearing up goes on; the animal that forks for ever does so for 2 s.
+const SWEEP: Duration = Duration::from_secs(6);
+/// How often it is looked what is left.
+const LOOK: Duration = Duration::from_millis(50);
+/// For how long nothing may be seen before nothing counts as left: one look may miss what forks meanwhile.
+const QUIET: Duration = Duration::from_millis(120);
+
+/// What stands between and what is behind it, for one case.
+pub(crate) struct Visit<'a> {
+    contender: &'a Contender,
+    /// The program that has the animals.
+    program: &'a str,
+    marker: String,
+    patience: Duration,
+}
+
+impl<'a> Visit<'a> {
+    pub(super) fn new(contender: &'a Contender, program: &'a str, patience: Duration) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self { contender, program, marker: format!("zoo-visit-{}-{number}", std::process::id()), patience }
+    }
+
+    /// The program that has the animals.
+    pub(super) fn program(&self) -> &str {
+        self.program
+    }
+
+    /// Connects to an animal, with a stderr that nobody reads.
+    pub(super) fn connect(&self, animal: &[&str]) -> Judged<Client> {
+        self.connect_with(animal, Stdio::piped())
+    }
+
+    /// Connects to an animal; `errors` is where the stderr of what is started goes.
+    pub(super) fn connect_with(&self, animal: &[&str], errors: Stdio) -> Judged<Client> {
+        let (name, rest) = animal.split_first().ok_or(Flaw::Failed("no animal".to_owned()))?;
+        let words = [&[self.program, "zoo", name, "--marker", &self.marker], rest].concat();
+        let command: Vec<_> =
+            self.contender.command.iter().cloned().chain(words.into_iter().map(str::to_owned)).collect();
+        Client::start(&command, (MARKER_VARIABLE, &self.marker), errors, self.patience)
+    }
+
+    /// Connects to an animal and does the handshake.
+    pub(super) fn session(&self, animal: &[&str]) -> Judged<Client> {
+        let mut client = self.connect(animal)?;
+        client.shake_hands().map(|()| client)
+    }
+
+    /// A session, what to do in it, and the demand that all that came was clean.
+    pub(super) fn meet(&self, animal: &[&str], talk: impl FnOnce(&mut Client) -> Judged) -> Judged {
+        let mut client = self.session(animal)?;
+        talk(&mut client)?;
+        client.demand_clean_wire()
+    }
+
+    /// The name of a file in a folder of this visit's own.
+    pub(super) fn file(&self, name: &str) -> Judged<String> {
+        let folder = self.folder();
+        if !folder.exists() {
+            std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+        }
+        let path = folder.join(name).into_os_string().into_string();
+        path.map_err(|_| Flaw::Failed("the folder for temporary files has a name that is no text".to_owned()))
+    }
+
+    fn folder(&self) -> PathBuf {
+        std::env::temp_dir().join(&self.marker)
+    }
+
+    /// Demands that soon no process of this visit is left.
+    pub(super) fn demand_nothing_left(&self) -> Judged {
+        self.demand_nothing_left_for(QUIET)
+    }
+
+    /// Demands that soon no process of this visit is seen for a while.
+    pub(super) fn demand_nothing_left_for(&self, quiet: Duration) -> Judged {
+        let left = self.wait_for_no_processes(self.patience, quiet);
+        demand(left == 0, || match left {
+            1 => "a process is left".to_owned(),
+            count => format!("{count} processes are left"),
+        })
+    }
+
+    /// Waits until no process with the marker has been seen for a while, which has to begin within the limit; returns how
+    /// many there are when time is up.
+    fn wait_for_no_processes(&self, limit: Duration, quiet: Duration) -> usize {
+        let end = keeper::now() + limit;
+        let mut seen = keeper::now();
+        loop {
+            let left = processes::marked(&self.marker).len();
+            let now = keeper::now();
+            if left > 0 {
+                seen = now;
+            }
+            if left > 0 && now >= end || now - seen >= quiet {
+                return left;
+            }
+            keeper::pause(LOOK);
+        }
+    }
+
+    /// Settles what a case has found, and clears up.
+    pub(super) fn end(self, judged: Judged) -> Verdict {
+        // Behind a bare connection there is nobody who would.
+        let mut left =
+            if self.contender.command.is_empty() { 1 } else { self.wait_for_no_processes(CLEARING, QUIET) };
+        let end = keeper::now() + SWEEP;
+        while left > 0 && keeper::now() < end {
+            processes::marked(&self.marker).iter().for_each(processes::Process::kill);
+            left = self.wait_for_no_processes(LOOK, QUIET);
+        }
+        let folder = self.folder();
+        if folder.exists() {
+            // What cannot be removed is in the folder for temporary files.
+            let _left_there = std::fs::remove_dir_all(folder);
+        }
+        if left == 0 {
+            judged.into()
+        } else {
+            Verdict::FailedToRun(format!("could not be ended: {left} left"))
+        }
+    }
+}
