@@ -4,6 +4,7 @@ use std::{ffi::OsString, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use unhang::config::{self, Limits, parse_duration, parse_size};
+use unhang_zoo::corpus::PROMISES;
 
 use crate::words;
 
@@ -94,9 +95,49 @@ fn peer_command(text: &str) -> Result<PeerCommand, &'static str> {
 /// `unhang zoo`.
 #[derive(Debug, Args)]
 pub(crate) struct Zoo {
-    /// The animal and its arguments, `--list`, or `--page` for the list as a page
+    /// The animal and its arguments, `run` and its own, `--list`, or `--page` for the list as a page
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<String>,
+}
+
+/// `unhang zoo run`: parsed by itself, since what follows `zoo` belongs to the animals.
+#[derive(Debug, Parser)]
+#[command(
+    name = "unhang zoo run",
+    about = "Score a wrapper on servers that misbehave; without one: no wrapper, a naive pump and unhang wrap",
+    override_usage = "unhang zoo run [OPTIONS] [-- WRAPPER...]",
+    max_term_width = 100,
+    after_help = "Exit codes: 0 it ran; 1 the wrapper broke a case, or one was not as it ought to be (with\n\
+    --check); 2 wrong usage; 3 the wrapper reaches no server at all; 130 and 143 interrupted."
+)]
+pub(crate) struct ZooRun {
+    /// Run these cases alone
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Run the cases of these promises alone
+    #[arg(long, value_name = "NUMBER,...", value_delimiter = ',', value_parser = known_promise)]
+    pub(crate) promise: Vec<u8>,
+    /// How long the client waits for anything
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
+    pub(crate) patience: Duration,
+    /// List the cases, run none
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Fail unless unhang kept every case and the other two did what they are known to do
+    #[arg(long, conflicts_with = "wrapper")]
+    pub(crate) check: bool,
+    /// Print the outcome as JSON
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub(crate) output: String,
+    /// A command that takes a server's command after it, after `--`
+    #[arg(last = true, value_name = "WRAPPER")]
+    pub(crate) wrapper: Vec<String>,
+}
+
+fn known_promise(text: &str) -> Result<u8, String> {
+    let known = text.parse().ok().filter(|number| PROMISES.iter().any(|(known, _)| known == number));
+    let numbers = || PROMISES.map(|(number, _)| number.to_string()).join(", ");
+    known.ok_or_else(|| format!("there are cases for {}", numbers()))
 }
 
 /// One argument a limit: flag, variable and default (design 3).
@@ -182,6 +223,14 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     Arguments::try_parse()
 }
 
+/// Parses what follows `unhang zoo`, where it begins with `run`.
+///
+/// # Errors
+/// As [`parse`].
+pub(crate) fn parse_zoo_run(words: &[String]) -> Result<ZooRun, clap::Error> {
+    ZooRun::try_parse_from(words)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -191,6 +240,22 @@ mod tests {
     #[test]
     fn the_declaration_is_sound() {
         Arguments::command().debug_assert();
+        ZooRun::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wrapper_keeps_its_own_double_dash() {
+        let words = ["unhang", "zoo", "run", "--promise", "1,8", "--", "wrapper", "--flag", "--"];
+        let Command::Zoo(zoo) = Arguments::try_parse_from(words).unwrap().command else {
+            panic!("not the zoo")
+        };
+        let run = parse_zoo_run(&zoo.words).unwrap();
+        assert_eq!(
+            (run.promise, run.wrapper),
+            (vec![1, 8], ["wrapper", "--flag", "--"].map(str::to_owned).to_vec())
+        );
+        assert_eq!(run.patience, unhang_zoo::corpus::PATIENCE);
+        assert!(parse_zoo_run(&["run", "--promise", "7"].map(str::to_owned)).is_err());
     }
 
     #[test]

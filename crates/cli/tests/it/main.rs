@@ -7,6 +7,7 @@ mod bad_input;
 mod bench;
 mod both_ways;
 mod combinations;
+mod corpus;
 mod diagnostics;
 mod endings;
 mod harness;

@@ -1,0 +1,152 @@
+//! `unhang zoo run`: any wrapper, or the three well-known ways to a server, through the corpus of hangs.
+//!
+//! The cases and their client are the zoo's; here the contenders are assembled and their score is shown.
+//!
+//! Invariant: `unhang wrap` is one contender among others; what it gets beyond its command are the flags that tell it the
+//! patience of the client.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+use unhang::exit;
+use unhang_zoo::corpus::{self, Case, Contender, Interrupted, Plan, Verdict};
+
+use super::report::{Report, Row};
+use crate::{arguments::ZooRun, output};
+
+/// Runs the chosen cases, shows the score and settles the exit code.
+pub(super) fn run(arguments: &ZooRun) -> ExitCode {
+    let chosen = match choose(arguments) {
+        Ok(chosen) => chosen,
+        Err(reason) => {
+            output::error(&reason, Some("`unhang zoo run --list` shows them all"));
+            return ExitCode::from(exit::USAGE);
+        }
+    };
+    if arguments.list {
+        return output::data(&super::report::list(&chosen));
+    }
+    let Ok(program) = own_program() else {
+        output::error("the path of unhang itself cannot be found", None);
+        return ExitCode::from(exit::BUG);
+    };
+    let contenders = contenders(&program, arguments);
+    if let Err(reason) = contenders.iter().try_for_each(|one| try_out(one, &program, arguments.patience)) {
+        let hint =
+            "a wrapper takes a server's command after its own words; give it more time with --patience";
+        output::error(&reason, Some(hint));
+        return ExitCode::from(exit::UNREACHABLE);
+    }
+    let cases: Vec<&Case> = chosen.iter().map(|(_, case)| *case).collect();
+    let count = cases.len() * contenders.len();
+    let plan =
+        Plan { cases: &cases, contenders: &contenders, program: &program, patience: arguments.patience };
+    show_progress(0, count);
+    let verdicts = corpus::run(&plan, &|done| show_progress(done, count));
+    end_progress();
+    let verdicts = match verdicts {
+        Ok(verdicts) => verdicts,
+        Err(Interrupted { signal }) => {
+            output::error("interrupted; nothing is left running", None);
+            return ExitCode::from(u8::try_from(128 + signal).unwrap_or(exit::INTERRUPTED));
+        }
+    };
+    let rows = chosen
+        .into_iter()
+        .zip(verdicts)
+        .map(|((promise, case), verdicts)| Row { promise, case, verdicts })
+        .collect();
+    let report = Report { contenders, rows, patience: arguments.patience };
+    conclude(&report, arguments)
+}
+
+/// The cases that were asked for, each with its promise, or why there are none. A run of nothing would keep everything.
+fn choose(arguments: &ZooRun) -> Result<Vec<(u8, &'static Case)>, String> {
+    let is_known = |name: &&String| corpus::cases().any(|(_, case)| case.name == **name);
+    if let Some(unknown) = arguments.only.iter().find(|name| !is_known(name)) {
+        return Err(format!("no case is called `{unknown}`"));
+    }
+    let is_chosen = |(promise, case): &(u8, &Case)| {
+        (arguments.only.is_empty() || arguments.only.iter().any(|name| name == case.name))
+            && (arguments.promise.is_empty() || arguments.promise.contains(promise))
+    };
+    let chosen: Vec<_> = corpus::cases().filter(is_chosen).collect();
+    if chosen.is_empty() { Err("none of these cases is of these promises".to_owned()) } else { Ok(chosen) }
+}
+
+fn own_program() -> io::Result<String> {
+    let own = std::env::current_exe()?;
+    own.into_os_string().into_string().map_err(|_| io::Error::other("it is no text"))
+}
+
+/// The wrapper that was given, or the three that the score is always shown for.
+fn contenders(own: &str, arguments: &ZooRun) -> Vec<Contender> {
+    let contender =
+        |name: &str, command: &[String]| Contender { name: name.to_owned(), command: command.to_vec() };
+    if !arguments.wrapper.is_empty() {
+        return vec![contender("the wrapper", &arguments.wrapper)];
+    }
+    let words = |rest: &[&str]| [&[own], rest].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    // The client's clock, as the flags tell it: what comes at two fifths of it, comes in time on a busy machine too.
+    let limit = format!("{}ms", (arguments.patience * 2 / 5).as_millis().max(1));
+    let guard = words(&[
+        "wrap",
+        "--name",
+        "corpus",
+        "--start-timeout",
+        &limit,
+        "--request-timeout",
+        &limit,
+        "--call-timeout",
+        &limit,
+        "--",
+    ]);
+    vec![
+        contender(super::report::BARE, &[]),
+        contender(super::report::PUMP, &words(&["zoo", "naive-pump", "--"])),
+        contender(super::report::GUARD, &guard),
+    ]
+}
+
+fn try_out(contender: &Contender, program: &str, patience: Duration) -> Result<(), String> {
+    corpus::try_out(contender, program, patience).map_err(|reason| {
+        let what = if contender.command.is_empty() { &contender.name } else { &contender.command.join(" ") };
+        format!("an honest server cannot be reached through `{what}`: {reason}")
+    })
+}
+
+/// Prints the report and settles the exit code.
+fn conclude(report: &Report, arguments: &ZooRun) -> ExitCode {
+    let text = if arguments.output == "json" { report.json() } else { report.text() };
+    let printed = output::data(&text);
+    if arguments.check {
+        let count = report.surprises().len();
+        if count > 0 {
+            output::error(&format!("not as it ought to be: {count} of the verdicts"), None);
+            return ExitCode::from(exit::FAILED);
+        }
+    }
+    let is_broken = |row: &Row| row.verdicts.iter().any(|verdict| *verdict != Verdict::Kept);
+    if !arguments.wrapper.is_empty() && report.rows.iter().any(is_broken) {
+        return ExitCode::from(exit::FAILED);
+    }
+    printed
+}
+
+/// Says how far it is, to a person only.
+fn show_progress(done: usize, count: usize) {
+    let mut stderr = io::stderr();
+    if stderr.is_terminal() {
+        let _nobody_reads = write!(stderr, "\r{done} of {count} visits ");
+    }
+}
+
+fn end_progress() {
+    let mut stderr = io::stderr();
+    if stderr.is_terminal() {
+        let _nobody_reads = write!(stderr, "\r\x1b[K");
+    }
+}
