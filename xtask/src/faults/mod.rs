@@ -136,14 +136,17 @@ fn verdict(signal: Option<i32>, output: &str) -> Option<Colour> {
     }
 }
 
-/// Does all the work, as many at once as there are processors, and reports all failures, not only the first.
+/// How many tests run at once for each processor: those that turn red mostly wait for what does not come.
+const TESTS_PER_PROCESSOR: usize = 2;
+
+/// Does all the work, several at once, and reports all failures, not only the first.
 fn side_by_side<T: Sync>(
     items: &[T],
     work: impl Fn(&T) -> Result<(), Failure> + Sync,
 ) -> Result<(), Failure> {
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
-    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let workers = TESTS_PER_PROCESSOR * thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
