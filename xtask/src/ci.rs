@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::project::Project;
 use crate::run::{self, Task};
-use crate::{Options, clock, faults, real, report, tools};
+use crate::{Options, clock, faults, real, report, soak, tools};
 
 /// One row of the table.
 struct Step {
@@ -101,6 +101,11 @@ const STEPS: &[Step] = &[
         name: "score",
         about: "unhang keeps every case of its corpus, and no wrapper and a naive pump break what they ought to",
         work: Work::Own(score),
+    },
+    Step {
+        name: "soak",
+        about: "a short soak: calls, restarts and sessions on random animals",
+        work: Work::Own(soak::quick),
     },
     Step {
         name: "real",

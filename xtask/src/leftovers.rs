@@ -1,7 +1,8 @@
-//! Finds what a run left behind, by a marker in the environment that every process of the run inherits.
+//! Finds what a run left behind, by a marker in the environment that every process of the run inherits, and that those
+//! which clear their environment may be given as an argument.
 //!
-//! A process group is not enough: unhang and its servers open sessions of their own. The marker is in
-//! `/proc/PID/environ` for as long as the process lives; elsewhere than on Linux nothing is found.
+//! A process group is not enough: unhang and its servers open sessions of their own. The marker is in `/proc/PID/environ`
+//! or `/proc/PID/cmdline` for as long as the process lives; elsewhere than on Linux nothing is found.
 //!
 //! # Invariants
 //!
@@ -41,10 +42,14 @@ impl Marker {
     /// Returns the living processes that carry this marker. A zombie has no environment and does not count.
     pub(crate) fn processes(&self) -> Vec<Process> {
         let wanted = format!("{VARIABLE}={}", self.0).into_bytes();
+        let has = |pid: u32, file: &str, wanted: &[u8]| {
+            // A process that ends while we look has neither environment nor arguments any more.
+            let items = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            items.split(|byte| *byte == 0).any(|item| item == wanted)
+        };
+        let own = std::process::id();
         let carries = |pid: &u32| {
-            // A process that ends while we look has no environment any more.
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|item| item == wanted)
+            *pid != own && (has(*pid, "environ", &wanted) || has(*pid, "cmdline", self.0.as_bytes()))
         };
         pids().into_iter().filter(carries).map(|pid| Process { pid, command: command_line(pid) }).collect()
     }
@@ -54,6 +59,12 @@ impl Marker {
 pub(crate) fn parent(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// Returns the processes whose parent this is, those that have ended and are not waited for yet included.
+pub(crate) fn children(of: u32) -> Vec<Process> {
+    let all = pids().into_iter().filter(|pid| parent(*pid) == Some(of));
+    all.map(|pid| Process { pid, command: command_line(pid) }).collect()
 }
 
 fn pids() -> Vec<u32> {

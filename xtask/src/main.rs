@@ -15,6 +15,7 @@ mod project;
 mod real;
 mod report;
 mod run;
+mod soak;
 mod tools;
 
 use std::process::ExitCode;
@@ -32,6 +33,9 @@ Usage: cargo xtask VERB
   real [--only PART[,PART]] [--list] [--binary PATH]
                                          real clients and servers on both sides of the guard; PART is a piece of a
                                          case's name, such as git or python/everything
+  soak [--only PART[,PART]] [--quick] [--seed N] [--session K] [--binary PATH] [--list]
+                                         a hundred thousand calls, a thousand restarts, a thousand sessions on random
+                                         animals; PART is calls, restarts or sessions
 ";
 
 /// What a verb may be told, whichever verb it is.
@@ -45,6 +49,12 @@ pub(crate) struct Options {
     pub(crate) write: bool,
     /// The `unhang` to check instead of the release build.
     pub(crate) binary: Option<String>,
+    /// A small part of everything, for every change.
+    pub(crate) quick: bool,
+    /// Where random choices begin.
+    pub(crate) seed: Option<u64>,
+    /// The one session to repeat.
+    pub(crate) session: Option<u64>,
 }
 
 impl Options {
@@ -58,11 +68,18 @@ impl Options {
                 "--write" => options.write = true,
                 "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
                 "--binary" => options.binary = Some(value()?),
+                "--quick" => options.quick = true,
+                "--seed" => options.seed = Some(number(&argument, &value()?)?),
+                "--session" => options.session = Some(number(&argument, &value()?)?),
                 _ => return Err(Failure::usage(format!("unknown argument {argument}"))),
             }
         }
         Ok(options)
     }
+}
+
+fn number(flag: &str, text: &str) -> Result<u64, Failure> {
+    text.parse().map_err(|_| Failure::usage(format!("{flag} needs a number, not {text}")))
 }
 
 fn main() -> ExitCode {
@@ -72,6 +89,7 @@ fn main() -> ExitCode {
         Some("ci") => ci::ci(&Project::find()?, &options),
         Some("faults") => faults::faults(&Project::find()?, &options),
         Some("real") => real::real(&Project::find()?, &options),
+        Some("soak") => soak::soak(&Project::find()?, &options),
         Some("help" | "--help" | "-h") => {
             report::text(USAGE);
             Ok(())
@@ -111,5 +129,6 @@ mod tests {
     fn an_unknown_argument_or_a_missing_value_is_a_usage_failure() {
         assert!(parse(&["--onyl", "fmt"]).expect_err("there is no such flag").is_usage());
         assert!(parse(&["--only"]).expect_err("the value is missing").is_usage());
+        assert!(parse(&["--seed", "x"]).expect_err("that is no number").is_usage());
     }
 }

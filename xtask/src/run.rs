@@ -15,7 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
@@ -105,23 +105,10 @@ pub(crate) struct Running {
 }
 
 /// Starts a program. It is the caller's duty to call [`Running::finish`].
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place in this crate that starts processes and waits for them"
-)]
+#[expect(clippy::disallowed_methods, reason = "the thread has nothing else to do than to wait")]
 pub(crate) fn start(task: Task) -> Result<Running, Failure> {
     let (output, errors) = open_output(&task)?;
-    let child = Command::new(&task.program)
-        .args(&task.arguments)
-        .current_dir(&task.folder)
-        .envs(task.environment.iter().map(|(name, value)| (name, value)))
-        .env(leftovers::VARIABLE, task.marker.value())
-        .stdin(Stdio::null())
-        .stdout(output)
-        .stderr(errors)
-        .process_group(0)
-        .spawn();
-    let mut child = child.map_err(|error| Failure::io(format!("cannot start {}", task.name()), &error))?;
+    let mut child = spawn(&task, [Stdio::null(), output.into(), errors.into()])?;
     let (sender, exit) = sync_channel(1);
     let pid = child.id();
     std::thread::spawn(move || {
@@ -129,6 +116,26 @@ pub(crate) fn start(task: Task) -> Result<Running, Failure> {
         let _ = sender.send(child.wait());
     });
     Ok(Running { task, pid, exit })
+}
+
+/// Starts a program to talk to: all three streams are pipes, the deadline and the end are the caller's.
+pub(crate) fn converse(task: &Task) -> Result<Child, Failure> {
+    spawn(task, [Stdio::piped(), Stdio::piped(), Stdio::piped()])
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place in this crate that starts processes")]
+fn spawn(task: &Task, [input, output, errors]: [Stdio; 3]) -> Result<Child, Failure> {
+    Command::new(&task.program)
+        .args(&task.arguments)
+        .current_dir(&task.folder)
+        .envs(task.environment.iter().map(|(name, value)| (name, value)))
+        .env(leftovers::VARIABLE, task.marker.value())
+        .stdin(input)
+        .stdout(output)
+        .stderr(errors)
+        .process_group(0)
+        .spawn()
+        .map_err(|error| Failure::io(format!("cannot start {}", task.name()), &error))
 }
 
 /// Runs a program to its end; anything but exit code 0 within the deadline is a failure.

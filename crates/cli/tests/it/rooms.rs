@@ -10,7 +10,7 @@ const TABLE: &[(&str, &[&str], &[&str])] = &[
     ("unhang-zoo", &[], &[]),
     ("unhang", &["unhang-wire", "unhang-proc", "unhang-switches"], &["unhang-zoo"]),
     ("unhang-cli", &["unhang", "unhang-zoo"], &[]),
-    ("xtask", &[], &[]),
+    ("xtask", &["unhang-zoo"], &[]),
 ];
 
 #[test]

@@ -1,0 +1,107 @@
+//! The zoo as the soak uses it: arguments that make each animal quick enough for a thousand sessions, and groups for the
+//! summary.
+//!
+//! # Invariants
+//!
+//! - Every animal of the zoo's table takes part; one that needs an argument has it here.
+
+use std::path::Path;
+
+/// Arguments in place of an animal's own defaults. `{marker}` is the text by which survivors are found, `{folder}` a
+/// folder of the session's own, `{unhang}` the binary.
+const ARGUMENTS: &[(&str, &[&str])] = &[
+    ("busy-not-hung", &["300"]),
+    ("dies-idle", &["150"]),
+    ("floods-requests-to-client", &["500"]),
+    ("forks-forever", &["--marker", "{marker}"]),
+    ("giant-answer", &["1500000"]),
+    ("giant-line-no-newline", &["3000000"]),
+    ("hangs-idle", &["300", "--once", "{folder}/hung-once"]),
+    ("json-logs", &["500"]),
+    ("late-discover", &["500"]),
+    ("leaves-daemon", &["--marker", "{marker}"]),
+    ("leaves-daemon-empty-env", &["--marker", "{marker}"]),
+    ("leaves-grandchild", &["--marker", "{marker}"]),
+    ("leaves-setsid-child", &["--marker", "{marker}"]),
+    ("leaves-three-sessions", &["--marker", "{marker}"]),
+    ("never-answers", &["stuck"]),
+    ("notification-flood", &["2000"]),
+    ("progress-flood", &["2000"]),
+    ("restarts-broken", &["--count-file", "{folder}/starts", "2"]),
+    ("slow-start", &["700"]),
+    ("stderr-flood", &["300000"]),
+    ("stderr-flood-while-dying", &["300000"]),
+    ("tee", &["{folder}/from-client", "{folder}/from-server", "--", "{unhang}", "zoo", "well-behaved"]),
+];
+
+/// What the words of an animal's command line stand for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) marker: &'a str,
+    pub(crate) folder: &'a Path,
+    pub(crate) unhang: &'a str,
+}
+
+/// The command of an animal, to follow `wrap --`.
+pub(crate) fn command(animal: &str, place: Place<'_>) -> Vec<String> {
+    let own = ARGUMENTS.iter().find(|(name, _)| *name == animal).map_or(&[][..], |(_, arguments)| arguments);
+    [place.unhang, "zoo", animal].iter().chain(own).map(|word| fill(word, place)).collect()
+}
+
+fn fill(word: &str, place: Place<'_>) -> String {
+    let folder = place.folder.to_string_lossy();
+    word.replace("{marker}", place.marker).replace("{folder}", &folder).replace("{unhang}", place.unhang)
+}
+
+/// What an animal is known for, in the summary.
+pub(crate) fn group(animal: &str) -> &'static str {
+    let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| animal.starts_with(beginning));
+    if begins(&["well-behaved", "tee", "crlf", "server-error", "notification-before"]) {
+        "honest"
+    } else if begins(&["era-", "modern-only", "late-discover", "slow-", "requests-to-client"]) {
+        "honest, but odd"
+    } else if begins(&["dies-", "exits-", "half-line-then-dies", "restarts-", "stderr-flood-while-dying"]) {
+        "dies"
+    } else if begins(&["leaves-", "forks-", "ignores-", "sigint-", "stdin-thief"]) {
+        "leaves or stays"
+    } else if begins(&["never-", "hangs-", "stopped", "stops-", "silent-", "closes-", "half-line", "busy-"]) {
+        "stuck"
+    } else if begins(&["floods-", "giant-", "notification-flood", "progress-flood", "stderr-", "json-logs"]) {
+        "floods"
+    } else {
+        "wrong answers"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place<'static> {
+        Place { marker: "m-1", folder: Path::new("/f"), unhang: "/bin/unhang" }
+    }
+
+    #[test]
+    fn an_animal_that_needs_an_argument_has_one() {
+        for animal in unhang_zoo::animals() {
+            let needs = !animal.usage.is_empty() && !animal.usage.starts_with('[');
+            assert!(!needs || command(animal.name, place()).len() > 3, "{} {}", animal.name, animal.usage);
+        }
+    }
+
+    #[test]
+    fn every_row_is_an_animal() {
+        for (name, _) in ARGUMENTS {
+            assert!(unhang_zoo::animals().iter().any(|animal| animal.name == *name), "{name}");
+        }
+    }
+
+    #[test]
+    fn places_are_filled_in() {
+        assert_eq!(
+            command("leaves-daemon", place()),
+            ["/bin/unhang", "zoo", "leaves-daemon", "--marker", "m-1"]
+        );
+        assert_eq!(command("tee", place())[3..5], ["/f/from-client", "/f/from-server"]);
+    }
+}

@@ -1,0 +1,127 @@
+//! The part `calls`: many calls through one guard in front of a fast server, and a few at the same time through another in
+//! front of a server one of whose tools is stuck.
+//!
+//! # Invariants
+//!
+//! - Every result must show that it belongs to its own request.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::client::{Client, Patience};
+use super::lane::{Lane, Run, Work, drive};
+use super::progress::Progress;
+use super::random::Random;
+use super::session::{Broken, Stage};
+
+/// Of a hundred calls, how many go to the animal that is stuck.
+const STUCK_PERCENT: u64 = 2;
+/// Quiet moments in the course of a lane.
+const ROUNDS: u64 = 100;
+/// The same where each takes the stuck tool's deadline.
+const STUCK_ROUNDS: u64 = 20;
+/// The one limit that calls to the stuck tool meet.
+const STUCK_DEADLINE: Duration = Duration::from_millis(500);
+const FLAGS: &[&str] = &["--stderr-log", "1MiB"];
+
+/// Runs both lanes side by side.
+pub(crate) fn calls(
+    stage: &Stage,
+    seed: u64,
+    total: u64,
+    progress: &Progress,
+) -> Result<Vec<(&'static str, Run)>, Broken> {
+    let patience = |call| Patience { start: Duration::from_secs(10), request: Duration::from_secs(30), call };
+    let stuck_total = total * STUCK_PERCENT / 100;
+    let long = patience(Duration::from_secs(30));
+    let fast = Lane {
+        name: "fast",
+        animal: "well-behaved",
+        flags: FLAGS,
+        patience: long,
+        seed,
+        total: total - stuck_total,
+        progress,
+    };
+    let short = patience(STUCK_DEADLINE);
+    let stuck = Lane { name: "stuck", animal: "never-answers", patience: short, total: stuck_total, ..fast };
+    thread::scope(|scope| {
+        let beside = scope.spawn(|| drive(stuck, stage, |work| rounds(work, STUCK_ROUNDS, call_stuck)));
+        let fast = drive(fast, stage, |work| rounds(work, ROUNDS, call_fast))?;
+        let stuck = beside.join().map_err(|_| Broken::panicked())??;
+        Ok(vec![("fast", fast), ("stuck", stuck)])
+    })
+}
+
+/// Makes the lane's calls in so many rounds, with a sample after each.
+fn rounds(
+    work: &mut Work<'_>,
+    rounds: u64,
+    mut call: impl FnMut(&mut Client, &mut Random) -> usize,
+) -> Result<(), String> {
+    let mut random = Random::of(work.lane.seed, work.lane.total);
+    for round in 0..rounds {
+        let share = work.lane.total * (round + 1) / rounds - work.lane.total * round / rounds;
+        let mut in_flight = 64;
+        for number in 0..share {
+            if number % 200 == 0 {
+                in_flight = random.size(1, 256);
+            }
+            let window = call(&mut work.client, &mut random).min(in_flight);
+            while work.client.ledger.waiting() >= window && !work.client.has_gone() {
+                work.client.turn(Duration::from_millis(100))?;
+            }
+        }
+        work.settle_and_sample()?;
+        work.lane.progress.count(share)?;
+    }
+    Ok(())
+}
+
+/// Sends one call or another request; returns how many may be in flight behind it.
+fn call_fast(client: &mut Client, random: &mut Random) -> usize {
+    match random.between(1, 1000) {
+        1..=780 => echo(client, random, 200),
+        781..=830 => echo(client, random, 16_000),
+        831..=840 => echo(client, random, 200_000),
+        841..=870 => drop(client.request("ping", json!({}))),
+        871..=910 => drop(client.request("tools/list", json!({}))),
+        911..=930 => drop(client.request("resources/read", json!({"uri": "zoo://numbers/3"}))),
+        931..=945 => drop(client.request("prompts/list", json!({}))),
+        946..=960 => drop(client.call("big", &json!({"bytes": random.size(1, 300_000)}), false, None)),
+        961..=970 => drop(client.call("log", &json!({"count": random.between(1, 20)}), false, None)),
+        971..=980 => drop(client.call("no-such-tool", &json!({}), false, None)),
+        981..=985 => drop(client.call("stderr", &json!({"bytes": random.size(1, 5000)}), false, None)),
+        _ => {
+            let id = client.call("sleep", &json!({"ms": random.between(1, 60)}), random.chance(50), None);
+            if random.chance(70) {
+                client.cancel(&id);
+            }
+        }
+    }
+    // What was sent leaves in whole windows; the list of what could be withdrawn is not used here.
+    client.open.clear();
+    256
+}
+
+fn call_stuck(client: &mut Client, random: &mut Random) -> usize {
+    if random.chance(50) {
+        let id = client.call("stuck", &json!({}), random.chance(20), None);
+        if random.chance(10) {
+            client.cancel(&id);
+        }
+    } else {
+        echo(client, random, 200);
+    }
+    client.open.clear();
+    256
+}
+
+/// Calls `echo` with a text that no other request has.
+fn echo(client: &mut Client, random: &mut Random, most: usize) {
+    let proof = format!("echo-{:016x}", random.next());
+    let text = format!("{proof} {}", "x".repeat(random.size(0, most)));
+    client.call("echo", &json!({"text": text}), false, Some(proof));
+}

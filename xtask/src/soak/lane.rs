@@ -1,0 +1,122 @@
+//! One long-lived guard in front of one animal, watched while it works: what the parts `calls` and `restarts` have in
+//! common.
+//!
+//! # Invariants
+//!
+//! - Samples are taken when nothing is in flight, so that they can be compared.
+//! - A lane is over when its guard has exited with 0, everything was answered and no process is left.
+
+use std::time::Duration;
+
+use crate::leftovers::Marker;
+
+use super::animals::{self, Place};
+use super::client::{Client, Patience};
+use super::ledger::Tally;
+use super::progress::Progress;
+use super::samples::{Sample, Series};
+use super::session::{Broken, Stage, demand_nothing_left, end_all};
+
+/// How long a first answer or a new process may take on a busy machine.
+const START: Duration = Duration::from_secs(30);
+
+/// What a lane needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lane<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) animal: &'static str,
+    pub(crate) flags: &'a [&'static str],
+    pub(crate) patience: Patience,
+    pub(crate) seed: u64,
+    /// How many calls or restarts there shall be.
+    pub(crate) total: u64,
+    /// Counted up as they are done.
+    pub(crate) progress: &'a Progress,
+}
+
+/// What became of a lane.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) tally: Tally,
+    pub(crate) guard: Series,
+    pub(crate) lifeline: Series,
+    pub(crate) restarts: u64,
+}
+
+/// A lane at work.
+#[derive(Debug)]
+pub(crate) struct Work<'a> {
+    pub(crate) lane: Lane<'a>,
+    pub(crate) client: Client,
+    pub(crate) run: Run,
+}
+
+impl Work<'_> {
+    /// Waits until nothing is in flight and looks at the guard and its lifeline.
+    pub(crate) fn settle_and_sample(&mut self) -> Result<(), String> {
+        self.client.settle()?;
+        self.demand_there()?;
+        self.run.guard.add(Sample::take(self.client.guard.pid()));
+        let below = self.client.guard.below(self.lane.animal);
+        self.run.lifeline.add(below.and_then(|(lifeline, _)| Sample::take(lifeline)));
+        Ok(())
+    }
+
+    /// Demands that the guard has not left.
+    pub(crate) fn demand_there(&self) -> Result<(), String> {
+        match self.client.guard.status() {
+            None if !self.client.has_gone() => Ok(()),
+            None => Err("the guard has closed its streams".to_owned()),
+            Some(status) => Err(format!("the guard left by itself with {status}")),
+        }
+    }
+}
+
+/// Starts a guard, lets `work` use it, ends it and judges the whole.
+pub(crate) fn drive(
+    lane: Lane<'_>,
+    stage: &Stage,
+    work: impl FnOnce(&mut Work<'_>) -> Result<(), String>,
+) -> Result<Run, Broken> {
+    let plainly = |what| Broken { what, story: String::new() };
+    let marker = Marker::unique();
+    let room = stage.room(lane.name).map_err(plainly)?;
+    let mut flags = lane.patience.flags();
+    flags.extend(lane.flags.iter().map(|flag| (*flag).to_owned()));
+    flags.extend(["--name".to_owned(), lane.name.to_owned()]);
+    let place = Place { marker: marker.value(), folder: &room, unhang: &stage.unhang };
+    let task = stage.wrap(&room, &marker, &flags, &animals::command(lane.animal, place));
+    let client = Client::start(&task, true, "2025-11-25", lane.patience).map_err(plainly)?;
+    let mut at_work = Work { lane, client, run: Run::default() };
+    let outcome = begin(&mut at_work.client)
+        .and_then(|()| work(&mut at_work))
+        .and_then(|()| end(&mut at_work))
+        .and_then(|()| demand_nothing_left(&marker));
+    if let Err(what) = outcome {
+        let story = at_work.client.guard.story();
+        end_all(&marker);
+        return Err(Broken { what: format!("{}: {what}", lane.name), story });
+    }
+    let tally = at_work.client.ledger.into_tally();
+    Ok(Run { tally, ..at_work.run })
+}
+
+fn begin(client: &mut Client) -> Result<(), String> {
+    client.shake_hands();
+    client.until("the handshake", START, Client::is_greeted)?;
+    client.say_initialized();
+    Ok(())
+}
+
+fn end(work: &mut Work<'_>) -> Result<(), String> {
+    work.client.settle()?;
+    work.demand_there()?;
+    work.client.guard.close_input();
+    let status = work.client.await_exit()?;
+    if !status.success() {
+        return Err(format!("the guard exited with {status} after the end of its input"));
+    }
+    work.client.ledger.demand_complete()?;
+    work.run.guard.demand_flat("the guard")?;
+    work.run.lifeline.demand_flat("the lifeline")
+}

@@ -1,0 +1,251 @@
+//! What one client session will do: drawn from a seed before it begins, so that it can be done again.
+//!
+//! # Invariants
+//!
+//! - Pure: the same seed and number give the same plan.
+//! - A plan is bounded: steps, sizes and pauses.
+
+use std::time::Duration;
+
+use super::random::Random;
+
+/// The most steps of a session.
+const MOST_STEPS: usize = 24;
+
+/// The revision that has batches.
+pub(crate) const BATCH_REVISION: &str = "2025-03-26";
+/// The revision without a handshake.
+pub(crate) const MODERN_REVISION: &str = "2026-07-28";
+
+const REVISIONS: &[&str] = &[
+    "2024-11-05",
+    BATCH_REVISION,
+    BATCH_REVISION,
+    "2025-06-18",
+    "2025-11-25",
+    "2025-11-25",
+    MODERN_REVISION,
+];
+
+/// Tools of the plain and of the well-behaved server; one that an animal does not have is an answered error.
+const TOOLS: &[&str] = &[
+    "echo", "echo", "echo", "echo", "pid", "sleep", "big", "stuck", "held", "ask", "log", "fail", "state",
+    "die",
+];
+
+const METHODS: &[&str] = &[
+    "ping",
+    "tools/list",
+    "tools/list",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "prompts/list",
+    "prompts/get",
+    "logging/setLevel",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "server/discover",
+    "no/such/method",
+];
+
+/// A line that is no valid message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Garbage {
+    /// Gets one error without an id.
+    Nameless(&'static [u8]),
+    /// Is nothing at all to anybody.
+    Silent(&'static [u8]),
+    /// A request whose method is a number.
+    NoMethod,
+    /// A request without `jsonrpc`.
+    NoVersion,
+    /// Two requests on one line.
+    TwoOnALine,
+    /// Text, and a request behind it.
+    TextBefore,
+    /// A request over the size limit.
+    Oversized,
+}
+
+const GARBAGE: &[Garbage] = &[
+    Garbage::Nameless(b"this is no JSON"),
+    Garbage::Nameless(br#"{"jsonrpc":"2.0","method":"#),
+    Garbage::Nameless(b"[]"),
+    Garbage::Nameless(b"42"),
+    Garbage::Nameless(br#""text""#),
+    Garbage::Nameless(b"{\"jsonrpc\":\"2.0\",\"method\":\"caf\xE9\"}"),
+    Garbage::Nameless(br#"{"level":"info","message":"a log line"}"#),
+    Garbage::Silent(b""),
+    Garbage::Silent(b" \t"),
+    Garbage::Silent(br#"{"jsonrpc":"2.0","id":"nobody asked","result":{}}"#),
+    Garbage::Silent(br#"{"jsonrpc":"2.0","method":"notifications/no-such-thing"}"#),
+    Garbage::Silent(
+        br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"no such id"}}"#,
+    ),
+    Garbage::NoMethod,
+    Garbage::NoVersion,
+    Garbage::TwoOnALine,
+    Garbage::TextBefore,
+    Garbage::Oversized,
+];
+
+/// One thing that the client does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    Call {
+        tool: &'static str,
+        /// Bytes of text to be echoed or made.
+        size: usize,
+        /// Whether progress is asked for.
+        progress: bool,
+    },
+    /// So many calls at once.
+    Burst(usize),
+    Request(&'static str),
+    /// A subscription that stays open; only where there is no handshake.
+    Listen,
+    /// Withdraws a waiting request.
+    Cancel,
+    /// Asks again under an id that was withdrawn.
+    Again,
+    Garbage(Garbage),
+    Batch(usize),
+    /// A line in two pieces with a pause between.
+    TwoPieces(Duration),
+    Pause(Duration),
+    /// Does not read for a while.
+    Deaf(Duration),
+    /// Waits until everything is answered.
+    Settle,
+    StopServer,
+    ContinueServer,
+    KillServer,
+    KillLifeline,
+}
+
+/// How the session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    EndOfInput,
+    /// With half a line before it.
+    EndInMidLine,
+    Interrupt,
+    Terminate,
+    KillGuard,
+    /// The client is gone at once, with both pipes.
+    Vanish,
+}
+
+/// One session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) number: u64,
+    pub(crate) animal: &'static str,
+    pub(crate) revision: &'static str,
+    /// Whether the answer to the first request is awaited before anything else.
+    pub(crate) waits_for_start: bool,
+    pub(crate) reads_stderr: bool,
+    pub(crate) answers_asks: bool,
+    pub(crate) quiet: bool,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) ending: Ending,
+}
+
+impl Plan {
+    /// Draws the session with this number, on one of these animals.
+    pub(crate) fn draw(seed: u64, number: u64, animals: &[&'static str]) -> Self {
+        let mut random = Random::of(seed, number);
+        Self {
+            seed,
+            number,
+            animal: random.pick(animals),
+            revision: random.pick(REVISIONS),
+            waits_for_start: random.chance(75),
+            reads_stderr: random.chance(75),
+            answers_asks: random.chance(85),
+            quiet: random.chance(10),
+            steps: (0..random.size(2, MOST_STEPS)).map(|_| step(&mut random)).collect(),
+            ending: ending(&mut random),
+        }
+    }
+
+    /// Whether the session has no handshake.
+    pub(crate) fn is_modern(&self) -> bool {
+        self.revision == MODERN_REVISION
+    }
+}
+
+fn step(random: &mut Random) -> Step {
+    let milliseconds = |random: &mut Random, most| Duration::from_millis(random.between(1, most));
+    match random.between(1, 100) {
+        1..=30 => {
+            let most = random.pick(&[10, 1000, 1000, 70_000, 400_000]);
+            let (tool, size) = (random.pick(TOOLS), random.size(0, most));
+            Step::Call { tool, size, progress: random.chance(30) }
+        }
+        31..=36 => Step::Burst(random.size(2, 200)),
+        37..=51 => Step::Request(random.pick(METHODS)),
+        52..=53 => Step::Listen,
+        54..=63 => Step::Cancel,
+        64..=65 => Step::Again,
+        66..=75 => Step::Garbage(random.pick(GARBAGE)),
+        76..=79 => Step::Batch(random.size(1, 12)),
+        80..=82 => Step::TwoPieces(milliseconds(random, 60)),
+        83..=86 => Step::Pause(milliseconds(random, 250)),
+        87..=89 => Step::Deaf(milliseconds(random, 600)),
+        90..=93 => Step::Settle,
+        94..=95 => Step::StopServer,
+        96..=97 => Step::ContinueServer,
+        98..=99 => Step::KillServer,
+        _ => Step::KillLifeline,
+    }
+}
+
+fn ending(random: &mut Random) -> Ending {
+    match random.between(1, 100) {
+        1..=45 => Ending::EndOfInput,
+        46..=52 => Ending::EndInMidLine,
+        53..=70 => Ending::Terminate,
+        71..=77 => Ending::Interrupt,
+        78..=90 => Ending::KillGuard,
+        _ => Ending::Vanish,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANIMALS: &[&str] = &["a", "b", "c", "d", "e"];
+
+    #[test]
+    fn the_same_seed_and_number_give_the_same_plan() {
+        for number in 0..50 {
+            assert_eq!(Plan::draw(42, number, ANIMALS), Plan::draw(42, number, ANIMALS));
+        }
+        let draw = |seed| (0..50).map(|number| Plan::draw(seed, number, ANIMALS)).collect::<Vec<_>>();
+        let steps = |seed| draw(seed).into_iter().map(|plan| plan.steps).collect::<Vec<_>>();
+        assert_ne!(steps(42), steps(43));
+        assert!(draw(42).windows(2).any(|pair| pair[0].steps != pair[1].steps));
+    }
+
+    #[test]
+    fn a_thousand_sessions_have_every_animal_and_every_kind_of_step_and_ending() {
+        let plans: Vec<_> = (0..1000).map(|number| Plan::draw(1, number, ANIMALS)).collect();
+        assert!(ANIMALS.iter().all(|animal| plans.iter().any(|plan| plan.animal == *animal)));
+        let kinds = |step: &Step| std::mem::discriminant(step);
+        let steps: std::collections::HashSet<_> =
+            plans.iter().flat_map(|plan| &plan.steps).map(kinds).collect();
+        assert_eq!(steps.len(), 16, "one of the kinds of step is never drawn");
+        let endings: std::collections::HashSet<_> =
+            plans.iter().map(|plan| std::mem::discriminant(&plan.ending)).collect();
+        assert_eq!(endings.len(), 6);
+        assert!(
+            GARBAGE
+                .iter()
+                .all(|garbage| { plans.iter().any(|plan| plan.steps.contains(&Step::Garbage(*garbage))) })
+        );
+    }
+}

@@ -1,0 +1,370 @@
+//! One client session, done as its plan says and judged to its end.
+//!
+//! # Invariants
+//!
+//! - A session is over when its guard has exited with a documented code and no process of it is left.
+//! - What goes wrong is told with what was said last; nothing of the session survives that either.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::leftovers::Marker;
+use crate::run::{self, Task};
+
+use super::animals::{self, Place};
+use super::client::{Client, Patience};
+use super::ledger::Tally;
+use super::plan::{BATCH_REVISION, Ending, Garbage, Plan, Step};
+
+const PATIENCE: Patience = Patience {
+    start: Duration::from_secs(3),
+    request: Duration::from_secs(2),
+    call: Duration::from_millis(1500),
+};
+/// Limits that make a session short and its limits worth meeting.
+const FLAGS: &[&str] = &[
+    "--eof-grace",
+    "1s",
+    "--stop-grace",
+    "200ms",
+    "--restart-delay",
+    "20ms",
+    "--breaker-cooldown",
+    "1s",
+    "--health-interval",
+    "400ms",
+    "--max-message",
+    "1MiB",
+    "--queue-bytes",
+    "4MiB",
+    "--max-in-flight",
+    "150",
+];
+/// More than [`FLAGS`] allow in one message.
+const OVERSIZED: usize = (1 << 20) + 1000;
+/// How long the last process of a session may take to disappear.
+const CLEARING: Duration = Duration::from_secs(10);
+/// What a whole session may take, far beyond the sum of its limits.
+const DEADLINE: Duration = Duration::from_mins(3);
+
+/// Where sessions take place.
+#[derive(Debug, Clone)]
+pub(crate) struct Stage {
+    pub(crate) unhang: String,
+    /// For files of the sessions, the logs of the guards and reports.
+    pub(crate) folder: PathBuf,
+}
+
+impl Stage {
+    /// A guard in front of an animal.
+    pub(crate) fn wrap(&self, folder: &Path, marker: &Marker, flags: &[String], animal: &[String]) -> Task {
+        Task::new(&self.unhang, folder, PathBuf::from("/dev/null"), DEADLINE)
+            .arguments(["wrap"])
+            .arguments(flags)
+            .arguments(["--"])
+            .arguments(animal)
+            .variable("UNHANG_HOME", self.home())
+            .marked(marker)
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.folder.join("home")
+    }
+
+    /// Makes a folder for one session or lane.
+    pub(crate) fn room(&self, name: &str) -> Result<PathBuf, String> {
+        let room = self.folder.join(name);
+        fs::create_dir_all(&room).map_err(|error| format!("{}: {error}", room.display()))?;
+        Ok(room)
+    }
+}
+
+/// What went wrong, and what was said before.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    pub(crate) what: String,
+    pub(crate) story: String,
+}
+
+impl Broken {
+    /// A thread of the soak itself did not get through.
+    pub(crate) fn panicked() -> Self {
+        Self { what: "a thread of the soak panicked".to_owned(), story: String::new() }
+    }
+}
+
+/// Does what the plan says; returns what went over the wire.
+pub(crate) fn perform(plan: &Plan, stage: &Stage) -> Result<Tally, Broken> {
+    let plainly = |what| Broken { what, story: String::new() };
+    let room = stage.room(&format!("session-{}", plan.number)).map_err(plainly)?;
+    let marker = Marker::unique();
+    let place = Place { marker: marker.value(), folder: &room, unhang: &stage.unhang };
+    let mut flags = PATIENCE.flags();
+    flags.extend(FLAGS.iter().map(|flag| (*flag).to_owned()));
+    flags.extend(plan.quiet.then(|| "--quiet".to_owned()));
+    flags.extend(["--name".to_owned(), plan.animal.to_owned()]);
+    let task = stage.wrap(&room, &marker, &flags, &animals::command(plan.animal, place));
+    let mut client = Client::start(&task, plan.reads_stderr, plan.revision, PATIENCE).map_err(plainly)?;
+    client.answers_asks = plan.answers_asks;
+    let outcome = play(plan, &mut client).and_then(|()| demand_nothing_left(&marker));
+    if let Err(what) = outcome {
+        let story = format!("{}\n\nprocesses of the session:\n{}", client.guard.story(), listed(&marker));
+        end_all(&marker);
+        return Err(Broken { what, story });
+    }
+    fs::remove_dir_all(&room).map_err(|error| plainly(format!("{}: {error}", room.display())))?;
+    Ok(client.ledger.into_tally())
+}
+
+/// Demands that no process with this marker is left.
+pub(crate) fn demand_nothing_left(marker: &Marker) -> Result<(), String> {
+    if clock::wait_until(CLEARING, || marker.processes().is_empty()) {
+        return Ok(());
+    }
+    Err(format!("left behind {} s after the guard's exit:\n{}", CLEARING.as_secs(), listed(marker)))
+}
+
+fn listed(marker: &Marker) -> String {
+    marker.processes().iter().map(|process| format!("  {} {}\n", process.pid, process.command)).collect()
+}
+
+/// Ends whatever is left of a session that went wrong.
+pub(crate) fn end_all(marker: &Marker) {
+    run::kill(marker.processes().iter().map(|process| process.pid.to_string()), Path::new("/"));
+}
+
+fn play(plan: &Plan, client: &mut Client) -> Result<(), String> {
+    let end = clock::now() + DEADLINE;
+    client.shake_hands();
+    if plan.waits_for_start && !plan.is_modern() {
+        client.until("the handshake", DEADLINE, Client::is_greeted)?;
+    }
+    client.say_initialized();
+    for step in &plan.steps {
+        if client.has_gone() {
+            break;
+        }
+        if clock::now() > end {
+            return Err(format!("the session was not done after {} s", DEADLINE.as_secs()));
+        }
+        take(step, plan, client)?;
+        client.turn(Duration::ZERO)?;
+    }
+    finish(plan, client)
+}
+
+fn take(step: &Step, plan: &Plan, client: &mut Client) -> Result<(), String> {
+    match step {
+        Step::Call { tool, size, progress } => {
+            client.call(tool, &arguments(tool, *size), *progress, None);
+        }
+        Step::Burst(count) => {
+            for number in 0..*count {
+                client.call("echo", &json!({"text": format!("burst {number}")}), false, None);
+            }
+        }
+        Step::Request(method) => {
+            client.request(method, params(method));
+        }
+        Step::Listen if plan.is_modern() => {
+            client.request("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
+        }
+        Step::Listen => {}
+        Step::Cancel => cancel(client),
+        Step::Again => again(client),
+        Step::Garbage(garbage) => litter(*garbage, client),
+        Step::Batch(count) => batch(*count, plan, client),
+        Step::TwoPieces(pause) => {
+            let id = client.take_id();
+            let line = client.compose(
+                &id,
+                "tools/call",
+                json!({"name": "echo", "arguments": {"text": "two"}}),
+                None,
+            );
+            let (first, second) = line.split_at(line.len() / 2);
+            client.send_bytes(first.as_bytes());
+            client.pause(*pause)?;
+            client.send_line(second);
+        }
+        Step::Pause(length) => client.pause(*length)?,
+        Step::Deaf(length) => client.be_deaf(*length)?,
+        Step::Settle => client.settle()?,
+        Step::StopServer => signal(plan, client, false, Signal::STOP),
+        Step::ContinueServer => signal(plan, client, false, Signal::CONT),
+        Step::KillServer => signal(plan, client, false, Signal::KILL),
+        Step::KillLifeline => signal(plan, client, true, Signal::KILL),
+    }
+    Ok(())
+}
+
+fn signal(plan: &Plan, client: &mut Client, lifeline: bool, signal: Signal) {
+    // Between two processes there is nobody to signal.
+    let _whether_there_was_one = client.guard.signal_below(plan.animal, lifeline, signal);
+}
+
+fn cancel(client: &mut Client) {
+    let ledger = &client.ledger;
+    client.open.retain(|id| ledger.waits(id));
+    if let Some(id) = client.open.last().cloned() {
+        client.cancel(&id);
+    }
+}
+
+fn again(client: &mut Client) {
+    if let Some(id) = client.ledger.free_id() {
+        let line = client.compose(&id, "tools/list", json!({}), None);
+        client.send_line(&line);
+    }
+}
+
+fn litter(garbage: Garbage, client: &mut Client) {
+    let id = client.take_id();
+    match garbage {
+        Garbage::Nameless(line) => {
+            client.ledger.garbage();
+            client.send_bytes(&[line, b"\n"].concat());
+        }
+        Garbage::Silent(line) => client.send_bytes(&[line, b"\n"].concat()),
+        Garbage::NoMethod => {
+            client.expect(&id, "a number", None);
+            client.send_line(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":7}}"#));
+        }
+        Garbage::NoVersion => {
+            client.expect(&id, "ping", None);
+            client.send_line(&format!(r#"{{"id":{id},"method":"ping"}}"#));
+        }
+        Garbage::TwoOnALine => {
+            let second_id = client.take_id();
+            let first = client.compose(&id, "ping", json!({}), None);
+            let second = client.compose(&second_id, "tools/list", json!({}), None);
+            client.send_line(&(first + &second));
+        }
+        Garbage::TextBefore => {
+            client.ledger.garbage();
+            let line = client.compose(&id, "ping", json!({}), None);
+            client.send_line(&format!("hello {line}"));
+        }
+        Garbage::Oversized => {
+            let line = client.compose(&id, "ping", json!({"text": "x".repeat(OVERSIZED)}), None);
+            client.send_line(&line);
+        }
+    }
+}
+
+/// One array of calls and a notification; only one revision has that, and what it is depends on what was settled.
+fn batch(count: usize, plan: &Plan, client: &mut Client) {
+    if plan.revision == BATCH_REVISION && !client.is_greeted() {
+        return;
+    }
+    let mut elements = vec![r#"{"jsonrpc":"2.0","method":"notifications/no-such-thing"}"#.to_owned()];
+    if client.negotiated.as_deref() == Some(BATCH_REVISION) {
+        for _ in 0..count {
+            let id = client.take_id();
+            elements.push(client.compose(&id, "tools/list", json!({}), None));
+        }
+    } else {
+        client.ledger.garbage();
+    }
+    client.send_line(&format!("[{}]", elements.join(",")));
+}
+
+/// Ends the session as planned, or looks at how it ended by itself.
+fn finish(plan: &Plan, client: &mut Client) -> Result<(), String> {
+    let by_itself = client.has_gone();
+    if !by_itself {
+        match plan.ending {
+            Ending::EndOfInput => {
+                client.flush()?;
+                client.guard.close_input();
+            }
+            Ending::EndInMidLine => {
+                client.ledger.garbage();
+                client.send_bytes(br#"{"jsonrpc":"2.0","method":"ping","params":{"half":"#);
+                client.flush()?;
+                client.guard.close_input();
+            }
+            Ending::Interrupt | Ending::Terminate => {
+                client.flush()?;
+                let interrupts = plan.ending == Ending::Interrupt;
+                client.guard.signal(if interrupts { Signal::INT } else { Signal::TERM });
+            }
+            Ending::KillGuard => client.guard.signal(Signal::KILL),
+            Ending::Vanish => client.guard.vanish(),
+        }
+    }
+    let status = client.await_exit()?;
+    let heard_server = client.ledger.heard_server();
+    let expected =
+        if by_itself { expected_by_itself(heard_server) } else { expected(plan.ending, heard_server) };
+    if !expected.contains(&code(status)) {
+        let when = if by_itself { "by itself".to_owned() } else { format!("at {:?}", plan.ending) };
+        return Err(format!("the guard exited {when} with {status}; {expected:?} is documented"));
+    }
+    let was_cut = matches!(plan.ending, Ending::KillGuard | Ending::Vanish) && !by_itself;
+    if !was_cut && !client.guard.partial().is_empty() {
+        return Err("half a line at the end of the guard's stdout".to_owned());
+    }
+    if was_cut {
+        return Ok(());
+    }
+    // A server that never came up ends the session, and what is written then finds no reader.
+    if code(status) == 3 {
+        let heard = plan.is_modern() || client.is_greeted();
+        return if heard { Ok(()) } else { Err("the first request was never answered".to_owned()) };
+    }
+    client.ledger.demand_complete()
+}
+
+/// The exit code, or the signal as a shell shows it.
+fn code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
+}
+
+/// The documented codes of a guard that nobody ended: only a server that never came up is a reason to leave.
+fn expected_by_itself(heard_server: bool) -> &'static [i32] {
+    if heard_server { &[] } else { &[3] }
+}
+
+/// The documented codes: 3 and 4 need a server that never answered anything.
+fn expected(ending: Ending, heard_server: bool) -> &'static [i32] {
+    match (ending, heard_server) {
+        (Ending::EndOfInput | Ending::EndInMidLine | Ending::Vanish, true) => &[0],
+        (Ending::EndOfInput | Ending::EndInMidLine | Ending::Vanish, false) => &[0, 3, 4],
+        (Ending::Interrupt, true) => &[130],
+        (Ending::Interrupt, false) => &[130, 3],
+        (Ending::Terminate, true) => &[143],
+        (Ending::Terminate, false) => &[143, 3],
+        (Ending::KillGuard, true) => &[137],
+        (Ending::KillGuard, false) => &[137, 3],
+    }
+}
+
+fn arguments(tool: &str, size: usize) -> Value {
+    match tool {
+        "big" => json!({"bytes": size}),
+        "sleep" => json!({"ms": size % 4000}),
+        "log" => json!({"count": size % 300}),
+        "die" => json!({"code": size % 100}),
+        "ask" => json!({"method": "roots/list"}),
+        _ => json!({"text": "x".repeat(size)}),
+    }
+}
+
+fn params(method: &str) -> Value {
+    match method {
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
+            json!({"uri": "zoo://numbers/3"})
+        }
+        "prompts/get" => json!({"name": "farewell"}),
+        "logging/setLevel" => json!({"level": "debug"}),
+        _ => json!({}),
+    }
+}

@@ -1,0 +1,111 @@
+//! The part `sessions`: many short sessions, several at once, each as its plan says.
+//!
+//! # Invariants
+//!
+//! - A broken session is reported with what repeats it; after a few of them no further one begins.
+//! - The guards of all sessions share one folder of logs, which must stay bounded.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use super::animals;
+use super::ledger::Tally;
+use super::plan::Plan;
+use super::progress::Progress;
+use super::session::{Broken, Stage, perform};
+
+/// Broken sessions after which the part ends.
+const ENOUGH: usize = 5;
+/// Logs of one server that are kept (docs/guide/wrap.md).
+const LOGS_KEPT: usize = 5;
+
+/// What became of the sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    pub(crate) tally: Tally,
+    /// How many there were, by group of animals.
+    pub(crate) groups: BTreeMap<&'static str, u64>,
+    /// A sentence for each that went wrong.
+    pub(crate) broken: Vec<String>,
+}
+
+/// Runs the sessions with these numbers, so many at once.
+pub(crate) fn sessions(
+    stage: &Stage,
+    seed: u64,
+    numbers: std::ops::Range<u64>,
+    at_once: usize,
+    progress: &Progress,
+) -> Sessions {
+    let names: Vec<_> = unhang_zoo::animals().iter().map(|animal| animal.name).collect();
+    let (next, all) = (AtomicU64::new(numbers.start), Mutex::new(Sessions::default()));
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let enough = || lock(&all).broken.len() >= ENOUGH;
+            if number >= numbers.end || enough() {
+                return;
+            }
+            let plan = Plan::draw(seed, number, &names);
+            let outcome = perform(&plan, stage);
+            let counted = progress.count(1);
+            let mut all = lock(&all);
+            *all.groups.entry(animals::group(plan.animal)).or_default() += 1;
+            match outcome {
+                Ok(tally) => all.tally.add(&tally),
+                Err(broken) => all.broken.push(report(&plan, &broken, stage)),
+            }
+            if let Err(over) = counted {
+                all.broken.push(over);
+                return;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(work);
+        }
+    });
+    let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    all.broken.extend(demand_bounded_logs(&stage.home().join("logs"), at_once).err());
+    all
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes down what happened and returns the sentence for the summary.
+fn report(plan: &Plan, broken: &Broken, stage: &Stage) -> String {
+    let (seed, number, animal) = (plan.seed, plan.number, plan.animal);
+    let file = stage.folder.join(format!("broken-session-{number}.txt"));
+    let text = format!("{}\n\n{plan:#?}\n\n{}", broken.what, broken.story);
+    let place = match fs::write(&file, text) {
+        Ok(()) => format!("more in {}", file.display()),
+        Err(error) => format!("{} could not be written: {error}", file.display()),
+    };
+    format!(
+        "session {number} ({animal}): {}\n  {place}\n  again: cargo xtask soak --only sessions --seed {seed} --session {number}",
+        broken.what
+    )
+}
+
+/// Demands that no server has more logs than are kept, and those of guards that ran at the same time.
+fn demand_bounded_logs(folder: &Path, at_once: usize) -> Result<(), String> {
+    let mut logs: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some((server, _)) = name.strip_suffix(".log").and_then(|name| name.rsplit_once('-')) {
+            logs.entry(server.to_owned()).or_default().push(entry.path());
+        }
+    }
+    let bound = LOGS_KEPT + at_once;
+    match logs.iter().find(|(_, files)| files.len() > bound) {
+        Some((server, files)) => Err(format!("{} logs of `{server}` are kept, over {bound}", files.len())),
+        None => Ok(()),
+    }
+}
