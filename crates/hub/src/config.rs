@@ -27,8 +27,11 @@ pub const STOP_LIMIT: Duration = Duration::from_secs(3);
 pub const STOP_SLACK: Duration = Duration::from_secs(1);
 /// What the process may take to end once its outcome is known (X-05, C-38).
 pub const EXIT_LIMIT: Duration = Duration::from_secs(10);
-/// How long our own last answers may wait for a client that has stopped reading, while we end.
+/// How long our own last answers may wait in any case for a client that does not read, while we end.
 pub const FLUSH_LIMIT: Duration = Duration::from_millis(500);
+/// How long a client may pause in reading them where [`EXIT_LIMIT`] allows it. On a busy machine a client that has not
+/// stopped reading was kept from it for more than half a second.
+pub const FLUSH_PAUSE: Duration = Duration::from_secs(2);
 /// What a dead server's stdout is still read for. The pipe can be held open by somebody else, so its end is never
 /// waited for (processes.md 1.5).
 pub const LAST_WORDS: Duration = Duration::from_millis(200);

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Client, PATIENCE, Sandbox, run_to_end, server_pid, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Slowly, run_to_end, server_pid, wait_until},
     processes::{descriptors, holds},
 };
 
@@ -319,6 +319,27 @@ fn one_shot_use_answers_everything() {
     let ids: Vec<i64> = client.seen().iter().filter_map(|message| message["id"].as_i64()).collect();
     assert_eq!(ids, (1..=50).collect::<Vec<_>>());
     assert!(client.seen().iter().all(|message| message.get("error").is_none()), "{:?}", client.seen());
+}
+
+/// Much more than a pipe holds waits for the client when the session is over; it takes seconds to read it.
+#[test]
+fn a_client_that_reads_slowly_gets_its_last_answers_whole() {
+    const CALLS: i64 = 40;
+    let sandbox = Sandbox::new();
+    let (mut client, stdout) = Client::start_unread(sandbox.wrap_command(&[], &["well-behaved"]));
+    let mut input =
+        format!("{INITIALIZE}\n{}\n", json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    for id in 2..=CALLS {
+        let params = json!({"name": "big", "arguments": {"bytes": 80_000}});
+        input +=
+            &format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
+    }
+    client.write(input.as_bytes()).expect("it is read");
+    client.close_stdin();
+    let mut client = client.reading(Slowly(stdout));
+    client.drain();
+    assert_eq!(client.exit_code(), 0, "{}", client.stderr());
+    assert!((1..=CALLS).all(|id| client.answers_to(id) == 1), "{} answers", client.seen().len());
 }
 
 #[test]

@@ -220,6 +220,17 @@ pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
     }
 }
 
+/// A reader that takes a moment for each piece, as a busy client does.
+pub(crate) struct Slowly<R>(pub(crate) R);
+
+impl<R: Read> Read for Slowly<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        thread::sleep(Duration::from_millis(40));
+        let piece = bytes.len().min(64 << 10);
+        self.0.read(&mut bytes[..piece])
+    }
+}
+
 /// An MCP client over pipes: strict about what it gets, patient only up to a limit.
 pub(crate) struct Client {
     child: Child,

@@ -6,7 +6,8 @@
 //! other. The server's stderr is read by a thread of its own and never passes here.
 //!
 //! Invariants: one server process at a time; after [`Action::Exit`] nothing is read any more, and what waits for the
-//! client is given [`FLUSH_LIMIT`]; dropping the process lets its lifeline end the tree.
+//! client is delivered for as long as it reads, within [`EXIT_LIMIT`] from what ended the session; dropping the process
+//! lets its lifeline end the tree.
 
 use std::{future::pending, io, os::fd::OwnedFd, pin::Pin, sync::Arc, time::Duration};
 
@@ -26,7 +27,9 @@ use unhang_wire::Lines;
 
 use super::machine::{Action, Machine, Outside};
 use crate::{
-    config::{FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_WORDS, Limits, TAIL_LINES},
+    config::{
+        EXIT_LIMIT, FLUSH_LIMIT, FLUSH_PAUSE, LARGE_BUFFER_KEPT, LAST_WORDS, Limits, TAIL_LINES,
+    },
     exit,
     fault::in_words,
     queue::{Class, Queue},
@@ -106,7 +109,11 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
         shell.world.flush_server();
         shell.notice_lost_peers();
     };
-    shell.finish().await;
+    tokio::select! {
+        () = shell.finish() => {}
+        // Nobody wants to wait for the last answers any more; the outcome stays.
+        Some(_) = stops.recv() => {}
+    }
     Ok(code)
 }
 
@@ -220,6 +227,8 @@ struct Shell {
     name: String,
     limits: Limits,
     ending: bool,
+    /// By when the process has to be gone, once something has ended the session.
+    ends_by: Option<Deadline>,
     flush: Flush,
 }
 
@@ -249,6 +258,7 @@ impl Shell {
             name: spec.name,
             limits,
             ending: false,
+            ends_by: None,
             flush,
         })
     }
@@ -303,6 +313,7 @@ impl Shell {
         if self.ending && stands("second-signal-ends") {
             return Some(stop.exit_code());
         }
+        self.begin_end();
         self.ending = true;
         let cause = match stop {
             Stop::Interrupt => "it was interrupted",
@@ -361,7 +372,13 @@ impl Shell {
         }
     }
 
+    /// From now on the end has a deadline; the diagnostics after us need a moment of it.
+    fn begin_end(&mut self) {
+        self.ends_by.get_or_insert_with(|| Deadline::after(EXIT_LIMIT - FLUSH_LIMIT));
+    }
+
     fn client_end(&mut self) {
+        self.begin_end();
         self.client_ended = true;
         let now = self.now();
         while let Some(line) = self.client_lines.finish() {
@@ -456,15 +473,24 @@ impl Shell {
         }
     }
 
-    /// Delivers what waits for the client, bounded.
+    /// Delivers what waits for the client. One that reads, however slowly, gets all of it while there is time; one that
+    /// has stopped reading costs no more than [`FLUSH_PAUSE`].
     async fn finish(mut self) {
-        let deadline = Deadline::after(if stands("flush-bounded") { FLUSH_LIMIT } else { Duration::MAX });
+        self.begin_end();
+        let least = Deadline::after(FLUSH_LIMIT);
+        let last = self.ends_by.map_or(least, |ends_by| ends_by.max(least));
+        let pause = || match stands("flush-bounded") {
+            true => last.within(FLUSH_PAUSE),
+            false => Deadline::after(Duration::MAX),
+        };
+        let mut deadline = pause();
         while !self.world.to_client.is_empty() && stands("waiting-answers-delivered") {
             if deadline.timeout(self.world.client_output.writable()).await.is_err() {
                 tracing::warn!("the client did not take {} bytes of answers", self.world.to_client.cost());
                 break;
             }
             self.world.flush_client();
+            deadline = pause();
         }
         drop(self.world.client_output);
         self.flush.finish(deadline).await;
