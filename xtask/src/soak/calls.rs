@@ -24,7 +24,8 @@ const ROUNDS: u64 = 100;
 const STUCK_ROUNDS: u64 = 20;
 /// The one limit that calls to the stuck tool meet.
 const STUCK_DEADLINE: Duration = Duration::from_millis(500);
-const FLAGS: &[&str] = &["--stderr-log", "1MiB"];
+/// Less than what the lanes make the servers say.
+const LOG_LIMIT: u64 = 256 << 10;
 
 /// Runs both lanes side by side.
 pub(crate) fn calls(
@@ -39,7 +40,8 @@ pub(crate) fn calls(
     let fast = Lane {
         name: "fast",
         animal: "well-behaved",
-        flags: FLAGS,
+        flags: &[],
+        log_limit: LOG_LIMIT,
         patience: long,
         seed,
         total: total - stuck_total,

@@ -65,6 +65,8 @@ pub(crate) struct Client {
     patience: Patience,
     /// Whether requests of the server are answered.
     pub(crate) answers_asks: bool,
+    /// Answers that wait until a line that was begun is whole.
+    held: Option<Vec<String>>,
     born: Instant,
     deaf: Duration,
     next: u64,
@@ -89,6 +91,7 @@ impl Client {
             revision,
             patience,
             answers_asks: true,
+            held: None,
             born: clock::now(),
             deaf: Duration::ZERO,
             next: 0,
@@ -133,6 +136,19 @@ impl Client {
 
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
         self.guard.send(bytes);
+    }
+
+    /// Sends a line in two pieces with a pause between them.
+    pub(crate) fn send_in_two(&mut self, line: &str, pause: Duration) -> Result<(), String> {
+        let (first, second) = line.split_at(line.len() / 2);
+        self.held = Some(Vec::new());
+        self.send_bytes(first.as_bytes());
+        let outcome = self.pause(pause);
+        self.send_line(second);
+        for answer in self.held.take().unwrap_or_default() {
+            self.send_line(&answer);
+        }
+        outcome
     }
 
     /// Sends a request; returns its id.
@@ -215,7 +231,11 @@ impl Client {
         for said in self.ledger.hear(line)? {
             match said {
                 Said::Ask { id, .. } if self.answers_asks => {
-                    self.send_line(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
+                    let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+                    match &mut self.held {
+                        Some(held) => held.push(answer),
+                        None => self.send_line(&answer),
+                    }
                 }
                 Said::Answer { id, outcome: Outcome::Result }
                     if self.negotiated.is_none() && self.is_first(&id) =>

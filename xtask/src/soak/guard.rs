@@ -48,7 +48,9 @@ pub(crate) struct Guard {
     reads_stderr: bool,
     status: Option<ExitStatus>,
     born: Instant,
-    said: VecDeque<String>,
+    /// The last lines each way with their moments.
+    to_guard: VecDeque<(Duration, String)>,
+    from_guard: VecDeque<(Duration, String)>,
     stderr_tail: VecDeque<u8>,
 }
 
@@ -78,7 +80,8 @@ impl Guard {
             reads_stderr,
             status: None,
             born: clock::now(),
-            said: VecDeque::new(),
+            to_guard: VecDeque::new(),
+            from_guard: VecDeque::new(),
             stderr_tail: VecDeque::new(),
         })
     }
@@ -89,7 +92,7 @@ impl Guard {
 
     /// Queues bytes for the guard; they leave in the next turns.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.keep("->", bytes);
+        self.keep_sent(bytes);
         if self.stdin.is_some() {
             self.unsent.extend(bytes);
         }
@@ -126,7 +129,7 @@ impl Guard {
     }
 
     pub(crate) fn close_input(&mut self) {
-        self.keep("->", b"(end)");
+        self.keep_sent(b"(end)");
         self.stdin = None;
         self.unsent.clear();
     }
@@ -139,7 +142,7 @@ impl Guard {
     }
 
     pub(crate) fn signal(&mut self, signal: Signal) {
-        self.keep("->", format!("(signal {})", signal.as_raw()).as_bytes());
+        self.keep_sent(format!("(signal {})", signal.as_raw()).as_bytes());
         let _gone_already = pidfd_send_signal(&self.process, signal);
     }
 
@@ -153,7 +156,7 @@ impl Guard {
         if leftovers::parent(pid) != Some(parent) {
             return false;
         }
-        self.keep("->", format!("(signal {} to {who}, {pid})", signal.as_raw()).as_bytes());
+        self.keep_sent(format!("(signal {} to {who}, {pid})", signal.as_raw()).as_bytes());
         pidfd_send_signal(&descriptor, signal).is_ok()
     }
 
@@ -239,7 +242,7 @@ impl Guard {
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let mut line = std::mem::take(&mut self.partial);
             line.extend_from_slice(&rest[..end]);
-            self.keep("<-", &line);
+            keep(&mut self.from_guard, self.born.elapsed(), &line);
             self.lines.push_back(line);
             rest = &rest[end + 1..];
         }
@@ -263,23 +266,33 @@ impl Guard {
         Ok(())
     }
 
-    fn keep(&mut self, way: &str, bytes: &[u8]) {
-        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(KEPT_BYTES)]);
-        let cut =
-            if bytes.len() > KEPT_BYTES { format!(" … {} bytes", bytes.len()) } else { String::new() };
-        let at = self.born.elapsed().as_secs_f64();
-        self.said.push_back(format!("{at:8.3} {way} {}{cut}", shown.trim_end()));
-        let excess = self.said.len().saturating_sub(KEPT_LINES * 2);
-        self.said.drain(..excess);
+    fn keep_sent(&mut self, bytes: &[u8]) {
+        keep(&mut self.to_guard, self.born.elapsed(), bytes);
     }
 
-    /// What was said last, and the end of stderr.
+    /// What was said last both ways, and the end of stderr.
     pub(crate) fn story(&self) -> String {
-        let said: Vec<_> = self.said.iter().map(String::as_str).collect();
+        let sent = self.to_guard.iter().map(|(at, line)| (at, "->", line));
+        let mut said: Vec<_> =
+            sent.chain(self.from_guard.iter().map(|(at, line)| (at, "<-", line))).collect();
+        said.sort_by_key(|(at, ..)| **at);
+        let show =
+            |(at, way, line): &(&Duration, &str, &String)| format!("{:8.3} {way} {line}\n", at.as_secs_f64());
+        let said: String = said.iter().map(show).collect();
         let bytes: Vec<u8> = self.stderr_tail.iter().copied().collect();
-        let (said, stderr) = (said.join("\n"), String::from_utf8_lossy(&bytes));
-        format!("last lines, seconds since the start:\n{said}\n\nend of stderr:\n{stderr}")
+        let stderr = String::from_utf8_lossy(&bytes);
+        format!("last lines both ways, with seconds since the start:\n{said}\nend of stderr:\n{stderr}")
     }
+}
+
+/// Keeps the beginning of a line among the last ones.
+fn keep(lines: &mut VecDeque<(Duration, String)>, at: Duration, line: &[u8]) {
+    let shown = String::from_utf8_lossy(&line[..line.len().min(KEPT_BYTES)]);
+    let cut = if line.len() > KEPT_BYTES { format!(" ... {} bytes", line.len()) } else { String::new() };
+    if lines.len() >= KEPT_LINES {
+        lines.pop_front();
+    }
+    lines.push_back((at, format!("{}{cut}", shown.trim_end())));
 }
 
 impl Drop for Guard {

@@ -6,6 +6,7 @@
 //! - Samples are taken when nothing is in flight, so that they can be compared.
 //! - A lane is over when its guard has exited with 0, everything was answered and no process is left.
 
+use std::fs;
 use std::time::Duration;
 
 use crate::leftovers::Marker;
@@ -26,6 +27,8 @@ pub(crate) struct Lane<'a> {
     pub(crate) name: &'static str,
     pub(crate) animal: &'static str,
     pub(crate) flags: &'a [&'static str],
+    /// Bytes of log that may lie on disk.
+    pub(crate) log_limit: u64,
     pub(crate) patience: Patience,
     pub(crate) seed: u64,
     /// How many calls or restarts there shall be.
@@ -83,7 +86,8 @@ pub(crate) fn drive(
     let room = stage.room(lane.name).map_err(plainly)?;
     let mut flags = lane.patience.flags();
     flags.extend(lane.flags.iter().map(|flag| (*flag).to_owned()));
-    flags.extend(["--name".to_owned(), lane.name.to_owned()]);
+    let log_limit = format!("{}B", lane.log_limit);
+    flags.extend(["--name", lane.name, "--stderr-log", &log_limit].map(str::to_owned));
     let place = Place { marker: marker.value(), folder: &room, unhang: &stage.unhang };
     let task = stage.wrap(&room, &marker, &flags, &animals::command(lane.animal, place));
     let client = Client::start(&task, true, "2025-11-25", lane.patience).map_err(plainly)?;
@@ -91,7 +95,8 @@ pub(crate) fn drive(
     let outcome = begin(&mut at_work.client)
         .and_then(|()| work(&mut at_work))
         .and_then(|()| end(&mut at_work))
-        .and_then(|()| demand_nothing_left(&marker));
+        .and_then(|()| demand_nothing_left(&marker))
+        .and_then(|()| demand_bounded_log(stage, &lane));
     if let Err(what) = outcome {
         let story = at_work.client.guard.story();
         end_all(&marker);
@@ -106,6 +111,22 @@ fn begin(client: &mut Client) -> Result<(), String> {
     client.until("the handshake", START, Client::is_greeted)?;
     client.say_initialized();
     Ok(())
+}
+
+/// Demands that the guard wrote a log, and no more of it than it may keep.
+fn demand_bounded_log(stage: &Stage, lane: &Lane<'_>) -> Result<(), String> {
+    let folder = stage.home().join("logs");
+    let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let is_ours =
+        |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&format!("{}-", lane.name));
+    let size: u64 =
+        entries.flatten().filter(is_ours).filter_map(|entry| Some(entry.metadata().ok()?.len())).sum();
+    let limit = lane.log_limit;
+    if size > 0 && size <= limit {
+        Ok(())
+    } else {
+        Err(format!("the log has {size} bytes; it may have up to {limit}"))
+    }
 }
 
 fn end(work: &mut Work<'_>) -> Result<(), String> {

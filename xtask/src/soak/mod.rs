@@ -66,8 +66,8 @@ pub(crate) fn soak(project: &Project, options: &Options) -> Result<(), Failure> 
         PARTS.iter().for_each(|(part, about)| report::text(&format!("{part:<10} {about}\n")));
         return Ok(());
     }
-    let stage = set(project, options)?;
     let seed = options.seed.unwrap_or_else(seed_of_the_moment);
+    let stage = set(project, options, seed)?;
     report::text(&format!("seed {seed}\n"));
     let scale = if options.quick { QUICK } else { FULL };
     run(&stage, options, scale, seed)
@@ -78,14 +78,14 @@ pub(crate) fn quick(project: &Project) -> Result<(), Failure> {
     soak(project, &Options { quick: true, ..Options::default() })
 }
 
-/// Finds the binary and makes an empty folder.
-fn set(project: &Project, options: &Options) -> Result<Stage, Failure> {
+/// Finds the binary and makes an empty folder; each seed has its own, so that reports are kept and runs do not meet.
+fn set(project: &Project, options: &Options, seed: u64) -> Result<Stage, Failure> {
     let binary =
         options.binary.as_ref().map_or_else(|| project.below_target("release/unhang"), PathBuf::from);
     let advice = "build it with `cargo build --release`, or name another with --binary";
     let unhang = fs::canonicalize(&binary)
         .map_err(|error| Failure::io(format!("{}: {advice}", binary.display()), &error))?;
-    let folder = project.below_target("soak");
+    let folder = project.below_target(format!("soak/seed-{seed}"));
     let emptied = if folder.exists() { fs::remove_dir_all(&folder) } else { Ok(()) };
     emptied
         .and_then(|()| fs::create_dir_all(&folder))

@@ -5,6 +5,7 @@
 //! - Pure: the same seed and number give the same plan.
 //! - A plan is bounded: steps, sizes and pauses.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::random::Random;
@@ -50,7 +51,7 @@ const METHODS: &[&str] = &[
 ];
 
 /// A line that is no valid message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Garbage {
     /// Gets one error without an id.
     Nameless(&'static [u8]),
@@ -66,6 +67,20 @@ pub(crate) enum Garbage {
     TextBefore,
     /// A request over the size limit.
     Oversized,
+}
+
+impl fmt::Debug for Garbage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nameless(line) => write!(formatter, "Nameless({})", line.escape_ascii()),
+            Self::Silent(line) => write!(formatter, "Silent({})", line.escape_ascii()),
+            Self::NoMethod => formatter.write_str("NoMethod"),
+            Self::NoVersion => formatter.write_str("NoVersion"),
+            Self::TwoOnALine => formatter.write_str("TwoOnALine"),
+            Self::TextBefore => formatter.write_str("TextBefore"),
+            Self::Oversized => formatter.write_str("Oversized"),
+        }
+    }
 }
 
 const GARBAGE: &[Garbage] = &[

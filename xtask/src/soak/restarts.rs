@@ -19,7 +19,9 @@ use super::progress::Progress;
 use super::random::Random;
 use super::session::{Broken, Stage};
 
-const FLAGS: &[&str] = &["--restart-delay", "1ms", "--stop-grace", "200ms", "--stderr-log", "64KiB"];
+const FLAGS: &[&str] = &["--restart-delay", "1ms", "--stop-grace", "200ms"];
+/// Less than what the lanes make the servers and the guard say.
+const LOG_LIMIT: u64 = 64 << 10;
 /// For a hundred of these restarts, how many there are of the server with the daemon beside them.
 const DAEMON_PERCENT: u64 = 10;
 const SAMPLES: u64 = 100;
@@ -45,6 +47,7 @@ pub(crate) fn restarts(
         name: "dying",
         animal: "well-behaved",
         flags: FLAGS,
+        log_limit: LOG_LIMIT,
         patience: PATIENCE,
         seed,
         total,

@@ -189,10 +189,7 @@ fn take(step: &Step, plan: &Plan, client: &mut Client) -> Result<(), String> {
                 json!({"name": "echo", "arguments": {"text": "two"}}),
                 None,
             );
-            let (first, second) = line.split_at(line.len() / 2);
-            client.send_bytes(first.as_bytes());
-            client.pause(*pause)?;
-            client.send_line(second);
+            client.send_in_two(&line, *pause)?;
         }
         Step::Pause(length) => client.pause(*length)?,
         Step::Deaf(length) => client.be_deaf(*length)?,
@@ -287,6 +284,8 @@ fn finish(plan: &Plan, client: &mut Client) -> Result<(), String> {
             }
             Ending::EndInMidLine => {
                 client.ledger.garbage();
+                // What the server asks from now on stays unanswered.
+                client.answers_asks = false;
                 client.send_bytes(br#"{"jsonrpc":"2.0","method":"ping","params":{"half":"#);
                 client.flush()?;
                 client.guard.close_input();

@@ -31,7 +31,7 @@ impl Summary {
     }
 
     pub(crate) fn text(&self, seed: u64, took: Duration) -> String {
-        let mut text = self.requests();
+        let mut text = if self.tallies.is_empty() { String::new() } else { self.requests() };
         text.push_str(&self.flatness());
         if !self.groups.is_empty() {
             text.push_str("\nsessions by animals\n");
@@ -65,7 +65,7 @@ impl Summary {
             row(&format!("    {kind}"), &|tally| tally.faults.get(kind).copied().unwrap_or_default());
         }
         row("  withdrawn, unanswered", &|tally| tally.withdrawn);
-        row("  left behind by the client", &|tally| tally.forsaken);
+        row("  asked of a killed guard", &|tally| tally.forsaken);
         row("errors about garbage", &|tally| tally.nameless);
         row("the servers' own requests", &|tally| tally.asks);
         row("notifications", &|tally| tally.notifications);
