@@ -5,9 +5,11 @@
 use std::{
     ffi::OsStr,
     fs,
+    io::Read,
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::Command,
+    process::{ChildStdout, Command},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -321,25 +323,55 @@ fn one_shot_use_answers_everything() {
     assert!(client.seen().iter().all(|message| message.get("error").is_none()), "{:?}", client.seen());
 }
 
-/// Much more than a pipe holds waits for the client when the session is over; it takes seconds to read it.
-#[test]
-fn a_client_that_reads_slowly_gets_its_last_answers_whole() {
-    const CALLS: i64 = 40;
-    let sandbox = Sandbox::new();
+/// A session that is over while so many answers of 80 kB, more than a pipe holds, wait for the client.
+fn over_with_much_to_read(sandbox: &Sandbox, calls: usize) -> (Client, ChildStdout) {
     let (mut client, stdout) = Client::start_unread(sandbox.wrap_command(&[], &["well-behaved"]));
     let mut input =
         format!("{INITIALIZE}\n{}\n", json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
-    for id in 2..=CALLS {
+    for id in 2..=calls {
         let params = json!({"name": "big", "arguments": {"bytes": 80_000}});
         input +=
             &format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
     }
     client.write(input.as_bytes()).expect("it is read");
     client.close_stdin();
+    (client, stdout)
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_its_last_answers_whole() {
+    let sandbox = Sandbox::new();
+    let (client, stdout) = over_with_much_to_read(&sandbox, 40);
     let mut client = client.reading(Slowly(stdout));
     client.drain();
     assert_eq!(client.exit_code(), 0, "{}", client.stderr());
-    assert!((1..=CALLS).all(|id| client.answers_to(id) == 1), "{} answers", client.seen().len());
+    assert!((1..=40).all(|id| client.answers_to(id) == 1), "{} answers", client.seen().len());
+}
+
+#[test]
+fn x_05_a_signal_ends_the_delivery_of_the_last_answers() {
+    const CALLS: usize = 80;
+    let sandbox = Sandbox::new();
+    let (mut client, mut stdout) = over_with_much_to_read(&sandbox, CALLS);
+    // Before the first answer the guard may be alone because the server is still to be started.
+    stdout.read_exact(&mut [0]).expect("an answer");
+    let reader = thread::spawn(move || {
+        let mut delivered = Vec::new();
+        Slowly(stdout).read_to_end(&mut delivered).map(|_| delivered.len())
+    });
+    wait_until("the guard alone", PATIENCE, || sandbox.survivors().len() == 1);
+    // The first may come a moment before the delivery, and then it says only what the end of stdin has said; the second
+    // comes in the middle of it.
+    let mut next = Instant::now();
+    wait_until("the end", PATIENCE, || {
+        if Instant::now() >= next {
+            client.signal(Signal::TERM);
+            next += Duration::from_millis(700);
+        }
+        !client.is_running()
+    });
+    let delivered = reader.join().expect("no panic").expect("it is readable");
+    assert!(delivered < (CALLS - 1) * 80_000, "all of it was delivered: {delivered} bytes");
 }
 
 #[test]
