@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// A fresh id in its JSON form; numbers and texts take turns.
-    fn fresh_id(&mut self) -> String {
+    pub(crate) fn fresh_id(&mut self) -> String {
         self.next += 1;
         if self.next.is_multiple_of(4) { format!("\"r-{}\"", self.next) } else { self.next.to_string() }
     }
@@ -154,10 +154,7 @@ impl Client {
     /// Sends a request; returns its id.
     pub(crate) fn request(&mut self, method: &str, params: Value) -> String {
         let id = self.fresh_id();
-        let line = self.compose(&id, method, params, None);
-        self.open.push(id.clone());
-        self.send_line(&line);
-        id
+        self.send_request(id, method, params, None)
     }
 
     /// Calls a tool; a `proof` must be part of the result.
@@ -173,7 +170,11 @@ impl Client {
         if progress {
             params["_meta"] = json!({"progressToken": parsed(&id)});
         }
-        let line = self.compose(&id, "tools/call", params, proof);
+        self.send_request(id, "tools/call", params, proof)
+    }
+
+    fn send_request(&mut self, id: String, method: &str, params: Value, proof: Option<String>) -> String {
+        let line = self.compose(&id, method, params, proof);
         self.open.push(id.clone());
         self.send_line(&line);
         id
@@ -203,11 +204,6 @@ impl Client {
         self.ledger.request(now, Request { id, method, limit, proof });
     }
 
-    /// An id for a request in some other form.
-    pub(crate) fn take_id(&mut self) -> String {
-        self.fresh_id()
-    }
-
     pub(crate) fn cancel(&mut self, id: &str) {
         self.ledger.cancel(id);
         self.send_line(&format!(
@@ -220,6 +216,8 @@ impl Client {
         let moved = self.guard.turn(patience).map_err(|error| format!("the pipes to the guard: {error}"))?;
         while let Some(line) = self.guard.next_line() {
             self.hear(&line)?;
+            // To judge takes time, and a client that does not read meanwhile is another client.
+            self.guard.read_on().map_err(|error| format!("the guard's stdout: {error}"))?;
         }
         if moved || !self.guard.reads || self.has_gone() {
             return Ok(());

@@ -29,6 +29,8 @@ const KEPT_BYTES: usize = 400;
 const KEPT_STDERR: usize = 16 << 10;
 /// Read at once.
 const PIECE: usize = 64 << 10;
+/// Lines that are read before the earlier ones have been taken.
+const ENOUGH_LINES: usize = 20_000;
 
 /// A guard that runs or has ended.
 #[derive(Debug)]
@@ -176,9 +178,7 @@ impl Guard {
     pub(crate) fn turn(&mut self, patience: Duration) -> io::Result<bool> {
         self.wait(patience)?;
         let mut moved = self.write()?;
-        if self.reads {
-            moved |= self.read()?;
-        }
+        moved |= self.read_on()?;
         if self.reads_stderr {
             self.read_stderr()?;
         }
@@ -226,9 +226,11 @@ impl Guard {
         Ok(moved)
     }
 
-    fn read(&mut self) -> io::Result<bool> {
+    /// Reads what is there, unless that much is read already; returns whether anything was.
+    pub(crate) fn read_on(&mut self) -> io::Result<bool> {
         let mut piece = [0; PIECE];
-        let Some(stdout) = self.stdout.as_mut() else { return Ok(false) };
+        let enough = !self.reads || self.lines.len() >= ENOUGH_LINES;
+        let Some(stdout) = self.stdout.as_mut().filter(|_| !enough) else { return Ok(false) };
         let count = match stdout.read(&mut piece) {
             Ok(count) => count,
             Err(error) if is_passing(&error) => return Ok(false),

@@ -182,7 +182,7 @@ fn take(step: &Step, plan: &Plan, client: &mut Client) -> Result<(), String> {
         Step::Garbage(garbage) => litter(*garbage, client),
         Step::Batch(count) => batch(*count, plan, client),
         Step::TwoPieces(pause) => {
-            let id = client.take_id();
+            let id = client.fresh_id();
             let line = client.compose(
                 &id,
                 "tools/call",
@@ -223,7 +223,7 @@ fn again(client: &mut Client) {
 }
 
 fn litter(garbage: Garbage, client: &mut Client) {
-    let id = client.take_id();
+    let id = client.fresh_id();
     match garbage {
         Garbage::Nameless(line) => {
             client.ledger.garbage();
@@ -239,7 +239,7 @@ fn litter(garbage: Garbage, client: &mut Client) {
             client.send_line(&format!(r#"{{"id":{id},"method":"ping"}}"#));
         }
         Garbage::TwoOnALine => {
-            let second_id = client.take_id();
+            let second_id = client.fresh_id();
             let first = client.compose(&id, "ping", json!({}), None);
             let second = client.compose(&second_id, "tools/list", json!({}), None);
             client.send_line(&(first + &second));
@@ -264,7 +264,7 @@ fn batch(count: usize, plan: &Plan, client: &mut Client) {
     let mut elements = vec![r#"{"jsonrpc":"2.0","method":"notifications/no-such-thing"}"#.to_owned()];
     if client.negotiated.as_deref() == Some(BATCH_REVISION) {
         for _ in 0..count {
-            let id = client.take_id();
+            let id = client.fresh_id();
             elements.push(client.compose(&id, "tools/list", json!({}), None));
         }
     } else {
