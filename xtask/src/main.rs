@@ -4,7 +4,7 @@
 //!
 //! - Everything that is installed, built or written lies below `target/`.
 //! - A missing tool is a failure with a sentence on what to install, never a skipped check.
-//! - Every process is started by [`run::start`], with a deadline, and none is left when a verb ends.
+//! - Every process is started by [`run`], with a deadline, and none is left when a verb ends.
 
 mod ci;
 mod clock;
@@ -33,9 +33,10 @@ Usage: cargo xtask VERB
   real [--only PART[,PART]] [--list] [--binary PATH]
                                          real clients and servers on both sides of the guard; PART is a piece of a
                                          case's name, such as git or python/everything
-  soak [--only PART[,PART]] [--quick] [--seed N] [--session K] [--binary PATH] [--list]
-                                         a hundred thousand calls, a thousand restarts, a thousand sessions on random
-                                         animals; PART is calls, restarts or sessions
+  soak [--only PART[,PART]] [--list] [--quick] [--seed N] [--session K]
+       [--binary PATH]                   100,000 calls, 1,000 restarts and 1,000
+                                         sessions on random animals; PART is
+                                         calls, restarts or sessions
 ";
 
 /// What a verb may be told, whichever verb it is.

@@ -4,7 +4,8 @@
 //!
 //! [`start`] gives the program a process group of its own, the null device as stdin and files for its output, so no
 //! pipe can be held open by a grandchild. A thread waits for the process and hands its exit over; the deadline is kept
-//! by the receiver. What leaves the group is found by its [`Marker`].
+//! by the receiver. What leaves the group is found by its [`Marker`]. [`converse`] gives pipes instead, and its caller
+//! keeps the deadline and ends what is left.
 //!
 //! # Invariants
 //!

@@ -65,7 +65,7 @@ impl Summary {
             row(&format!("    {kind}"), &|tally| tally.faults.get(kind).copied().unwrap_or_default());
         }
         row("  withdrawn, unanswered", &|tally| tally.withdrawn);
-        row("  asked of a killed guard", &|tally| tally.forsaken);
+        row("  unread: the guard was gone", &|tally| tally.forsaken);
         row("errors about garbage", &|tally| tally.nameless);
         row("the servers' own requests", &|tally| tally.asks);
         row("notifications", &|tally| tally.notifications);
