@@ -18,10 +18,11 @@ use super::session::{Broken, Stage};
 
 /// Of a hundred calls, how many go to the animal that is stuck.
 const STUCK_PERCENT: u64 = 2;
-/// Quiet moments in the course of a lane.
-const ROUNDS: u64 = 100;
-/// The same where each takes the stuck tool's deadline.
-const STUCK_ROUNDS: u64 = 20;
+/// Quiet moments in the course of a lane with many calls, and with few or slow ones.
+const MOST_ROUNDS: u64 = 100;
+const FEWEST_ROUNDS: u64 = 20;
+/// Calls between two quiet moments, where there are as many.
+const CALLS_A_ROUND: u64 = 500;
 /// The one limit that calls to the stuck tool meet.
 const STUCK_DEADLINE: Duration = Duration::from_millis(500);
 /// Less than what the lanes make the servers say.
@@ -49,9 +50,10 @@ pub(crate) fn calls(
     };
     let short = patience(STUCK_DEADLINE);
     let stuck = Lane { name: "stuck", animal: "never-answers", patience: short, total: stuck_total, ..fast };
+    let many = (fast.total / CALLS_A_ROUND).clamp(FEWEST_ROUNDS, MOST_ROUNDS);
     thread::scope(|scope| {
-        let beside = scope.spawn(|| drive(stuck, stage, |work| rounds(work, STUCK_ROUNDS, call_stuck)));
-        let fast = drive(fast, stage, |work| rounds(work, ROUNDS, call_fast))?;
+        let beside = scope.spawn(|| drive(stuck, stage, |work| rounds(work, FEWEST_ROUNDS, call_stuck)));
+        let fast = drive(fast, stage, |work| rounds(work, many, call_fast))?;
         let stuck = beside.join().map_err(|_| Broken::panicked())??;
         Ok(vec![("fast", fast), ("stuck", stuck)])
     })
