@@ -27,9 +27,7 @@ use unhang_wire::Lines;
 
 use super::machine::{Action, Machine, Outside};
 use crate::{
-    config::{
-        EXIT_LIMIT, FLUSH_LIMIT, FLUSH_PAUSE, LARGE_BUFFER_KEPT, LAST_WORDS, Limits, TAIL_LINES,
-    },
+    config::{EXIT_LIMIT, FLUSH_LIMIT, FLUSH_PAUSE, LARGE_BUFFER_KEPT, LAST_WORDS, Limits, TAIL_LINES},
     exit,
     fault::in_words,
     queue::{Class, Queue},
@@ -112,7 +110,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
     tokio::select! {
         () = shell.finish() => {}
         // Nobody wants to wait for the last answers any more; the outcome stays.
-        Some(_) = stops.recv() => {}
+        Some(_) = stops.recv(), if stands("signal-ends-delivery") => {}
     }
     Ok(code)
 }
@@ -490,7 +488,9 @@ impl Shell {
                 break;
             }
             self.world.flush_client();
-            deadline = pause();
+            if stands("reading-renews-patience") {
+                deadline = pause();
+            }
         }
         drop(self.world.client_output);
         self.flush.finish(deadline).await;
@@ -556,7 +556,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_last_answers_are_not_waited_for_beyond_the_limit() {
         let (shell, _unread) = ending();
-        let end = tokio::time::timeout(FLUSH_LIMIT * 2, shell.finish()).await;
+        let end = tokio::time::timeout(FLUSH_PAUSE * 2, shell.finish()).await;
         assert!(end.is_ok(), "the client does not read, and is not waited for");
     }
 }

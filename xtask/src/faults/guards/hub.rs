@@ -467,6 +467,12 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "flush-bounded" [5]
         "A client that does not read does not hold the end up."
         unit("hub", "guard::run::tests::the_last_answers_are_not_waited_for_beyond_the_limit");
+    "reading-renews-patience" [1, 2]
+        "A client that reads its last answers slowly is given time for each piece, not for all of them."
+        end_to_end("endings::a_client_that_reads_slowly_gets_its_last_answers_whole");
+    "signal-ends-delivery" [5]
+        "A signal ends the delivery of the last answers to a slow client."
+        end_to_end("endings::x_05_a_signal_ends_the_delivery_of_the_last_answers");
     "waiting-answers-delivered" [1]
         "Answers that wait when the guard ends are still delivered."
         unit("hub", "guard::run::tests::the_last_answers_are_delivered");
