@@ -7,11 +7,14 @@
 
 use std::path::Path;
 
+use unhang_zoo::Kind;
+
 /// Arguments in place of an animal's own defaults. `{marker}` is the text by which survivors are found, `{folder}` a
 /// folder of the session's own, `{unhang}` the binary.
 const ARGUMENTS: &[(&str, &[&str])] = &[
     ("busy-not-hung", &["300"]),
     ("dies-idle", &["150"]),
+    ("family-ignores-everything", &["--marker", "{marker}"]),
     ("floods-requests-to-client", &["500"]),
     ("forks-forever", &["--marker", "{marker}"]),
     ("giant-answer", &["1500000"]),
@@ -26,8 +29,13 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ("leaves-three-sessions", &["--marker", "{marker}"]),
     ("never-answers", &["stuck"]),
     ("notification-flood", &["2000"]),
+    ("prints-after-death", &["--marker", "{marker}"]),
     ("progress-flood", &["2000"]),
     ("restarts-broken", &["--count-file", "{folder}/starts", "2"]),
+    ("restarts-dying", &["--count-file", "{folder}/starts", "2"]),
+    ("restarts-refusing", &["--count-file", "{folder}/starts", "2"]),
+    ("restarts-silent", &["--count-file", "{folder}/starts", "2"]),
+    ("restarts-slowly", &["--count-file", "{folder}/starts", "--until", "{folder}/until", "2"]),
     ("slow-start", &["700"]),
     ("stderr-flood", &["300000"]),
     ("stderr-flood-while-dying", &["300000"]),
@@ -40,6 +48,11 @@ pub(crate) struct Place<'a> {
     pub(crate) marker: &'a str,
     pub(crate) folder: &'a Path,
     pub(crate) unhang: &'a str,
+}
+
+/// The animals that are servers.
+pub(crate) fn names() -> Vec<&'static str> {
+    unhang_zoo::animals().filter(|animal| animal.kind != Kind::Client).map(|animal| animal.name).collect()
 }
 
 /// The command of an animal, to follow `wrap --`.
@@ -60,13 +73,30 @@ pub(crate) fn group(animal: &str) -> &'static str {
         "honest"
     } else if begins(&["era-", "modern-only", "late-discover", "slow-", "requests-to-client"]) {
         "honest, but odd"
-    } else if begins(&["dies-", "exits-", "half-line-then-dies", "restarts-", "stderr-flood-while-dying"]) {
+    } else if begins(&[
+        "answers-then-dies",
+        "dies-",
+        "exits-",
+        "flood-while-dying",
+        "half-line-then-dies",
+        "prints-after-death",
+        "restarts-",
+        "stderr-flood-while-dying",
+    ]) {
         "dies"
-    } else if begins(&["leaves-", "forks-", "ignores-", "sigint-", "stdin-thief"]) {
+    } else if begins(&["family-", "leaves-", "forks-", "ignores-", "sigint-", "stdin-thief"]) {
         "leaves or stays"
     } else if begins(&["never-", "hangs-", "stopped", "stops-", "silent-", "closes-", "half-line", "busy-"]) {
         "stuck"
-    } else if begins(&["floods-", "giant-", "notification-flood", "progress-flood", "stderr-", "json-logs"]) {
+    } else if begins(&[
+        "deaf-flood",
+        "floods-",
+        "giant-",
+        "notification-flood",
+        "progress-flood",
+        "stderr-",
+        "json-logs",
+    ]) {
         "floods"
     } else {
         "wrong answers"
@@ -83,7 +113,7 @@ mod tests {
 
     #[test]
     fn an_animal_that_needs_an_argument_has_one() {
-        for animal in unhang_zoo::animals() {
+        for animal in unhang_zoo::animals().filter(|animal| animal.kind != Kind::Client) {
             let needs = !animal.usage.is_empty() && !animal.usage.starts_with('[');
             assert!(!needs || command(animal.name, place()).len() > 3, "{} {}", animal.name, animal.usage);
         }
@@ -92,7 +122,7 @@ mod tests {
     #[test]
     fn every_row_is_an_animal() {
         for (name, _) in ARGUMENTS {
-            assert!(unhang_zoo::animals().iter().any(|animal| animal.name == *name), "{name}");
+            assert!(names().contains(name), "{name}");
         }
     }
 

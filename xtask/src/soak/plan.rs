@@ -172,7 +172,7 @@ impl Plan {
     /// Draws the session with this number, on one of these animals.
     pub(crate) fn draw(seed: u64, number: u64, animals: &[&'static str]) -> Self {
         let mut random = Random::of(seed, number);
-        Self {
+        let plan = Self {
             seed,
             number,
             animal: random.pick(animals),
@@ -183,6 +183,14 @@ impl Plan {
             quiet: random.chance(10),
             steps: (0..random.size(2, MOST_STEPS)).map(|_| step(&mut random)).collect(),
             ending: ending(&mut random),
+        };
+        // Killed at the same moment, guard and lifeline leave nobody to sweep, and cannot do better
+        // (docs/concepts/what-the-guard-cannot-do.md).
+        match plan.ending {
+            Ending::KillGuard if plan.steps.contains(&Step::KillLifeline) => {
+                Self { ending: Ending::Terminate, ..plan }
+            }
+            _ => plan,
         }
     }
 
@@ -244,6 +252,13 @@ mod tests {
         let steps = |seed| draw(seed).into_iter().map(|plan| plan.steps).collect::<Vec<_>>();
         assert_ne!(steps(42), steps(43));
         assert!(draw(42).windows(2).any(|pair| pair[0].steps != pair[1].steps));
+    }
+
+    #[test]
+    fn no_session_kills_both_guard_and_lifeline() {
+        let plans = (0..1000).map(|number| Plan::draw(1, number, ANIMALS));
+        let kills_lifeline = |plan: &Plan| plan.steps.contains(&Step::KillLifeline);
+        assert!(plans.filter(kills_lifeline).all(|plan| plan.ending != Ending::KillGuard));
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(crate) fn sessions(
     at_once: usize,
     progress: &Progress,
 ) -> Sessions {
-    let names: Vec<_> = unhang_zoo::animals().iter().map(|animal| animal.name).collect();
+    let names = animals::names();
     let (next, all) = (AtomicU64::new(numbers.start), Mutex::new(Sessions::default()));
     let work = || {
         loop {

@@ -123,10 +123,8 @@ mod tests {
         summary.add_lanes("calls", vec![("stuck", run())]);
         summary.add_lanes("restarts", vec![("leaving", run())]);
         summary.tallies.push(("sessions", most.clone()));
-        summary.groups = unhang_zoo::animals()
-            .iter()
-            .map(|animal| (super::super::animals::group(animal.name), 1))
-            .collect();
+        summary.groups =
+            unhang_zoo::animals().map(|animal| (super::super::animals::group(animal.name), 1)).collect();
         let text = summary.text(u64::MAX, Duration::from_secs(9999));
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");
