@@ -340,12 +340,14 @@ fn over_with_much_to_read(sandbox: &Sandbox, calls: usize) -> (Client, ChildStdo
 
 #[test]
 fn a_client_that_reads_slowly_gets_its_last_answers_whole() {
+    // Enough for twice the longest pause that it may make.
+    const CALLS: usize = 90;
     let sandbox = Sandbox::new();
-    let (client, stdout) = over_with_much_to_read(&sandbox, 40);
+    let (client, stdout) = over_with_much_to_read(&sandbox, CALLS);
     let mut client = client.reading(Slowly(stdout));
     client.drain();
     assert_eq!(client.exit_code(), 0, "{}", client.stderr());
-    assert!((1..=40).all(|id| client.answers_to(id) == 1), "{} answers", client.seen().len());
+    assert!((1..=CALLS).all(|id| client.answers_to(id) == 1), "{} answers", client.seen().len());
 }
 
 #[test]
