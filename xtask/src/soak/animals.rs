@@ -13,7 +13,10 @@ use unhang_zoo::Kind;
 /// folder of the session's own, `{unhang}` the binary.
 const ARGUMENTS: &[(&str, &[&str])] = &[
     ("busy-not-hung", &["300"]),
+    ("deaf-flood", &["20000"]),
     ("dies-idle", &["150"]),
+    ("flood-while-dying", &["5000"]),
+    ("floods-after-cancel", &["5000"]),
     ("family-ignores-everything", &["--marker", "{marker}"]),
     ("floods-requests-to-client", &["500"]),
     ("forks-forever", &["--marker", "{marker}"]),

@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::clock;
 use crate::failure::Failure;
-use crate::leftovers;
+use crate::leftovers::{self, Process};
 use crate::run::{self, Task};
 
 /// Lines that are kept each way.
@@ -168,8 +168,9 @@ impl Guard {
             command.split(" zoo ").nth(1).is_some_and(|rest| rest.split(' ').next() == Some(animal))
         };
         leftovers::children(self.pid()).into_iter().find_map(|lifeline| {
-            let server =
-                leftovers::children(lifeline.pid).into_iter().find(|process| runs(&process.command))?;
+            // Until the program has taken the place of its parent's, it is no server yet and still has that command.
+            let is_server = |process: &Process| process.command != lifeline.command && runs(&process.command);
+            let server = leftovers::children(lifeline.pid).into_iter().find(is_server)?;
             Some((lifeline.pid, server.pid))
         })
     }
