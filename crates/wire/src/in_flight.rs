@@ -173,6 +173,11 @@ impl<E> InFlight<E> {
         self.waiting.contains_key(id)
     }
 
+    /// Whether the id can be registered: it is neither in flight nor awaited late.
+    pub fn is_free(&self, id: &Id) -> bool {
+        !self.contains(id) && !self.late.contains(id)
+    }
+
     /// How many are in flight. Late ids do not count.
     pub fn len(&self) -> usize {
         self.waiting.len()

@@ -263,13 +263,13 @@ impl Machine {
     fn register(&mut self, call: Call) -> Id {
         let own_id = call.client_id.clone();
         let deadline = call.deadline;
-        let call = if self.own.contains(&own_id) && stands("ids-apart-from-ours") {
-            call
-        } else {
+        let call = if self.own.is_free(&own_id) || !stands("ids-apart-from-ours") {
             match self.calls.register(own_id.clone(), deadline, call) {
                 Ok(()) => return own_id,
                 Err(Refused::InFlight(call) | Refused::AwaitsLate(call)) => call,
             }
+        } else {
+            call
         };
         let wire_id = self.own_id();
         self.renamed.insert(own_id, wire_id.clone());
@@ -346,7 +346,12 @@ impl Machine {
             return self.forward(raw, outside);
         }
         let wire_id = self.renamed.remove(client_id).unwrap_or_else(|| client_id.clone());
-        let Some(call) = self.calls.cancel(&wire_id) else {
+        let is_theirs = self.calls.get(&wire_id).is_some_and(|call| call.client_id == *client_id);
+        let Some(call) = is_theirs.then(|| self.calls.cancel(&wire_id)).flatten() else {
+            // The server may know another request by this id, one that was renamed or is ours.
+            if self.calls.contains(client_id) || self.own.contains(client_id) {
+                return;
+            }
             return self.forward(raw, outside);
         };
         self.settle_trial(&wire_id);
@@ -433,7 +438,11 @@ impl Machine {
             _ => format!("the client's line is no valid JSON-RPC 2.0 message: it {}", invalid.reason),
         };
         let telling = Telling { kind, happened, hint: "send one whole JSON-RPC 2.0 message a line" };
-        let to = Addressee { id: invalid.id.as_ref(), raw_id: invalid.raw_id, batch, method: None };
+        // Under the id of an answer the client may itself be waiting for one, and it is owed none for its own.
+        let to = match invalid.shape {
+            Shape::Response => Addressee::nobody(),
+            _ => Addressee { id: invalid.id.as_ref(), raw_id: invalid.raw_id, batch, method: None },
+        };
         self.refuse(to, telling, outside);
     }
 
@@ -456,22 +465,20 @@ impl Machine {
         );
         let telling =
             Telling { kind: Kind::TooLarge, happened, hint: "send less at once, or raise --max-message" };
-        let is_request = oversized.method.is_some();
-        if !is_request
-            && stands("oversized-reply-told")
+        if oversized.shape == Shape::Request {
+            let (id, method) = (oversized.id.as_ref(), oversized.method.as_deref());
+            if stands("oversized-request-told") {
+                self.refuse(Addressee { id, method, ..Addressee::nobody() }, telling, outside);
+            }
+            return;
+        }
+        if stands("oversized-reply-told")
             && let Some(id) = &oversized.id
             && let Completion::Matched(ask) | Completion::Repaired { entry: ask, .. } = self.asks.complete(id)
         {
             return self.answer_server(&ask.server_id, &ask.method, telling, outside);
         }
-        let to = Addressee {
-            id: oversized.id.as_ref(),
-            method: oversized.method.as_deref(),
-            ..Addressee::nobody()
-        };
-        if stands("oversized-request-told") {
-            self.refuse(to, telling, outside);
-        }
+        self.refuse(Addressee::nobody(), telling, outside);
     }
 
     /// Answers a request of the server in the client's place.
@@ -493,6 +500,11 @@ impl Machine {
             exit: None,
             evidence: crate::fault::Evidence::default(),
         };
+        // A server that asks and asks and reads nothing would fill the memory with what it is told.
+        if outside.server_backlog() > self.limits.queue_bytes.saturating_mul(2) {
+            tracing::warn!(server = self.name, "its request `{method}` is not answered: it does not read");
+            return;
+        }
         outside.to_server(&fault.response(Some(server_id)));
     }
 }

@@ -257,30 +257,37 @@ impl Machine {
 
     /// The server withdraws a request of its own, or ends a `subscriptions/listen`.
     fn server_cancels(&mut self, raw: &[u8], params: Option<Json<'_>>, outside: &mut impl Outside) {
-        if let Some(server_id) = params.and_then(wire::cancelled_request) {
-            let ends_subscription = stands("ended-subscription-is-over")
-                && self.calls.get(&server_id).is_some_and(|call| call.role == Role::Listen);
-            if ends_subscription
-                && let Some(call) = self.calls.cancel(&server_id)
-                && call.client_id != server_id
-            {
-                self.renamed.remove(&call.client_id);
-                let line = cancelled(&call.client_id, "the server ended the subscription");
-                return outside.to_client(Class::Kept, &line);
-            }
-            let asked_as =
-                self.asks.iter().find(|(_, ask)| ask.server_id == server_id).map(|(id, _)| id.clone());
-            if let Some(client_side_id) = asked_as
-                && stands("withdrawn-question-is-over")
-            {
-                let _withdrawn = self.asks.cancel(&client_side_id);
-                if client_side_id != server_id {
-                    let line = cancelled(&client_side_id, "the server withdrew its request");
-                    return outside.to_client(Class::Kept, &line);
-                }
-            }
+        let Some(server_id) = params.and_then(wire::cancelled_request) else {
+            return outside.to_client(Class::Kept, &one_line(raw));
+        };
+        if self.calls.get(&server_id).is_some_and(|call| call.role == Role::Listen)
+            && stands("ended-subscription-is-over")
+            && let Some(call) = self.calls.cancel(&server_id)
+        {
+            self.renamed.remove(&call.client_id);
+            self.pass_on_cancel(raw, &server_id, &call.client_id, outside);
+            self.answer_nothing(call.batch, outside);
+            return self.after_call(outside);
         }
-        outside.to_client(Class::Kept, &one_line(raw));
+        let asked_as = self.asks.iter().find(|(_, ask)| ask.server_id == server_id).map(|(id, _)| id.clone());
+        if let Some(client_side_id) = asked_as
+            && stands("withdrawn-question-is-over")
+        {
+            let _withdrawn = self.asks.cancel(&client_side_id);
+            self.pass_on_cancel(raw, &server_id, &client_side_id, outside);
+        } else if !self.asks.contains(&server_id) {
+            // Otherwise the client knows another request of the server by this id.
+            outside.to_client(Class::Kept, &one_line(raw));
+        }
+    }
+
+    /// Tells the client that a request is over which it knows by this id.
+    fn pass_on_cancel(&self, raw: &[u8], server_id: &Id, client_id: &Id, outside: &mut impl Outside) {
+        if server_id == client_id {
+            outside.to_client(Class::Kept, &one_line(raw));
+        } else {
+            outside.to_client(Class::Kept, &cancelled(client_id, "the server withdrew it"));
+        }
     }
 
     fn server_invalid(&mut self, invalid: &Invalid<'_>, outside: &mut impl Outside) {

@@ -424,6 +424,8 @@ impl Machine {
             {
                 self.tell_shutting_down(&call, "the session is over", outside);
             }
+            // A start that was due in the same moment would be for nobody.
+            self.actions.retain(|action| *action != Action::StartServer);
             self.actions.push_back(Action::Exit(code));
         }
     }
@@ -519,12 +521,12 @@ impl Machine {
         }
     }
 
-    /// An id for a request of our own that nobody else uses at the moment.
+    /// An id for a request of our own that nobody else uses at the moment, nor did for one whose answer may still come.
     pub(super) fn own_id(&mut self) -> Id {
         loop {
             self.next_own += 1;
             let id = Id::Text(format!("unhang-{}", self.next_own).into());
-            let is_free = !self.calls.contains(&id) && !self.own.contains(&id) && !self.asks.contains(&id);
+            let is_free = self.calls.is_free(&id) && self.own.is_free(&id) && self.asks.is_free(&id);
             if is_free || !stands("own-id-is-free") {
                 return id;
             }

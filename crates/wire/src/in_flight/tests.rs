@@ -249,6 +249,10 @@ proptest! {
             }
             prop_assert_eq!(table.len(), model.waiting.len());
             prop_assert_eq!(table.next_deadline(), model.next_deadline());
+            for id in (0_i64..5).flat_map(|number| [Id::Integer(number), Id::from(&*number.to_string())]) {
+                let known = model.late.contains(&id) || model.waiting.iter().any(|(waiting, ..)| *waiting == id);
+                prop_assert_eq!(table.is_free(&id), !known);
+            }
             prop_assert_eq!(table.late.by_id.len(), table.late.by_age.len());
             prop_assert_eq!(table.late.by_id.len(), model.late.len());
         }

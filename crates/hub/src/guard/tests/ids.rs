@@ -1,0 +1,125 @@
+//! Ids that mean two things: the client's own, the guard's, and one that is still awaited (promise 1, X-13).
+
+use super::*;
+
+/// Uses an id and withdraws it, so that its answer may still come.
+fn withdrawn(guarded: &mut Guarded, id: &str) {
+    guarded.client(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call"}}"#));
+    cancel(guarded, id);
+    guarded.said();
+}
+
+fn cancel(guarded: &mut Guarded, id: &str) {
+    guarded.client(&format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
+    ));
+}
+
+/// Asks under an id that is still awaited, and returns what the server was asked under.
+fn renamed(guarded: &mut Guarded, id: u64, method: &str) -> Value {
+    withdrawn(guarded, &id.to_string());
+    guarded.request(id, method);
+    let said = guarded.said();
+    assert_eq!(said.len(), 1, "it is sent: {said:?}");
+    assert_ne!(said[0]["id"], id);
+    said[0]["id"].clone()
+}
+
+#[test]
+fn promise_1_a_name_of_ours_that_the_client_used_itself_is_not_used_while_its_answer_may_come() {
+    let mut guarded = Guarded::shaken(Limits::default());
+    for number in 1..9 {
+        withdrawn(&mut guarded, &format!("\"unhang-{number}\""));
+    }
+    let name = renamed(&mut guarded, 1, "tools/call");
+    guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{name},"result":{{}}}}"#));
+    assert_eq!(guarded.heard(), [serde_json::json!({"jsonrpc": "2.0", "id": 1, "result": {}})]);
+}
+
+#[test]
+fn promise_1_the_late_answer_to_a_health_check_is_not_taken_for_the_client_s() {
+    let mut guarded = Guarded::shaken(Limits::default());
+    guarded.wait(seconds(61));
+    let probes = guarded.said();
+    let [first, ..] = &probes[..] else { panic!("no health check: {probes:?}") };
+    guarded.client(&format!(r#"{{"jsonrpc":"2.0","id":{},"method":"tools/call"}}"#, first["id"]));
+    assert_ne!(guarded.said()[0]["id"], first["id"], "the server still knows the check by that");
+    guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, first["id"]));
+    assert!(guarded.heard().is_empty());
+}
+
+#[test]
+fn promise_1_a_cancel_is_for_the_client_s_own_ids_only() {
+    let mut guarded = Guarded::shaken(Limits::default());
+    let name = renamed(&mut guarded, 1, "tools/call");
+    cancel(&mut guarded, &name.to_string());
+    assert!(guarded.said().is_empty(), "the server knows another request by that name");
+    guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{name},"result":{{}}}}"#));
+    assert_eq!(guarded.heard()[0]["id"], 1);
+}
+
+#[test]
+fn a_subscription_that_the_server_ends_ends_under_the_client_s_id() {
+    let mut guarded = Guarded::shaken(Limits::default());
+    let name = renamed(&mut guarded, 1, "subscriptions/listen");
+    guarded.server(&format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{name}}}}}"#
+    ));
+    assert_eq!(guarded.heard()[0]["params"]["requestId"], 1);
+    assert_eq!(guarded.machine.in_flight(), 0);
+    assert!(guarded.machine.renamed.is_empty());
+}
+
+#[test]
+fn promise_1_a_broken_answer_of_the_client_is_not_answered_under_an_id_that_it_waits_for() {
+    let limits = Limits { max_message: 300, ..Limits::default() };
+    let mut guarded = Guarded::shaken_as(limits, INITIALIZE, "2025-03-26");
+    guarded.call(1);
+    let broken = r#"{"jsonrpc":"2.0","id":1,"result":1,"error":1}"#;
+    guarded.client(broken);
+    guarded.heard_fault(Value::Null, -32600);
+    guarded.client(&format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#, "x".repeat(300)));
+    guarded.heard_fault(Value::Null, -31006);
+    guarded.client(&format!(r#"[{{"jsonrpc":"2.0","id":2,"method":"tools/call"}},{broken}]"#));
+    guarded.heard_fault(Value::Null, -32600);
+    guarded.answer(2);
+    assert_eq!(guarded.heard(), [serde_json::json!([{"jsonrpc": "2.0", "id": 2, "result": {}}])]);
+    guarded.answer(1);
+    assert_eq!(guarded.heard()[0]["id"], 1);
+}
+
+#[test]
+fn promise_1_a_long_request_whose_method_is_unreadable_is_answered_though_the_server_asks_under_its_id() {
+    let mut guarded = Guarded::shaken(Limits { max_message: 300, ..Limits::default() });
+    guarded.server(r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#);
+    guarded.heard();
+    guarded.client(&format!(r#"{{"jsonrpc":"2.0","id":7,"method":7,"params":["{}"]}}"#, "x".repeat(300)));
+    guarded.heard_fault(7, -31006);
+    assert!(guarded.said().is_empty());
+}
+
+#[test]
+fn promise_3_a_server_that_asks_and_does_not_read_is_not_told_without_end() {
+    let mut guarded = Guarded::shaken(Limits { max_in_flight: 1, queue_bytes: 1000, ..Limits::default() });
+    let ask = |guarded: &mut Guarded| guarded.server(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#);
+    ask(&mut guarded);
+    ask(&mut guarded);
+    assert_eq!(guarded.said().len(), 1, "one too many is answered");
+    guarded.world.server_backlog = 2001;
+    ask(&mut guarded);
+    assert!(guarded.said().is_empty());
+}
+
+#[test]
+fn nothing_is_started_for_a_client_that_has_gone() {
+    let mut guarded = Guarded::shaken(Limits::default());
+    guarded.call(1);
+    guarded.answer(1);
+    guarded.dies();
+    guarded.call(2);
+    // The tick that starts the server again, and in the same moment the end.
+    guarded.now += seconds(1);
+    guarded.machine.tick(guarded.now, &mut guarded.world);
+    guarded.machine.stop(guarded.now, exit::DONE, "the client reads no more", &mut guarded.world);
+    assert_eq!(guarded.actions(), [Action::Exit(exit::DONE)]);
+}
