@@ -12,6 +12,9 @@
 mod batch;
 mod from_client;
 mod from_server;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod machine;
 mod run;
 mod supervise;

@@ -1,0 +1,152 @@
+//! What the server was asked and is owed, learnt from the lines alone (promises 2 and 6).
+//!
+//! Invariants: within one process no two requests in flight have one id; what the server did not ask is not answered, and
+//! nothing that an earlier process asked; what is not safe to repeat is sent once, ever.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use unhang_wire::{self as wire, Body, Id, Line, Piece, Shape, read};
+
+use super::speech::{Request, number};
+
+/// A request that the server may answer.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) id: Id,
+    pub(super) number: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Owed {
+    since: Duration,
+    /// It was withdrawn, or could not be told.
+    optional: bool,
+}
+
+/// The server's books; most are closed with its process.
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    /// The newest last.
+    pub(super) asked: Vec<Asked>,
+    owed: HashMap<Id, Vec<Owed>>,
+    /// How often each numbered request was sent, to any process.
+    sent: HashMap<u64, u32>,
+    /// Numbers of answers that were given under an id other than their own.
+    pub(super) suspicious: HashSet<u64>,
+}
+
+impl Server {
+    /// Another process knows nothing of what the one before it was asked.
+    pub(super) fn restarted(&mut self) {
+        self.asked.clear();
+        self.owed.clear();
+    }
+
+    /// A line of the server is about to be handed to the guard.
+    pub(super) fn says(&mut self, line: &Line<'_>, now: Duration) {
+        match line {
+            Line::Oversized(oversized) => match (&oversized.id, &oversized.method) {
+                (Some(id), Some(_)) => self.owe(id, now),
+                (Some(id), None) => self.answered(id, None),
+                (None, _) => {}
+            },
+            Line::Whole(bytes) => read(bytes).for_each(|piece| self.says_piece(&piece, now)),
+        }
+    }
+
+    fn says_piece(&mut self, piece: &Piece<'_>, now: Duration) {
+        match piece {
+            Piece::Message(message) => match &message.body {
+                Body::Request { id, .. } => self.owe(id, now),
+                Body::Response { id, outcome, .. } => match outcome {
+                    wire::Outcome::Result(result) => self.answered(id, number(*result)),
+                    wire::Outcome::Error(_) => self.answered(id, None),
+                },
+                Body::Notification { method, params } => {
+                    let withdrawn = params.filter(|_| method == "notifications/cancelled");
+                    if let Some(id) = withdrawn.and_then(wire::cancelled_request) {
+                        let owed = self.owed.get_mut(&id).into_iter().flatten();
+                        owed.for_each(|owed| owed.optional = true);
+                    }
+                }
+            },
+            Piece::Batch(pieces) => pieces.iter().for_each(|piece| self.says_piece(piece, now)),
+            Piece::Invalid(invalid) => match (&invalid.id, invalid.shape) {
+                (Some(id), Shape::Request) => self.owe(id, now),
+                (Some(id), _) => self.answered(id, None),
+                (None, _) => {}
+            },
+            Piece::Junk(_) => {}
+        }
+    }
+
+    fn owe(&mut self, id: &Id, now: Duration) {
+        self.owed.entry(id.clone()).or_default().push(Owed { since: now, optional: false });
+    }
+
+    fn answered(&mut self, id: &Id, number: Option<u64>) {
+        let variant = id.variant();
+        let exact = self.asked.iter().position(|asked| asked.id == *id);
+        let found = exact.or_else(|| self.asked.iter().position(|asked| Some(&asked.id) == variant.as_ref()));
+        let asked = found.map(|position| self.asked.remove(position));
+        if asked.is_none_or(|asked| asked.number != number) {
+            self.suspicious.extend(number);
+        }
+    }
+
+    /// The guard has said something to the server.
+    pub(super) fn hears(&mut self, line: &[u8], requests: &HashMap<u64, Request>) {
+        let text = String::from_utf8_lossy(line);
+        let pieces: Vec<_> = read(line).collect();
+        assert!(!line.contains(&b'\n') && !line.contains(&b'\r'), "one message, one line: {text}");
+        let [Piece::Message(message)] = &pieces[..] else { panic!("only messages reach the server: {text}") };
+        match &message.body {
+            Body::Request { id, method, params, .. } => {
+                let again = self.asked.iter().find(|asked| asked.id == *id);
+                assert!(again.is_none(), "the server cannot tell {text} and {again:?} apart");
+                let number = params.and_then(number);
+                self.asked.push(Asked { id: id.clone(), number });
+                if let Some((number, request)) =
+                    number.and_then(|number| Some((number, requests.get(&number)?)))
+                {
+                    self.hears_request(number, request, method, &text);
+                }
+            }
+            Body::Response { id, .. } => {
+                let owed = self.owed.get_mut(id).and_then(Vec::pop);
+                assert!(owed.is_some(), "an answer to what the server did not ask: {text}");
+            }
+            Body::Notification { .. } => {}
+        }
+    }
+
+    fn hears_request(&mut self, number: u64, request: &Request, method: &str, text: &str) {
+        let unchanged = text.starts_with(&request.before) && text.ends_with(&request.after);
+        assert!(unchanged, "payload bytes are forwarded as they came: {text}");
+        let sent = self.sent.entry(number).or_default();
+        *sent += 1;
+        let most = match method {
+            // Told again to every process, as parts of the session.
+            "initialize" | "logging/setLevel" | "resources/subscribe" | "subscriptions/listen" => u32::MAX,
+            "tools/list" | "resources/read" => 2,
+            _ => 1,
+        };
+        assert!(*sent <= most, "sent {sent} times, which is not safe (X-14): {text}");
+    }
+
+    /// The server no longer reads or is not heard any more: not all that it asked can be answered.
+    pub(super) fn forgives(&mut self) {
+        self.owed.values_mut().flatten().for_each(|owed| owed.optional = true);
+    }
+
+    /// The clock's ticks up to now have been given: nothing that the server asked may be late.
+    pub(super) fn check_deadlines(&self, now: Duration, patience: Duration) {
+        for (id, entries) in &self.owed {
+            let late = entries.iter().find(|owed| !owed.optional && owed.since + patience <= now);
+            assert!(late.is_none(), "the server's {id} is unanswered for longer than its limit: {late:?}");
+        }
+    }
+}

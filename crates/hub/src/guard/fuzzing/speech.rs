@@ -1,0 +1,145 @@
+//! What the two sides say, in words of the protocol.
+//!
+//! Invariants: each request and each good answer carries a number of its own, so that what arrives can be told apart;
+//! nothing here depends on the machine.
+
+use unhang_wire::{Id, Json};
+
+use super::script::{Answer, Packing};
+
+/// Ids that both sides use; few, so that they repeat, and among them those that the guard might use itself.
+pub(super) const IDS: [&str; 8] =
+    ["1", "2", "3", "\"1\"", "\"a\"", "\"unhang-2\"", "\"unhang-3\"", "18446744073709551616"];
+
+const METHODS: [&str; 11] = [
+    "tools/call",
+    "tools/list",
+    "resources/read",
+    "ping",
+    "subscriptions/listen",
+    "initialize",
+    "logging/setLevel",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "tasks/result",
+    "server/discover",
+];
+
+const SERVER_METHODS: [&str; 3] = ["sampling/createMessage", "roots/list", "ping"];
+
+const NOTES: [&str; 3] =
+    ["notifications/initialized", "notifications/roots/list_changed", "notifications/other"];
+
+const SERVER_NOTES: [&str; 6] = [
+    "notifications/message",
+    "notifications/progress",
+    "notifications/tools/list_changed",
+    "notifications/prompts/list_changed",
+    "notifications/resources/updated",
+    "notifications/other",
+];
+
+/// Clients with and without a known clock.
+const CLIENTS: [&str; 3] = ["claude-ai", "test", "cai"];
+
+pub(super) fn pick(from: &[&'static str], which: u8) -> &'static str {
+    from[usize::from(which) % from.len()]
+}
+
+/// A request of the client; what stands before and behind its id must arrive as it is.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) before: String,
+    pub(super) id: &'static str,
+    pub(super) after: String,
+}
+
+impl Request {
+    pub(super) fn new(id: u8, method: u8, token: u8, number: u64) -> Request {
+        let method = pick(&METHODS, method);
+        let more = match (method, token % 8) {
+            ("initialize", client) => format!(
+                r#","protocolVersion":"2025-11-25","clientInfo":{{"name":"{}"}}"#,
+                pick(&CLIENTS, client)
+            ),
+            ("resources/subscribe" | "resources/unsubscribe", uri) => format!(r#","uri":"file:///{uri}""#),
+            (_, 7) => r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#.to_owned(),
+            (_, token @ 4..) => format!(r#","_meta":{{"progressToken":{}}}"#, pick(&IDS, token)),
+            _ => String::new(),
+        };
+        Request {
+            before: r#"{"jsonrpc":"2.0","id":"#.to_owned(),
+            id: pick(&IDS, id),
+            after: format!(r#","method":"{method}","params":{{"number":{number}{more}}}}}"#),
+        }
+    }
+
+    pub(super) fn text(&self) -> Vec<u8> {
+        [&self.before, self.id, &self.after].concat().into_bytes()
+    }
+}
+
+pub(super) fn cancel(id: &str) -> Vec<u8> {
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#)
+        .into_bytes()
+}
+
+pub(super) fn client_note(kind: u8) -> Vec<u8> {
+    format!(r#"{{"jsonrpc":"2.0","method":"{}"}}"#, pick(&NOTES, kind)).into_bytes()
+}
+
+pub(super) fn server_note(kind: u8, token: u8) -> Vec<u8> {
+    let (method, token) = (pick(&SERVER_NOTES, kind), pick(&IDS, token));
+    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"progressToken":{token},"progress":1}}}}"#)
+        .into_bytes()
+}
+
+pub(super) fn ask(id: u8, method: u8) -> Vec<u8> {
+    let (id, method) = (pick(&IDS, id), pick(&SERVER_METHODS, method));
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{}}}}"#).into_bytes()
+}
+
+/// The answer to a request with this id and this number.
+pub(super) fn answer(id: &Id, number: Option<u64>, kind: Answer, max_message: usize) -> Vec<u8> {
+    let other = id.variant().unwrap_or_else(|| id.clone());
+    let version = if kind == Answer::OldRevision { "2025-03-26" } else { "2025-11-25" };
+    let number = number.map_or_else(String::new, |number| format!(r#""number":{number},"#));
+    let result = format!(r#"{{{number}"protocolVersion":"{version}"}}"#);
+    let well = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
+    match kind {
+        Answer::Well | Answer::OldRevision => well,
+        Answer::Twice => format!(r#"{well}{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#),
+        Answer::Error => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":1,"message":"m"}}}}"#),
+        Answer::OtherType => format!(r#"{{"jsonrpc":"2.0","id":{other},"result":{result}}}"#),
+        Answer::NoOutcome => format!(r#"{{"jsonrpc":"2.0","id":{id}}}"#),
+        Answer::NoVersion => format!(r#"{{"id":{id},"result":{result}}}"#),
+        Answer::Cut => well[..well.len() - 2].to_owned(),
+        // Only where the limit is small: the life is about what follows, not about its size.
+        Answer::TooLong if max_message < 1000 => {
+            let filling = "x".repeat(max_message);
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"filling":"{filling}"}}}}"#)
+        }
+        Answer::TooLong => well,
+        Answer::NotText => {
+            return [format!(r#"{{"jsonrpc":"2.0","id":{id},"result":""#).as_bytes(), b"\xff\"}"].concat();
+        }
+        Answer::WithoutId => r#"{"jsonrpc":"2.0","result":{}}"#.to_owned(),
+    }
+    .into_bytes()
+}
+
+/// Puts what is said at once together.
+pub(super) fn pack(packing: Packing, words: &[Vec<u8>]) -> Vec<u8> {
+    match packing {
+        Packing::Lines => [words.join(&b'\n'), b"\n".to_vec()].concat(),
+        Packing::Torn => words.join(&b'\n'),
+        Packing::Glued => [words.concat(), b"\n".to_vec()].concat(),
+        Packing::Array => [b"[".to_vec(), words.join(&b','), b"]\n".to_vec()].concat(),
+    }
+}
+
+/// The number that a request or a good answer carries.
+pub(super) fn number(raw: Json<'_>) -> Option<u64> {
+    let digits = raw.get().strip_prefix(r#"{"number":"#)?;
+    digits.split([',', '}']).next()?.parse().ok()
+}
