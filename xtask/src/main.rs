@@ -10,6 +10,7 @@ mod ci;
 mod clock;
 mod failure;
 mod faults;
+mod fuzz;
 mod leftovers;
 mod project;
 mod real;
@@ -37,6 +38,9 @@ Usage: cargo xtask VERB
        [--binary PATH]                   100,000 calls, 1,000 restarts and 1,000
                                          sessions on random animals; PART is
                                          calls, restarts or sessions
+  fuzz [--only TARGET[,TARGET]] [--list] [--minutes N | --seconds N | --merge]
+                                         each fuzz target for 5 minutes, or for N; --merge takes what was
+                                         found into the corpus
 ";
 
 /// What a verb may be told, whichever verb it is.
@@ -56,6 +60,10 @@ pub(crate) struct Options {
     pub(crate) seed: Option<u64>,
     /// The one session to repeat.
     pub(crate) session: Option<u64>,
+    /// How long to fuzz each target instead of the usual time.
+    pub(crate) seconds: Option<u64>,
+    /// Renews the fuzzers' corpus instead of fuzzing.
+    pub(crate) merge: bool,
 }
 
 impl Options {
@@ -72,6 +80,9 @@ impl Options {
                 "--quick" => options.quick = true,
                 "--seed" => options.seed = Some(number(&argument, &value()?)?),
                 "--session" => options.session = Some(number(&argument, &value()?)?),
+                "--seconds" => options.seconds = Some(number(&argument, &value()?)?),
+                "--minutes" => options.seconds = Some(number(&argument, &value()?)?.saturating_mul(60)),
+                "--merge" => options.merge = true,
                 _ => return Err(Failure::usage(format!("unknown argument {argument}"))),
             }
         }
@@ -91,6 +102,7 @@ fn main() -> ExitCode {
         Some("faults") => faults::faults(&Project::find()?, &options),
         Some("real") => real::real(&Project::find()?, &options),
         Some("soak") => soak::soak(&Project::find()?, &options),
+        Some("fuzz") => fuzz::fuzz(&Project::find()?, &options),
         Some("help" | "--help" | "-h") => {
             report::text(USAGE);
             Ok(())
@@ -124,6 +136,12 @@ mod tests {
         let options = parse(&["--only", "fmt,deny", "--only", "docs", "--list"]).expect("these are known");
         assert_eq!(options.only, ["fmt", "deny", "docs"]);
         assert!(options.list);
+    }
+
+    #[test]
+    fn minutes_are_seconds() {
+        assert_eq!(parse(&["--minutes", "2"]).expect("this is a number").seconds, Some(120));
+        assert!(parse(&["--seconds", "5m"]).expect_err("that is no number").is_usage());
     }
 
     #[test]

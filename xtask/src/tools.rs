@@ -48,6 +48,12 @@ pub(crate) const PYTHON: Tool = Tool {
 };
 pub(crate) const GIT: Tool =
     Tool { program: "git", probe: &["--version"], advice: "install git, which mcp-server-git drives" };
+/// libFuzzer is compiled from its sources.
+pub(crate) const CPP: Tool = Tool {
+    program: "c++",
+    probe: &["--version"],
+    advice: "install a C++ compiler, g++ or clang (on Debian and Ubuntu the package g++)",
+};
 
 impl Tool {
     /// Makes sure that the program is there and works.
