@@ -258,12 +258,14 @@ impl Machine {
         }
     }
 
-    /// Enters a call in the table under its own id, or under one of ours where its own is still awaited from an earlier,
-    /// withdrawn request: the late answer to that one must not be taken for the answer to this one.
+    /// Enters a call in the table under its own id, or under one of ours where the answer could be taken for another's: its
+    /// own is still awaited from an earlier, withdrawn request, or the same id in the other type is (servers change types).
     fn register(&mut self, call: Call) -> Id {
         let own_id = call.client_id.clone();
         let deadline = call.deadline;
-        let call = if self.own.is_free(&own_id) || !stands("ids-apart-from-ours") {
+        let variant = own_id.variant().filter(|_| stands("ids-apart-by-more-than-type"));
+        let is_distinct = variant.is_none_or(|variant| self.calls.is_free(&variant));
+        let call = if is_distinct && (self.own.is_free(&own_id) || !stands("ids-apart-from-ours")) {
             match self.calls.register(own_id.clone(), deadline, call) {
                 Ok(()) => return own_id,
                 Err(Refused::InFlight(call) | Refused::AwaitsLate(call)) => call,

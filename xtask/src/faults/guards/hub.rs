@@ -320,6 +320,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "ids-apart-from-ours" [1, 2]
         "A client's id that is in use by us is replaced on the way, so that no answer is taken for the other."
         unit("hub", "guard::tests::questions::an_id_of_the_client_that_is_in_use_by_us_is_replaced");
+    "ids-apart-by-more-than-type" [1]
+        "A request whose id differs from another's in flight by its type alone goes on under another id: servers change types."
+        unit("hub", "guard::tests::ids::x_13_an_answer_of_the_other_type_is_never_taken_for_a_request_that_differs_by_type_alone");
     "subscription-without-deadline" [1]
         "A subscription, which is answered when it ends, has no deadline."
         unit("hub", "guard::tests::bounds::a_subscription_has_no_deadline");

@@ -123,3 +123,17 @@ fn nothing_is_started_for_a_client_that_has_gone() {
     guarded.machine.stop(guarded.now, exit::DONE, "the client reads no more", &mut guarded.world);
     assert_eq!(guarded.actions(), [Action::Exit(exit::DONE)]);
 }
+
+#[test]
+fn x_13_an_answer_of_the_other_type_is_never_taken_for_a_request_that_differs_by_type_alone() {
+    let mut guarded = Guarded::shaken(Limits::default());
+    guarded.client(r#"{"jsonrpc":"2.0","id":"1","method":"tools/call"}"#);
+    guarded.client(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#);
+    let said = guarded.said();
+    assert_eq!(said[0]["id"], "1");
+    guarded.server(r#"{"jsonrpc":"2.0","id":1,"result":"of the text"}"#);
+    guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":"of the number"}}"#, said[1]["id"]));
+    let heard = guarded.heard();
+    assert_eq!((&heard[0]["id"], &heard[0]["result"]), (&"1".into(), &"of the text".into()));
+    assert_eq!((&heard[1]["id"], &heard[1]["result"]), (&1.into(), &"of the number".into()));
+}
