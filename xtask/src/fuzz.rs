@@ -13,7 +13,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::project::Project;
@@ -69,9 +69,10 @@ pub(crate) fn fuzz(project: &Project, options: &Options) -> Result<(), Failure> 
             .iter()
             .map(|target| start(project, &fuzzers, target, length).map(|running| (*target, running)))
             .collect();
+        let began = clock::now();
         for running in running {
             let (target, running) = running?;
-            if let Err(failure) = finish(project, &fuzzers, target, running) {
+            if let Err(failure) = finish(project, &fuzzers, target, running, began) {
                 report::failure(&failure);
                 failed.push(target.name);
             }
@@ -143,12 +144,17 @@ fn log_name(target: &Target) -> String {
     format!("fuzz-{}", target.name)
 }
 
-fn finish(project: &Project, fuzzers: &Path, target: &Target, running: Running) -> Result<(), Failure> {
-    let start = clock::now();
+fn finish(
+    project: &Project,
+    fuzzers: &Path,
+    target: &Target,
+    running: Running,
+    began: Instant,
+) -> Result<(), Failure> {
     let outcome = running.finish();
     let log = project.log(&log_name(target));
     let text = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
-    report::ended(target.name, outcome.is_ok(), start.elapsed());
+    report::ended(target.name, outcome.is_ok(), began.elapsed());
     report::text(&format!("  {}\n", Statistics::read(&text)));
     let Err(failure) = outcome else { return Ok(()) };
     let Some(find) = text.lines().find_map(|line| line.split_once("Test unit written to ")) else {

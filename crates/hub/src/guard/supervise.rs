@@ -123,6 +123,8 @@ impl Machine {
         outside.show(&fault.happened);
         self.start_fault = Some(fault);
         self.link = Link::Down;
+        // It may have been deaf before, and somebody may have asked for the next one.
+        self.restart_at = None;
         let waiting = self.calls.take_all();
         for (_, call) in &waiting {
             self.tell_start_failed(call, outside);

@@ -331,7 +331,7 @@ impl Life {
         assert!(self.process.is_none(), "at most one process at a time");
         // A call that waits for the restart may still be answered after the client's end of input.
         let serves = matches!(self.machine.end, End::None | End::Draining { .. });
-        assert!(serves, "nothing is started on the way out");
+        assert!(serves, "nothing is started on the way out: {:?}", self.machine.end);
         if self.unstartable {
             return self.machine.start_failed(self.now, "no such file", &mut self.world);
         }

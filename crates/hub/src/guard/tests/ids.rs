@@ -109,21 +109,6 @@ fn promise_3_a_server_that_asks_and_does_not_read_is_not_told_without_end() {
     ask(&mut guarded);
     assert!(guarded.said().is_empty());
 }
-
-#[test]
-fn nothing_is_started_for_a_client_that_has_gone() {
-    let mut guarded = Guarded::shaken(Limits::default());
-    guarded.call(1);
-    guarded.answer(1);
-    guarded.dies();
-    guarded.call(2);
-    // The tick that starts the server again, and in the same moment the end.
-    guarded.now += seconds(1);
-    guarded.machine.tick(guarded.now, &mut guarded.world);
-    guarded.machine.stop(guarded.now, exit::DONE, "the client reads no more", &mut guarded.world);
-    assert_eq!(guarded.actions(), [Action::Exit(exit::DONE)]);
-}
-
 #[test]
 fn x_13_an_answer_of_the_other_type_is_never_taken_for_a_request_that_differs_by_type_alone() {
     let mut guarded = Guarded::shaken(Limits::default());

@@ -252,3 +252,30 @@ fn l_58_a_hung_server_is_replaced_though_somebody_asks_again_and_again() {
     }
     assert_eq!(guarded.actions(), [Action::StopServer]);
 }
+
+#[test]
+fn nothing_is_started_for_a_client_that_has_gone() {
+    let mut guarded = Guarded::shaken(Limits::default());
+    guarded.call(1);
+    guarded.answer(1);
+    guarded.dies();
+    guarded.call(2);
+    // The tick that starts the server again, and in the same moment the end.
+    guarded.now += seconds(1);
+    guarded.machine.tick(guarded.now, &mut guarded.world);
+    guarded.machine.stop(guarded.now, exit::DONE, "the client reads no more", &mut guarded.world);
+    assert_eq!(guarded.actions(), [Action::Exit(exit::DONE)]);
+}
+
+#[test]
+fn a_server_that_was_given_up_is_not_started_for_what_was_asked_before() {
+    let mut guarded = Guarded::new(Limits::default());
+    guarded.machine.server_deaf(guarded.now, "it closed its stdout");
+    guarded.call(1);
+    guarded.client(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    guarded.dies();
+    guarded.machine.tick(guarded.now, &mut guarded.world);
+    assert_eq!(guarded.actions(), [Action::StopServer]);
+    guarded.call(2);
+    guarded.heard_fault(2, -31003);
+}
