@@ -471,7 +471,9 @@ impl Life {
             return;
         }
         self.world.client.check_deadlines(self.now);
-        if self.process.is_some() && matches!(self.machine.end, End::None | End::Draining { .. }) {
+        // What a process asked is withdrawn when it ends, though what it left behind is still being swept.
+        let lives = self.process.as_ref().is_some_and(|process| !process.exited);
+        if lives && matches!(self.machine.end, End::None | End::Draining { .. }) {
             self.world.server.check_deadlines(self.now, self.limits.call_timeout);
         }
         assert!(self.over_by.is_none_or(|by| self.now <= by), "it should have ended by {:?}", self.over_by);

@@ -59,15 +59,17 @@ fn promise_1_a_cancel_is_for_the_client_s_own_ids_only() {
 }
 
 #[test]
-fn a_subscription_that_the_server_ends_ends_under_the_client_s_id() {
-    let mut guarded = Guarded::shaken(Limits::default());
-    let name = renamed(&mut guarded, 1, "subscriptions/listen");
-    guarded.server(&format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{name}}}}}"#
-    ));
-    assert_eq!(guarded.heard()[0]["params"]["requestId"], 1);
-    assert_eq!(guarded.machine.in_flight(), 0);
-    assert!(guarded.machine.renamed.is_empty());
+fn promise_1_a_batch_does_not_wait_for_a_subscription_that_the_server_has_ended() {
+    let mut guarded = Guarded::shaken_as(Limits::default(), INITIALIZE, "2025-03-26");
+    guarded.client(
+        r#"[{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"},{"jsonrpc":"2.0","id":2,"method":"ping"}]"#,
+    );
+    guarded.answer(2);
+    assert!(guarded.heard().is_empty(), "the array is not whole");
+    let ended = serde_json::json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    guarded.server(&ended.to_string());
+    let whole = serde_json::json!([{"jsonrpc": "2.0", "id": 2, "result": {}}]);
+    assert_eq!(guarded.heard(), [ended, whole]);
 }
 
 #[test]
