@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use unhang_switches::stands;
-use unhang_wire::Id;
+use unhang_wire::{Id, one_line};
 
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,9 @@ impl Fault<'_> {
 
     /// The same for an id that is no valid one (a fraction, say) but could be read: it is echoed as it came.
     pub fn response_to_raw(&self, id: Option<&str>) -> Vec<u8> {
-        let raw_id = id.and_then(|text| serde_json::value::RawValue::from_string(text.to_owned()).ok());
+        // An array may have line breaks in it, which would split our line for some readers.
+        let one_line = |text: &str| String::from_utf8_lossy(&one_line(text.as_bytes())).into_owned();
+        let raw_id = id.and_then(|text| serde_json::value::RawValue::from_string(one_line(text)).ok());
         let envelope = Envelope {
             jsonrpc: "2.0",
             id: raw_id.as_deref(),
@@ -251,6 +253,7 @@ mod tests {
         let value = |line: Vec<u8>| serde_json::from_slice::<serde_json::Value>(&line).unwrap();
         assert!(value(fault().response(None))["id"].is_null());
         assert_eq!(value(fault().response_to_raw(Some("1.5")))["id"], 1.5);
+        assert!(!fault().response_to_raw(Some("[1,\r2]")).contains(&b'\r'), "on one line");
     }
 
     #[test]
