@@ -5,6 +5,13 @@
 //! - Every name in the sources is here, and every name here is in the sources of its room.
 //! - A guard's test is one test that is named in full, so that "red" means that this very test failed.
 
+/// Three lines a guard: its name and promises, what it does, the test that fails without it.
+macro_rules! guards {
+    ($($name:literal $promises:tt $about:literal $test:expr;)+) => {
+        &[$(Guard { name: $name, promises: &$promises, about: $about, test: $test }),+]
+    };
+}
+
 mod hub;
 mod proc;
 mod wire;

@@ -2,13 +2,6 @@
 
 use super::{Guard, end_to_end, unit};
 
-/// Three lines a guard: its name and promises, what it does, the test that fails without it.
-macro_rules! guards {
-    ($($name:literal $promises:tt $about:literal $test:expr;)+) => {
-        &[$(Guard { name: $name, promises: &$promises, about: $about, test: $test }),+]
-    };
-}
-
 #[rustfmt::skip]
 pub(super) const GUARDS: &[Guard] = guards! {
     "any-line-is-life" [8]
@@ -81,7 +74,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         "The pause before a restart has a ceiling, so a server that is mended comes back soon."
         unit("hub", "breaker::tests::pauses_double_to_a_ceiling_and_are_jittered_downwards");
     "delay-jittered" [6, 8]
-        "Pauses differ between guards, so that many of them do not restart in step."
+        "Pauses differ between so that many of them do not restart in step."
         unit("hub", "breaker::tests::guards_that_lost_the_same_thing_do_not_restart_in_step");
     "new-session-is-blank" [6]
         "A new `initialize` ends the old session, so nothing of the old one is replayed."
