@@ -74,7 +74,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         "The pause before a restart has a ceiling, so a server that is mended comes back soon."
         unit("hub", "breaker::tests::pauses_double_to_a_ceiling_and_are_jittered_downwards");
     "delay-jittered" [6, 8]
-        "Pauses differ between so that many of them do not restart in step."
+        "Pauses differ between guards, so that many of them do not restart in step."
         unit("hub", "breaker::tests::guards_that_lost_the_same_thing_do_not_restart_in_step");
     "new-session-is-blank" [6]
         "A new `initialize` ends the old session, so nothing of the old one is replayed."
