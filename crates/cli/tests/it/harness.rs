@@ -51,6 +51,7 @@ pub(crate) fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut(
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
+        // Between two looks: files and /proc cannot be waited on.
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -151,6 +152,7 @@ impl Sandbox {
                 self.kill_survivors();
                 panic!("left behind after {limit:?}: {survivors:#?}");
             }
+            // Between two looks at /proc.
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -225,6 +227,7 @@ pub(crate) struct Slowly<R>(pub(crate) R);
 
 impl<R: Read> Read for Slowly<R> {
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        // It waits for nobody: being slow is what it is for.
         thread::sleep(Duration::from_millis(40));
         let piece = bytes.len().min(64 << 10);
         self.0.read(&mut bytes[..piece])
@@ -511,6 +514,7 @@ impl Client {
                 "still running after {limit:?}; stderr: {:.4000}",
                 self.stderr()
             );
+            // Between two looks: a child can only be waited for without a limit.
             thread::sleep(Duration::from_millis(5));
         }
     }

@@ -8,7 +8,7 @@ use std::{
     os::fd::OwnedFd,
 };
 
-use crate::common::{DAEMON, Run, assert_no_survivors, fixture, marked, marker, script, wait_for};
+use crate::common::{DAEMON, PATIENCE, Run, assert_no_survivors, fixture, marked, marker, script, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use unhang_proc::{
     server::Tier,
@@ -97,9 +97,13 @@ impl Owner {
     }
 
     async fn ended(&mut self) {
-        while self.process.try_reap().is_none() {
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        }
+        // Between two looks: a child can only be waited for without a limit, and this has one.
+        let reaped = async {
+            while self.process.try_reap().is_none() {
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, reaped).await.expect("the process ends");
     }
 }
 
