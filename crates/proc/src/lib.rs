@@ -21,10 +21,12 @@ compile_error!(
 
 pub mod deadline;
 pub mod drain;
+pub mod identity;
 pub mod ladder;
 pub mod lifeline;
 #[cfg(target_os = "linux")]
 mod linux;
+pub mod lock;
 pub mod log_file;
 mod lookup;
 pub mod lossy;

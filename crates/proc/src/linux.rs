@@ -1,4 +1,5 @@
-//! What only Linux has: the process table in /proc, pidfds, subreapers, the death signal, birth in a control group.
+//! What only Linux has: the process table in /proc, pidfds, subreapers, the death signal, birth in a control group, locks of
+//! an opening.
 //!
 //! Invariants: [`signal`] reaches the process of the entry or nobody. A pidfd is opened first; it holds on to one process.
 //! If the start time read after that is the one of the entry, then that process is the entry's, because a number is never
@@ -7,7 +8,7 @@
 pub(crate) mod control_group;
 
 use std::{
-    ffi::CStr,
+    ffi::{CStr, c_int},
     io::{self, Read},
     os::{
         fd::{AsRawFd, BorrowedFd, OwnedFd},
@@ -108,6 +109,39 @@ pub(crate) fn signal(entry: &Entry, signal: Signal) -> bool {
     }
 }
 
+/// Names the time since the system was started.
+pub(crate) fn boot_id() -> io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim_end().to_owned())
+}
+
+/// Takes the lock of the whole file for this opening of it. False when another opening has it.
+pub(crate) fn try_lock(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    let command = if stands("lock-of-one-opening") { raw::F_OFD_SETLK } else { raw::F_SETLK };
+    match lock_call(file, command) {
+        Ok(_) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether another opening of the file has its lock. Takes nothing.
+pub(crate) fn is_locked(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    Ok(lock_call(file, raw::F_OFD_GETLK)?.kind != raw::F_UNLCK)
+}
+
+/// A call about the exclusive lock of the whole file. Returns what the system made of the question.
+#[expect(unsafe_code, reason = "locks of an opening have no safe interface")]
+fn lock_call(file: BorrowedFd<'_>, command: c_int) -> rustix::io::Result<raw::FileLock> {
+    let mut lock = raw::FileLock { kind: raw::F_WRLCK, ..raw::FileLock::default() };
+    // SAFETY: the descriptor is open, and these commands read and write one such structure and nothing else.
+    let result = unsafe { raw::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+    if result < 0 {
+        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    } else {
+        Ok(lock)
+    }
+}
+
 /// Makes orphaned descendants our children.
 pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
@@ -185,7 +219,7 @@ fn executed(reader: OwnedFd, pid: Pid) -> io::Result<()> {
 
 #[expect(unsafe_code, reason = "declarations of the C library, which the standard library links anyway")]
 mod raw {
-    use std::ffi::{c_int, c_long};
+    use std::ffi::{c_int, c_long, c_short};
 
     /// Number of the call on every architecture that Rust supports; new calls have the same everywhere.
     pub(super) const CLONE3: c_long = 435;
@@ -208,7 +242,26 @@ mod raw {
         pub(super) cgroup: u64,
     }
 
+    pub(super) const F_WRLCK: c_short = 1;
+    pub(super) const F_UNLCK: c_short = 2;
+    pub(super) const F_SETLK: c_int = 6;
+    pub(super) const F_OFD_GETLK: c_int = 36;
+    pub(super) const F_OFD_SETLK: c_int = 37;
+
+    /// `struct flock`. Start, length and whence 0 are the whole file; number 0 is demanded for locks of an opening.
+    #[repr(C)]
+    #[derive(Default)]
+    pub(super) struct FileLock {
+        pub(super) kind: c_short,
+        pub(super) whence: c_short,
+        /// `off_t`, which is a long wherever the C library is not told otherwise.
+        pub(super) start: c_long,
+        pub(super) length: c_long,
+        pub(super) pid: c_int,
+    }
+
     unsafe extern "C" {
+        pub(super) fn fcntl(descriptor: c_int, command: c_int, ...) -> c_int;
         pub(super) fn signal(number: c_int, handler: usize) -> usize;
         pub(super) fn syscall(number: c_long, ...) -> c_long;
     }

@@ -3,20 +3,22 @@
 //! There is no subreaper, no control group, no pidfd and no death signal. A tree is found by its parents at the moment of
 //! the look, so that a process which loses its parent between two looks gets away. Not proven by tests.
 //!
-//! Invariants: a process is signalled only if a look at this moment still shows it with the same parent.
+//! Invariants: a process is signalled only if a look at this moment still shows it with the same start time.
 
 pub(crate) mod control_group;
 
 use std::{
-    ffi::{CStr, c_int, c_void},
+    ffi::{CStr, c_int},
     io,
-    os::fd::BorrowedFd,
+    os::fd::{AsRawFd, BorrowedFd},
     process::Command,
 };
 
 use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
     net::SendFlags,
-    process::{Pid, Signal, getpgid, getpid, getsid, kill_process},
+    process::{Pid, Signal, getsid, kill_process},
 };
 
 use crate::table::Entry;
@@ -24,53 +26,92 @@ use crate::table::Entry;
 /// A send to nobody is an error because Rust programs ignore SIGPIPE.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::empty();
 
-/// Children that are looked at for each process.
-const MOST_CHILDREN: usize = 4096;
+/// Processes that are looked at in one look.
+const MOST_PROCESSES: usize = 16384;
 
-/// Our own descendants, for this is all that can be asked for without reading the memory of the kernel.
+/// All processes that the system shows us.
+#[expect(unsafe_code, reason = "the list of processes has no safe interface")]
 pub(crate) fn table() -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Vec::new();
-    let mut parents = vec![getpid()];
-    while let Some(parent) = parents.pop() {
-        for pid in children(parent) {
-            if entries.iter().all(|entry| entry.pid != pid) {
-                entries.push(entry(pid, parent));
-                parents.push(pid);
-            }
-        }
-    }
-    entries
+    let mut numbers = vec![0 as c_int; MOST_PROCESSES];
+    let size = c_int::try_from(size_of_val(numbers.as_slice())).unwrap_or(c_int::MAX);
+    // SAFETY: the buffer has the size that is stated, in bytes.
+    let count = unsafe { raw::proc_listallpids(numbers.as_mut_ptr().cast(), size) };
+    let count = usize::try_from(count).unwrap_or(0).min(MOST_PROCESSES);
+    numbers.iter().take(count).copied().filter_map(Pid::from_raw).filter_map(look).collect()
 }
 
-fn entry(pid: Pid, parent: Pid) -> Entry {
-    let number = |pid: rustix::io::Result<Pid>| pid.map_or(0, |pid| pid.as_raw_nonzero().get());
-    Entry {
+/// One process, if it is there.
+#[expect(unsafe_code, reason = "what the system knows of a process has no safe interface")]
+pub(crate) fn look(pid: Pid) -> Option<Entry> {
+    let number = pid.as_raw_nonzero().get();
+    let mut known = raw::Process::default();
+    let size = c_int::try_from(size_of::<raw::Process>()).ok()?;
+    // SAFETY: the structure has the size that is stated, and the answer is used only if it is as long as that.
+    let filled = unsafe {
+        raw::proc_pidinfo(number, raw::PROC_PIDTBSDINFO, raw::ENDED_TOO, (&raw mut known).cast(), size)
+    };
+    if filled != size {
+        return None;
+    }
+    Some(Entry {
         pid,
-        parent: parent.as_raw_nonzero().get(),
-        session: number(getsid(Some(pid))),
-        group: number(getpgid(Some(pid))),
-        start: 0,
-        is_zombie: false,
+        parent: c_int::try_from(known.parent).ok()?,
+        session: getsid(Some(pid)).map_or(0, |session| session.as_raw_nonzero().get()),
+        group: c_int::try_from(known.group).ok()?,
+        start: known.start_seconds.wrapping_mul(1_000_000).wrapping_add(known.start_micros),
+        is_zombie: known.status == raw::ZOMBIE,
         ticks: 0,
         reaped_ticks: 0,
+    })
+}
+
+/// Sends a signal, if the process still has the start time of the entry.
+pub(crate) fn signal(entry: &Entry, signal: Signal) -> bool {
+    look(entry.pid).is_some_and(|now| now.start == entry.start) && kill_process(entry.pid, signal).is_ok()
+}
+
+/// Names the time since the system was started.
+#[expect(unsafe_code, reason = "the name of a boot has no safe interface")]
+pub(crate) fn boot_id() -> io::Result<String> {
+    // A UUID and the byte after it.
+    let mut text = [0_u8; 37];
+    let mut length = text.len();
+    let name = c"kern.bootsessionuuid";
+    // SAFETY: the name ends with a zero, the buffer has the length that is stated, and nothing is set.
+    let result = unsafe {
+        raw::sysctlbyname(name.as_ptr(), text.as_mut_ptr().cast(), &raw mut length, std::ptr::null_mut(), 0)
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let text = text.get(..length).unwrap_or_default();
+    let text = std::str::from_utf8(text).map_err(io::Error::other)?;
+    Ok(text.trim_end_matches('\0').to_owned())
+}
+
+/// Takes the lock of the whole file for this opening of it. False when another opening has it.
+pub(crate) fn try_lock(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
-#[expect(unsafe_code, reason = "the list of children has no safe interface")]
-fn children(parent: Pid) -> Vec<Pid> {
-    let mut numbers = [0 as c_int; MOST_CHILDREN];
-    let size = c_int::try_from(size_of_val(&numbers)).unwrap_or(c_int::MAX);
-    // SAFETY: the buffer has the size that is stated, in bytes.
-    let count =
-        unsafe { raw::proc_listchildpids(parent.as_raw_nonzero().get(), numbers.as_mut_ptr().cast(), size) };
-    let count = usize::try_from(count).unwrap_or(0).min(MOST_CHILDREN);
-    numbers.iter().take(count).copied().filter_map(Pid::from_raw).collect()
-}
-
-/// Sends a signal, if the process still has the parent of the entry.
-pub(crate) fn signal(entry: &Entry, signal: Signal) -> bool {
-    let is_same = Pid::from_raw(entry.parent).is_some_and(|parent| children(parent).contains(&entry.pid));
-    is_same && kill_process(entry.pid, signal).is_ok()
+/// Whether another opening of the file has its lock. The question about the locks of processes is answered with the locks
+/// of openings too, as both are in one list; it takes nothing.
+#[expect(
+    unsafe_code,
+    reason = "a lock cannot be asked for by a safe interface that knows of locks without a process"
+)]
+pub(crate) fn is_locked(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    let mut lock = raw::FileLock { kind: raw::F_WRLCK, ..raw::FileLock::default() };
+    // SAFETY: the descriptor is open, and this command reads and writes one such structure and nothing else.
+    let result = unsafe { raw::fcntl(file.as_raw_fd(), raw::F_GETLK, &raw mut lock) };
+    if result < 0 {
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    Ok(lock.kind != raw::F_UNLCK)
 }
 
 /// There are no subreapers.
@@ -103,10 +144,66 @@ pub(crate) fn spawn_into(_command: Command, _group: BorrowedFd<'_>) -> io::Resul
 
 #[expect(unsafe_code, reason = "declarations of the C library, which the standard library links anyway")]
 mod raw {
-    use super::{c_int, c_void};
+    use std::ffi::{c_char, c_int, c_short, c_void};
+
+    pub(super) const PROC_PIDTBSDINFO: c_int = 3;
+    /// The argument by which processes are found that have ended and were not reaped.
+    pub(super) const ENDED_TOO: u64 = 1;
+    pub(super) const ZOMBIE: u32 = 5;
+    pub(super) const F_GETLK: c_int = 7;
+    pub(super) const F_UNLCK: c_short = 2;
+    pub(super) const F_WRLCK: c_short = 3;
+
+    /// `struct proc_bsdinfo`.
+    #[repr(C)]
+    #[derive(Default)]
+    pub(super) struct Process {
+        pub(super) flags: u32,
+        pub(super) status: u32,
+        pub(super) exit_status: u32,
+        pub(super) pid: u32,
+        pub(super) parent: u32,
+        pub(super) owners: [u32; 7],
+        pub(super) short_name: [u8; 16],
+        pub(super) name: [u8; 32],
+        pub(super) files: u32,
+        pub(super) group: u32,
+        pub(super) job_control: u32,
+        pub(super) terminal: u32,
+        pub(super) terminal_group: u32,
+        pub(super) nice: i32,
+        pub(super) start_seconds: u64,
+        pub(super) start_micros: u64,
+    }
+
+    /// `struct flock`. Start, length and whence 0 are the whole file.
+    #[repr(C)]
+    #[derive(Default)]
+    pub(super) struct FileLock {
+        pub(super) start: i64,
+        pub(super) length: i64,
+        pub(super) pid: c_int,
+        pub(super) kind: c_short,
+        pub(super) whence: c_short,
+    }
 
     unsafe extern "C" {
         pub(super) fn signal(number: c_int, handler: usize) -> usize;
-        pub(super) fn proc_listchildpids(parent: c_int, buffer: *mut c_void, size: c_int) -> c_int;
+        pub(super) fn fcntl(descriptor: c_int, command: c_int, ...) -> c_int;
+        pub(super) fn proc_listallpids(buffer: *mut c_void, size: c_int) -> c_int;
+        pub(super) fn proc_pidinfo(
+            pid: c_int,
+            kind: c_int,
+            argument: u64,
+            buffer: *mut c_void,
+            size: c_int,
+        ) -> c_int;
+        pub(super) fn sysctlbyname(
+            name: *const c_char,
+            old: *mut c_void,
+            old_length: *mut usize,
+            new: *mut c_void,
+            new_length: usize,
+        ) -> c_int;
     }
 }

@@ -1,7 +1,10 @@
 //! What the integration tests share: specifications, waiting with limits, and the search for survivors.
 
 use std::{
+    ffi::OsString,
     fs,
+    io::{BufRead, BufReader},
+    os::fd::OwnedFd,
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
@@ -11,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use unhang_proc::{
     lifeline::ARGUMENT,
     server::{ErrorPipe, Exit, LifelineCommand, Server, ServerEvent, ServerSpec, Swept, Tier},
-    spawn::Environment,
+    spawn::{Environment, Launch, Process, Stream, spawn},
 };
 
 /// For everything that a test waits for; the machine may be busy.
@@ -119,6 +122,43 @@ impl Run {
         self.until("gone", |run| run.swept.is_some()).await;
         assert_no_survivors(&self.marker).await;
         self.swept.unwrap()
+    }
+}
+
+/// The fixture as a program of its own that can be killed, and what it says.
+pub(crate) struct Program {
+    pub(crate) process: Process,
+    lines: BufReader<fs::File>,
+}
+
+impl Program {
+    pub(crate) fn start(arguments: &[OsString]) -> Self {
+        let (reader, writer): (OwnedFd, OwnedFd) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let program = fixture();
+        let launch = Launch { output: Stream::Descriptor(writer), ..Launch::new(&program, arguments) };
+        Self { process: spawn(launch).unwrap(), lines: BufReader::new(reader.into()) }
+    }
+
+    /// The next line that begins with the word.
+    pub(crate) fn line_with(&mut self, word: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "it ended before it said {word}");
+            if line.starts_with(word) {
+                return line.trim_end().to_owned();
+            }
+        }
+    }
+
+    pub(crate) async fn ended(&mut self) {
+        // Between two looks: a child can only be waited for without a limit, and this has one.
+        let reaped = async {
+            while self.process.try_reap().is_none() {
+                sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(PATIENCE, reaped).await.expect("the process ends");
     }
 }
 

@@ -3,17 +3,9 @@
 //! The cases are those of processes.md 1.4, where the plain group kill failed in 120 of 140 runs, and a daemon with an empty
 //! environment, which a search by environment would miss.
 
-use std::{
-    io::{BufRead, BufReader},
-    os::fd::OwnedFd,
-};
-
-use crate::common::{DAEMON, PATIENCE, Run, assert_no_survivors, fixture, marked, marker, script, wait_for};
+use crate::common::{DAEMON, Program, Run, assert_no_survivors, marked, marker, script, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
-use unhang_proc::{
-    server::Tier,
-    spawn::{Launch, Process, Stream, spawn},
-};
+use unhang_proc::server::Tier;
 
 /// Each says `ready` when what it leaves behind has started, and then waits for the end of its stdin, if it is polite.
 const CASES: [(&str, &str); 8] = [
@@ -61,10 +53,9 @@ async fn a_kill_leaves_nothing() {
     }
 }
 
-/// A process that owns a server, and what it says.
+/// A process that owns a server.
 struct Owner {
-    process: Process,
-    lines: BufReader<std::fs::File>,
+    program: Program,
     lifeline: u32,
 }
 
@@ -73,37 +64,11 @@ impl Owner {
         let spec = script(text, marker, tier);
         let mut arguments = vec!["owner".into(), tier.to_string().into(), spec.program];
         arguments.extend(spec.arguments);
-        let (reader, writer): (OwnedFd, OwnedFd) =
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
-        let program = fixture();
-        let launch = Launch { output: Stream::Descriptor(writer), ..Launch::new(&program, &arguments) };
-        let process = spawn(launch).unwrap();
-        let mut owner = Self { process, lines: BufReader::new(reader.into()), lifeline: 0 };
-        let first = owner.line_with("lifeline");
-        owner.lifeline = first.rsplit(' ').next().unwrap().parse().unwrap();
-        owner.line_with("ready");
-        owner
-    }
-
-    /// The next line that begins with the word.
-    fn line_with(&mut self, word: &str) -> String {
-        loop {
-            let mut line = String::new();
-            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the owner ended before it said {word}");
-            if line.starts_with(word) {
-                return line.trim_end().to_owned();
-            }
-        }
-    }
-
-    async fn ended(&mut self) {
-        // Between two looks: a child can only be waited for without a limit, and this has one.
-        let reaped = async {
-            while self.process.try_reap().is_none() {
-                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, reaped).await.expect("the process ends");
+        let mut program = Program::start(&arguments);
+        let first = program.line_with("lifeline");
+        let lifeline = first.rsplit(' ').next().unwrap().parse().unwrap();
+        program.line_with("ready");
+        Self { program, lifeline }
     }
 }
 
@@ -112,8 +77,8 @@ async fn owner_killed(tier: Tier, signal: Signal) {
         let marker = marker();
         let mut owner = Owner::start(text, &marker, tier);
         assert!(!marked(&marker).is_empty(), "{name}");
-        owner.process.signal(signal);
-        owner.ended().await;
+        owner.program.process.signal(signal);
+        owner.program.ended().await;
         assert_no_survivors(&marker).await;
     }
 }
@@ -145,9 +110,9 @@ async fn lifeline_signalled(tier: Tier, signal: Signal) {
         let lifeline = Pid::from_raw(i32::try_from(owner.lifeline).unwrap()).unwrap();
         // It is the owner's unreaped child, and the owner lives.
         kill_process(lifeline, signal).unwrap();
-        let gone = owner.line_with("gone");
+        let gone = owner.program.line_with("gone");
         assert!(gone.ends_with(" 0"), "{name}: {gone}");
-        owner.ended().await;
+        owner.program.ended().await;
         assert_no_survivors(&marker).await;
     }
 }
@@ -167,12 +132,12 @@ async fn what_a_killed_lifeline_leaves_comes_to_its_owner() {
     let marker = marker();
     let mut owner = Owner::start(DAEMON, &marker, Tier::Subreaper);
     // The owner looks when the server has ended too, and the daemon has no parent any more that it could be found by.
-    owner.process.signal(Signal::STOP);
+    owner.program.process.signal(Signal::STOP);
     kill_process(Pid::from_raw(i32::try_from(owner.lifeline).unwrap()).unwrap(), Signal::KILL).unwrap();
     wait_for(|| marked(&marker).len() == 2, || format!("{:?}", marked(&marker))).await;
-    owner.process.signal(Signal::CONT);
-    owner.line_with("gone");
-    owner.ended().await;
+    owner.program.process.signal(Signal::CONT);
+    owner.program.line_with("gone");
+    owner.program.ended().await;
     // Nobody is given time: they were to be dead when the owner said so.
     assert_eq!(marked(&marker), []);
 }

@@ -5,4 +5,5 @@
 mod common;
 mod containment;
 mod lifeline;
+mod lock;
 mod server;

@@ -223,6 +223,27 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "start-time-compared" [8]
         "A process is signalled only if its start time is the one that was seen, so no stranger with its number is killed."
         unit("proc", "linux::tests::j_pid_reuse_a_process_with_another_start_time_is_left_alone");
+    "identity-by-start-time" [8]
+        "A process that was written down is known by number and start time, so one that has its number by now is neither taken for it nor signalled."
+        unit("proc", "identity::tests::j_pid_reuse_another_start_time_is_another_process");
+    "the-ended-are-not-alive" [5]
+        "A process that has ended and was not reaped yet does not count as alive."
+        unit("proc", "identity::tests::who_has_ended_is_not_alive_and_who_was_reaped_has_gone");
+    "lock-of-one-opening" [5]
+        "A lock belongs to one opening of its file, so a second opening in the same process is refused and its end gives nothing free."
+        unit("proc", "lock::tests::a_second_opening_is_refused_until_the_first_is_closed");
+    "lock-only-asked-for" [5]
+        "Whether a lock is held is asked without taking it, so a look never makes a process fail that is just starting."
+        unit("proc", "lock::tests::a_look_never_makes_a_start_fail");
+    "lock-not-inherited" [5]
+        "A lock is not inherited by what its holder starts, so no grandchild keeps a dead process alive."
+        process("lock::a_killed_holder_lets_go_though_its_child_lives");
+    "lock-follows-no-link" [2]
+        "A link in the place of a lock is not followed, so no file of somebody else is made or opened."
+        unit("proc", "lock::tests::a_link_in_the_place_of_the_lock_is_not_followed");
+    "lock-opened-without-waiting" [1]
+        "A lock is opened without waiting, so a named pipe in its place hangs nobody."
+        unit("proc", "lock::tests::a_named_pipe_in_the_place_of_the_lock_is_not_waited_for");
     "name-may-hold-brackets" [5]
         "A process cannot hide from a sweep by a name with a bracket."
         unit("proc", "linux::tests::a_name_with_brackets_and_spaces_does_not_shift_the_fields");

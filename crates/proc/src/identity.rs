@@ -1,0 +1,113 @@
+//! One process, named so that it cannot be taken for another.
+//!
+//! Invariants: a number is given out again, but never twice with the same start time while the system runs. So number and
+//! start time name one process of this boot, and with [`boot_id`] beside them one process for ever.
+
+use std::io;
+
+use rustix::process::{Pid, Signal, getpid};
+use unhang_switches::stands;
+
+use crate::{system, table::Entry};
+
+/// A process, whether it still lives or not. Write it down together with the [`boot_id`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in the system's own unit; only equality means anything.
+    pub start: u64,
+}
+
+impl Identity {
+    /// The process that has this number now. None when there is none.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        look(pid).map(Self::from)
+    }
+
+    /// This process. None where the system does not tell, as without /proc.
+    #[must_use]
+    pub fn own() -> Option<Self> {
+        system::look(getpid()).map(Self::from)
+    }
+
+    /// Whether it lives. One that has ended and waits for its parent to take note does not.
+    #[must_use]
+    pub fn is_alive(self) -> bool {
+        self.entry().is_some_and(|entry| !entry.is_zombie || !stands("the-ended-are-not-alive"))
+    }
+
+    /// Sends it a signal, and no other process that may have its number by now. False when it has gone, or may not be
+    /// signalled by us.
+    #[must_use]
+    pub fn signal(self, signal: Signal) -> bool {
+        self.entry().is_some_and(|entry| system::signal(&entry, signal))
+    }
+
+    fn entry(self) -> Option<Entry> {
+        look(self.pid).filter(|entry| entry.start == self.start || !stands("identity-by-start-time"))
+    }
+}
+
+impl From<Entry> for Identity {
+    fn from(entry: Entry) -> Self {
+        Self { pid: entry.pid.as_raw_nonzero().get().unsigned_abs(), start: entry.start }
+    }
+}
+
+fn look(pid: u32) -> Option<Entry> {
+    system::look(i32::try_from(pid).ok().and_then(Pid::from_raw)?)
+}
+
+/// What names the time since the system was started: another text after each start.
+///
+/// # Errors
+/// Where the system does not tell.
+pub fn boot_id() -> io::Result<String> {
+    system::boot_id()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{sleeper, wait_until};
+
+    #[test]
+    fn j_pid_reuse_another_start_time_is_another_process() {
+        let own = Identity::own().unwrap();
+        assert_eq!(Identity::of(std::process::id()), Some(own));
+        assert!(own.is_alive());
+        let other = Identity { start: own.start + 1, ..own };
+        assert!(!other.is_alive());
+        // A signal to ourselves would end the test.
+        assert!(!other.signal(Signal::KILL));
+    }
+
+    #[test]
+    fn a_number_that_nobody_has_is_nobody() {
+        for pid in [0, u32::MAX, i32::MAX.unsigned_abs()] {
+            assert_eq!(Identity::of(pid), None);
+        }
+    }
+
+    #[test]
+    fn who_has_ended_is_not_alive_and_who_was_reaped_has_gone() {
+        let mut process = sleeper();
+        let identity = Identity::of(process.pid()).unwrap();
+        assert!(identity.is_alive());
+        assert!(identity.signal(Signal::KILL));
+        // Nobody reaps it meanwhile.
+        wait_until("it ends", || !identity.is_alive());
+        assert_eq!(Identity::of(process.pid()), Some(identity));
+        wait_until("it is reaped", || process.try_reap().is_some());
+        assert!(!identity.signal(Signal::KILL));
+    }
+
+    #[test]
+    fn a_boot_has_one_name() {
+        let id = boot_id().unwrap();
+        assert_eq!(boot_id().unwrap(), id);
+        assert!(id.len() >= 32 && id.trim() == id, "{id}");
+    }
+}

@@ -1,0 +1,168 @@
+//! A lock file as proof of life: it is held for exactly as long as the process that took it lives.
+//!
+//! The lock belongs to one *opening* of the file and not to a process (`F_OFD_SETLK` on Linux), so that two openings in one
+//! process exclude each other too, and closing another opening of the same file gives nothing free.
+//!
+//! Invariants
+//! - Nothing here waits, whatever lies under the path: neither for another holder nor for the other end of a named pipe.
+//! - [`is_held`] only asks. It never holds the lock itself, so that a look at a process which is just starting cannot make its
+//!   [`Lock::try_take`] fail.
+//! - No program that the holder starts gets the descriptor, so that no grandchild keeps a dead process "alive". The copy in
+//!   a child that was forked and has not executed its program yet does hold the lock, for that moment.
+//! - The file itself means nothing and is not removed: whoever removes it while it is held makes room for a second holder.
+//!
+//! Use it on a local file system. Over a network the end of a machine is not noticed.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
+    io::Errno,
+};
+use unhang_switches::stands;
+
+use crate::system;
+
+/// A lock that is held. Dropping it lets go; so does the kernel when the process ends, by whatever cause.
+#[derive(Debug)]
+pub struct Lock {
+    _file: OwnedFd,
+}
+
+impl Lock {
+    /// Takes the lock, making the file (for the owner alone) where it is missing. None when somebody else holds it, be it
+    /// by another opening in this process.
+    ///
+    /// # Errors
+    /// What the system said about the file: a link in its place is an error, for instance.
+    pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
+        let file = open(path, OFlags::RDWR | OFlags::CREATE)?;
+        let is_ours = system::try_lock(file.as_fd())?;
+        Ok(is_ours.then_some(Self { _file: file }))
+    }
+}
+
+/// Whether somebody holds the lock, we ourselves included. A file that does not exist is held by nobody.
+///
+/// # Errors
+/// What the system said about the file.
+pub fn is_held(path: &Path) -> io::Result<bool> {
+    match open(path, OFlags::RDONLY) {
+        Ok(file) if stands("lock-only-asked-for") => Ok(system::is_locked(file.as_fd())?),
+        Ok(_) => Ok(Lock::try_take(path)?.is_none()),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn open(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let mut flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    for (guard, flag) in [
+        ("lock-not-inherited", OFlags::CLOEXEC),
+        ("lock-follows-no-link", OFlags::NOFOLLOW),
+        ("lock-opened-without-waiting", OFlags::NONBLOCK),
+    ] {
+        flags.set(flag, stands(guard));
+    }
+    openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+        path::PathBuf,
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use rustix::{
+        fs::{FileType, mknodat},
+        process::Signal,
+    };
+
+    use super::*;
+    use crate::testing::{sleeper, wait_until, without_hanging};
+
+    fn place() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        (folder, path)
+    }
+
+    #[test]
+    fn a_second_opening_is_refused_until_the_first_is_closed() {
+        let (_folder, path) = place();
+        assert!(!is_held(&path).unwrap());
+        assert!(!path.exists());
+        let lock = Lock::try_take(&path).unwrap().unwrap();
+        assert!(is_held(&path).unwrap());
+        assert!(Lock::try_take(&path).unwrap().is_none());
+        assert!(is_held(&path).unwrap(), "the refused opening was closed");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        drop(lock);
+        // A process that another test is starting at this moment has a copy until it executes its program.
+        wait_until("it is free", || !is_held(&path).unwrap());
+        assert!(Lock::try_take(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_child_of_the_holder_does_not_hold_it() {
+        let (_folder, path) = place();
+        let lock = Lock::try_take(&path).unwrap().unwrap();
+        let mut child = sleeper();
+        drop(lock);
+        wait_until("it is free", || !is_held(&path).unwrap());
+        assert!(child.try_reap().is_none(), "the child lives");
+        child.signal(Signal::KILL);
+    }
+
+    /// Those who look and one who starts, all the time.
+    #[test]
+    fn a_look_never_makes_a_start_fail() {
+        let (_folder, path) = place();
+        let done = AtomicBool::new(false);
+        let refused = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    is_held(&path).unwrap();
+                }
+            });
+            let refused = (0..2000).filter(|_| {
+                let lock = Lock::try_take(&path).unwrap();
+                let is_refused = lock.is_none();
+                drop(lock);
+                // Where a process is being started by another test it may have a copy still.
+                wait_until("it is free", || !is_held(&path).unwrap());
+                is_refused
+            });
+            let refused = refused.count();
+            done.store(true, Ordering::Relaxed);
+            refused
+        });
+        assert_eq!(refused, 0);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_lock_is_not_followed() {
+        let (folder, path) = place();
+        symlink(folder.path().join("elsewhere"), &path).unwrap();
+        assert!(Lock::try_take(&path).is_err());
+        assert!(!folder.path().join("elsewhere").exists());
+        symlink(folder.path(), folder.path().join("other")).unwrap();
+        assert!(is_held(&folder.path().join("other")).is_err());
+    }
+
+    /// The work can put one there, and whoever opens it the ordinary way waits for ever.
+    #[test]
+    fn a_named_pipe_in_the_place_of_the_lock_is_not_waited_for() {
+        let (_folder, path) = place();
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(!without_hanging(move || is_held(&path).unwrap()));
+    }
+}
