@@ -22,6 +22,7 @@ compile_error!(
 pub mod deadline;
 pub mod drain;
 pub mod identity;
+pub mod inherited;
 pub mod ladder;
 pub mod lifeline;
 #[cfg(target_os = "linux")]
@@ -38,6 +39,7 @@ mod sweep;
 mod table;
 #[cfg(test)]
 mod testing;
+pub mod tree;
 #[cfg(not(target_os = "linux"))]
 mod unix;
 #[cfg(target_os = "linux")]

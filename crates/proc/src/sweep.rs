@@ -10,11 +10,11 @@ use std::{collections::HashSet, time::Duration};
 use rustix::process::{Pid, Signal};
 use unhang_switches::stands;
 
-use crate::{system, table::Entry};
+use crate::{system, table::Entry, tree::now};
 
 /// How long a sweep goes on before it reports what it could not kill. A faster fork bomb may win against a sweep, so it
 /// has to have an end (processes.md 1.4).
-pub(crate) const LIMIT: Duration = Duration::from_secs(2);
+pub const LIMIT: Duration = Duration::from_secs(2);
 /// The pause between two rounds, in which the killed have time to die.
 pub(crate) const PAUSE: Duration = Duration::from_millis(3);
 /// Looks of one round. Each costs a walk through the table; what is newer than the last look falls in the next round.
@@ -59,6 +59,25 @@ impl Sweep {
             system::signal(entry, Signal::KILL);
         }
         u32::try_from(entries.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Rounds until `is_over` says that nobody is left, which is asked after each round with the number of those who were
+    /// alive, and pauses. It goes on until `until` at the latest. Returns how many are left.
+    pub(crate) fn rounds(
+        &mut self,
+        until: Duration,
+        select: impl Fn(&[Entry]) -> Vec<Entry>,
+        mut is_over: impl FnMut(u32) -> bool,
+    ) -> u32 {
+        loop {
+            let alive = self.round(&select);
+            if is_over(alive) {
+                return 0;
+            }
+            if now() >= until && stands("sweep-has-a-limit") {
+                return alive;
+            }
+        }
     }
 
     /// How many different processes were met, not counting `except`.

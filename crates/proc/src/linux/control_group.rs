@@ -1,10 +1,10 @@
-//! A control group (cgroup v2) of our own for one server's tree: nothing leaves it, and one write kills all of it.
+//! A control group (cgroup v2) of our own for one tree: nothing leaves it, and one write kills all of it.
 //!
 //! The hierarchy is found through mountinfo, because it may sit anywhere (below a v1 tree, for instance), and our place in
 //! it through /proc/self/cgroup.
 //!
 //! Invariants: only folders with our prefix are made or removed, and only empty groups are removed. The name of a folder
-//! holds number and start time of the lifeline that made it, so that what a dead one left is known as such.
+//! holds number and start time of the process that made it, so that what a dead one left is known as such.
 
 use std::{
     ffi::OsString,
@@ -100,7 +100,7 @@ pub(crate) fn cpu_time(path: &Path) -> Option<Duration> {
     Some(Duration::from_micros(micros.trim().parse().ok()?))
 }
 
-/// Removes the empty groups of lifelines that are no more.
+/// Removes the empty groups of processes that are no more.
 fn remove_leftovers(place: &Path) {
     let Ok(entries) = fs::read_dir(place) else { return };
     for entry in entries.flatten() {
@@ -116,7 +116,7 @@ fn is_alive(pid: Pid, start: u64) -> bool {
     look(pid).is_some_and(|process| process.start == start)
 }
 
-/// The lifeline that a group's name speaks of.
+/// The process that a group's name speaks of.
 fn maker(name: &str) -> Option<(Pid, u64)> {
     let foreign = (!stands("foreign-groups-kept")).then_some(name);
     let (pid, start) = name.strip_prefix(PREFIX).or(foreign)?.split_once('-')?;

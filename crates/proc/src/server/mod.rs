@@ -37,12 +37,15 @@ use unhang_switches::stands;
 
 pub(crate) use self::report::Report;
 use self::supervision::Supervision;
-pub use crate::spawn::Exit;
 use crate::{
     ladder::Patience,
     lookup,
     pipe::{self, PipeReader, PipeWriter},
     spawn::{Environment, Launch, Place, Process, SpawnError, Stream, spawn},
+};
+pub use crate::{
+    spawn::Exit,
+    tree::{Swept, Tier},
 };
 
 /// What the lifeline is called in the process list: not like the program that it is, so that a `pkill` of that spares it.
@@ -82,26 +85,6 @@ pub struct LifelineCommand {
     pub program: PathBuf,
     /// The hidden words before the lifeline's own arguments, usually [`lifeline::ARGUMENT`](crate::lifeline::ARGUMENT).
     pub arguments: Vec<OsString>,
-}
-
-/// How a server's tree is held together, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tier {
-    /// By a control group (cgroup v2), which nothing leaves and which is killed at once.
-    ControlGroup,
-    /// By the lifeline as subreaper: orphans come to it, and it sweeps.
-    Subreaper,
-    /// By process group and looks at the process table only: what detaches between two looks gets away.
-    ProcessGroup,
-}
-
-/// The end of a whole tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
-    /// Descendants that were alive when the server itself had ended or was killed, and were killed too.
-    pub leaked: u32,
-    /// Processes that could not be killed in time.
-    pub unkilled: u32,
 }
 
 /// What happens to a server.

@@ -12,6 +12,7 @@ use std::{
 
 use tokio::time::{Instant, sleep, timeout};
 use unhang_proc::{
+    identity::Identity,
     lifeline::ARGUMENT,
     server::{ErrorPipe, Exit, LifelineCommand, Server, ServerEvent, ServerSpec, Swept, Tier},
     spawn::{Environment, Launch, Process, Stream, spawn},
@@ -159,6 +160,49 @@ impl Program {
             }
         };
         timeout(PATIENCE, reaped).await.expect("the process ends");
+    }
+}
+
+/// A fixture that holds the tree of a script as the shim of a job would.
+pub(crate) struct Shim {
+    pub(crate) program: Program,
+    folder: tempfile::TempDir,
+    pub(crate) marker: String,
+    pub(crate) cookie: String,
+    pub(crate) identity: Identity,
+    pub(crate) tier: String,
+    pub(crate) group: Option<PathBuf>,
+}
+
+impl Shim {
+    pub(crate) fn start(script: &str, tier: Tier) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let marker = marker();
+        let cookie = format!("UNHANG_TEST_JOB={marker}");
+        let mut arguments = vec!["shim".into(), folder.path().into()];
+        arguments.extend([&tier.to_string(), &cookie, script, &marker].map(OsString::from));
+        let mut program = Program::start(&arguments);
+        let running = program.line_with("running");
+        let mut words = running.split(' ').skip(1);
+        let start = words.next().unwrap().parse().unwrap();
+        let identity = Identity { pid: program.process.pid(), start };
+        let tier = words.nth(1).unwrap().to_owned();
+        let group = words.next().map(PathBuf::from);
+        Self { program, folder, marker, cookie, identity, tier, group }
+    }
+
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.folder.path().join("lock")
+    }
+
+    /// What the script has written.
+    pub(crate) fn output(&self) -> String {
+        fs::read_to_string(self.folder.path().join("output")).unwrap()
+    }
+
+    /// Waits for the word that the scripts say when everything of theirs has started.
+    pub(crate) async fn ready(&self) {
+        wait_for(|| self.output().contains("ready"), || format!("not ready: {}", self.output())).await;
     }
 }
 

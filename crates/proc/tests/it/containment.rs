@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use unhang_proc::server::Tier;
 
 /// Each says `ready` when what it leaves behind has started, and then waits for the end of its stdin, if it is polite.
-const CASES: [(&str, &str); 8] = [
+pub(crate) const CASES: [(&str, &str); 8] = [
     ("background child", "sleep $1 & echo ready; cat >/dev/null"),
     ("child in a session of its own", "setsid sleep $1 & echo ready; cat >/dev/null"),
     ("daemon by double fork", "(setsid sh -c \"sleep $1 & exit\" &) ; echo ready; cat >/dev/null"),

@@ -7,3 +7,4 @@ mod containment;
 mod lifeline;
 mod lock;
 mod server;
+mod tree;
