@@ -35,6 +35,7 @@ pub mod pipe;
 mod rescue;
 pub mod server;
 pub mod spawn;
+pub mod survivors;
 mod sweep;
 mod table;
 #[cfg(test)]

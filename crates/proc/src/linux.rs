@@ -18,13 +18,13 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Dir, Mode, OFlags, openat},
+    fs::{CWD, Dir, Mode, OFlags, fstat, openat},
     io::Errno,
     net::SendFlags,
     pipe::{PipeFlags, pipe_with},
     process::{
-        Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open, pidfd_send_signal,
-        set_child_subreaper, set_parent_process_death_signal, waitpid,
+        Pid, PidfdFlags, Signal, WaitOptions, geteuid, getpid, getppid, kill_process, pidfd_open,
+        pidfd_send_signal, set_child_subreaper, set_parent_process_death_signal, waitpid,
     },
 };
 use unhang_switches::stands;
@@ -33,6 +33,9 @@ use crate::table::Entry;
 
 /// A send to nobody is an error, not a signal.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
+
+/// What is read of an environment at most; the kernel lets arguments and environment have 6 MiB together.
+const LONGEST_ENVIRONMENT: u64 = 8 << 20;
 
 /// All processes of this PID namespace. Empty where /proc cannot be read.
 pub(crate) fn table() -> Vec<Entry> {
@@ -107,6 +110,18 @@ pub(crate) fn signal(entry: &Entry, signal: Signal) -> bool {
         // Before Linux 5.3, and in some sandboxes. The start time was compared a few microseconds ago.
         Err(_) => kill_process(entry.pid, signal).is_ok(),
     }
+}
+
+/// The environment that a process was started with, if the process is our user's: entries, each followed by a zero.
+pub(crate) fn environment(pid: Pid) -> Option<Vec<u8>> {
+    let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
+    let file = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    if fstat(&file).ok()?.st_uid != geteuid().as_raw() {
+        return None;
+    }
+    let mut entries = Vec::new();
+    std::fs::File::from(file).take(LONGEST_ENVIRONMENT).read_to_end(&mut entries).ok()?;
+    Some(entries)
 }
 
 /// Names the time since the system was started.

@@ -112,7 +112,8 @@ fn orphans(table: &[Entry]) -> Vec<Entry> {
     table.iter().filter(|entry| entry.parent == own && is_strange(entry.pid)).copied().collect()
 }
 
-fn reap_orphans() {
+/// Takes the exit status of what came to us and has ended.
+pub(crate) fn reap_orphans() {
     for entry in orphans(&system::table()).iter().filter(|entry| entry.is_zombie && stands("orphans-reaped"))
     {
         // It is a zombie and our child, so this neither waits nor takes another's status.

@@ -6,7 +6,8 @@
 //! Invariants
 //! - The caller is a program of its own without threads, and holds one tree: being a subreaper, the signals that are listened
 //!   to and the death signal belong to a whole process.
-//! - The root dies with the caller, also when that is killed (Linux).
+//! - The root dies with the caller, also when that is killed (Linux). What it left then is for
+//!   [`survivors`](crate::survivors).
 //! - The root's group is signalled only while the root has not been reaped, and descendants only by pidfd and start time.
 //! - Nothing waits for a pipe, and no wait is without a limit but [`Tree::wait`], which the caller may want so.
 //!

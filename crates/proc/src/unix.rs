@@ -70,6 +70,11 @@ pub(crate) fn signal(entry: &Entry, signal: Signal) -> bool {
     look(entry.pid).is_some_and(|now| now.start == entry.start) && kill_process(entry.pid, signal).is_ok()
 }
 
+/// The environment of another process is not asked for here: what the system tells of it is no stable interface.
+pub(crate) fn environment(_pid: Pid) -> Option<Vec<u8>> {
+    None
+}
+
 /// Names the time since the system was started.
 #[expect(unsafe_code, reason = "the name of a boot has no safe interface")]
 pub(crate) fn boot_id() -> io::Result<String> {

@@ -7,8 +7,10 @@
 //! holds number and start time of the process that made it, so that what a dead one left is known as such.
 
 use std::{
-    ffi::OsString,
+    collections::HashSet,
+    ffi::{OsStr, OsString},
     fs, io,
+    num::NonZeroU32,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
@@ -18,15 +20,18 @@ use std::{
 };
 
 use rustix::{
-    fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, mkdirat, openat},
-    process::{Pid, getpid},
+    fs::{Access, AtFlags, CWD, FsWord, Mode, OFlags, accessat, mkdirat, openat, statfs},
+    process::Pid,
 };
 
 use unhang_switches::stands;
 
-use super::look;
+use crate::identity::Identity;
 
 const PREFIX: &str = "mcp-lifeline-";
+
+/// What `statfs` calls the file system of control groups.
+const CGROUP2: FsWord = 0x6367_7270;
 
 /// A group that exists and can be killed.
 #[derive(Debug)]
@@ -41,7 +46,7 @@ impl ControlGroup {
     pub(crate) fn create() -> Option<Self> {
         let mounts = fs::read("/proc/self/mountinfo").ok()?;
         let own = fs::read("/proc/self/cgroup").ok()?;
-        let name = format!("{PREFIX}{}-{}", getpid().as_raw_nonzero(), look(getpid())?.start);
+        let name = name(Identity::own()?);
         places(&mounts, &own).into_iter().find_map(|place| {
             remove_leftovers(&place);
             Self::create_in(&place, &name)
@@ -93,6 +98,31 @@ pub(crate) fn remove(path: &Path) -> bool {
     }
 }
 
+/// Whether this is a control group, and the one that this process made for its tree. What else a folder holds is nothing to
+/// go by: anybody can write a path down, or make a folder that looks the same.
+pub(crate) fn is_made_by(path: &Path, process: Identity) -> bool {
+    let is_group = statfs(path).is_ok_and(|system| system.f_type == CGROUP2);
+    has_name_of(path, process) && (is_group || !stands("survivors-of-a-real-group"))
+}
+
+fn has_name_of(path: &Path, process: Identity) -> bool {
+    path.file_name() == Some(OsStr::new(&name(process))) || !stands("survivors-of-that-group")
+}
+
+/// Everybody in the group and in those that were made inside it.
+pub(crate) fn members(path: &Path) -> HashSet<Pid> {
+    let mut found = HashSet::new();
+    let mut folders = vec![path.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let numbers = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+        found.extend(numbers.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)));
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        let inner = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        folders.extend(inner.map(|entry| entry.path()));
+    }
+    found
+}
+
 /// Processor time that everything in the group has used, ended processes included.
 pub(crate) fn cpu_time(path: &Path) -> Option<Duration> {
     let text = fs::read_to_string(path.join("cpu.stat")).ok()?;
@@ -104,23 +134,25 @@ pub(crate) fn cpu_time(path: &Path) -> Option<Duration> {
 fn remove_leftovers(place: &Path) {
     let Ok(entries) = fs::read_dir(place) else { return };
     for entry in entries.flatten() {
-        if maker(&entry.file_name().to_string_lossy())
-            .is_some_and(|(pid, start)| !is_alive(pid, start) || !stands("living-groups-kept"))
-        {
+        if maker(&entry.file_name().to_string_lossy()).is_some_and(|process| {
+            Identity::of(process.pid) != Some(process) || !stands("living-groups-kept")
+        }) {
             remove(&entry.path());
         }
     }
 }
 
-fn is_alive(pid: Pid, start: u64) -> bool {
-    look(pid).is_some_and(|process| process.start == start)
+/// The name of the group that a process makes.
+fn name(process: Identity) -> String {
+    format!("{PREFIX}{}-{}", process.pid, process.start)
 }
 
 /// The process that a group's name speaks of.
-fn maker(name: &str) -> Option<(Pid, u64)> {
+fn maker(name: &str) -> Option<Identity> {
     let foreign = (!stands("foreign-groups-kept")).then_some(name);
     let (pid, start) = name.strip_prefix(PREFIX).or(foreign)?.split_once('-')?;
-    Some((Pid::from_raw(pid.parse().ok()?)?, start.parse().ok()?))
+    let pid: NonZeroU32 = pid.parse().ok()?;
+    Some(Identity { pid: pid.get(), start: start.parse().ok()? })
 }
 
 /// The folders that stand for our own group, one for each mount of the v2 hierarchy.
@@ -128,7 +160,7 @@ fn places(mounts: &[u8], own: &[u8]) -> Vec<PathBuf> {
     let Some(own) = own.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"0::")) else {
         return Vec::new();
     };
-    let own = Path::new(std::ffi::OsStr::from_bytes(own));
+    let own = Path::new(OsStr::from_bytes(own));
     mounts.split(|&byte| byte == b'\n').filter_map(|line| place(line, own)).collect()
 }
 
@@ -183,9 +215,9 @@ mod tests {
     #[test]
     fn only_what_the_dead_left_is_removed() {
         let place = tempfile::tempdir().unwrap();
-        let (own, start) = (getpid().as_raw_nonzero(), look(getpid()).unwrap().start);
-        let living = format!("{PREFIX}{own}-{start}");
-        for name in [&living, &format!("{PREFIX}{own}-{}", start + 1)] {
+        let own = Identity::own().unwrap();
+        let living = name(own);
+        for name in [&living, &name(Identity { start: own.start + 1, ..own })] {
             fs::create_dir(place.path().join(name)).unwrap();
         }
         remove_leftovers(place.path());
@@ -195,11 +227,29 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_only_looks_like_a_group_is_none() {
+        let place = tempfile::tempdir().unwrap();
+        let process = Identity { pid: 12, start: 345 };
+        let path = place.path().join(name(process));
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("cgroup.procs"), "1\n").unwrap();
+        assert!(!is_made_by(&path, process));
+    }
+
+    #[test]
+    fn a_group_is_known_by_its_maker() {
+        let process = Identity { pid: 12, start: 345 };
+        assert!(has_name_of(Path::new("/sys/fs/cgroup/mcp-lifeline-12-345"), process));
+        for other in
+            ["/", "/sys/fs/cgroup/user.slice", "/sys/fs/cgroup/mcp-lifeline-12-346", "/mcp-lifeline-12-345/x"]
+        {
+            assert!(!has_name_of(Path::new(other), process), "{other}");
+        }
+    }
+
+    #[test]
     fn only_our_own_names_are_taken_for_ours() {
-        assert!(
-            maker("mcp-lifeline-12-345")
-                .is_some_and(|(pid, start)| pid.as_raw_nonzero().get() == 12 && start == 345)
-        );
+        assert_eq!(maker("mcp-lifeline-12-345"), Some(Identity { pid: 12, start: 345 }));
         for name in [
             "user.slice",
             "12-345",

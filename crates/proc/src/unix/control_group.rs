@@ -1,6 +1,10 @@
 //! Control groups, where there are none.
 
-use std::{convert::Infallible, io, os::fd::BorrowedFd, path::Path, time::Duration};
+use std::{collections::HashSet, convert::Infallible, io, os::fd::BorrowedFd, path::Path, time::Duration};
+
+use rustix::process::Pid;
+
+use crate::identity::Identity;
 
 /// A group that cannot exist.
 #[derive(Debug)]
@@ -26,6 +30,14 @@ pub(crate) fn kill(_path: &Path) -> io::Result<()> {
 
 pub(crate) fn remove(_path: &Path) -> bool {
     true
+}
+
+pub(crate) fn is_made_by(_path: &Path, _maker: Identity) -> bool {
+    false
+}
+
+pub(crate) fn members(_path: &Path) -> HashSet<Pid> {
+    HashSet::new()
 }
 
 pub(crate) fn cpu_time(_path: &Path) -> Option<Duration> {

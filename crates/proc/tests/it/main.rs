@@ -7,4 +7,5 @@ mod containment;
 mod lifeline;
 mod lock;
 mod server;
+mod survivors;
 mod tree;

@@ -289,6 +289,39 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "no-failure-after-start" [6]
         "A server that ran is never said to have failed to start."
         process("lifeline::without_a_lifeline_its_session_is_swept_and_the_end_is_told_once");
+    "survivors-by-session" [5]
+        "What a killed shim leaves in its session is ended, whatever environment it has."
+        process("survivors::a_session_mate_without_the_cookie_is_ended");
+    "survivors-by-cookie" [5]
+        "What a killed shim leaves in another session is known by the variable that it was started with."
+        process("survivors::who_left_the_session_is_ended");
+    "survivors-with-descendants" [5]
+        "What comes of a survivor is ended with it, whatever session and environment it has."
+        unit("proc", "survivors::tests::everything_is_found_by_group_session_or_cookie_and_with_its_descendants");
+    "survivors-of-that-session" [8]
+        "A session whose number was given out again is not taken for that of a dead shim."
+        unit("proc", "survivors::tests::j_pid_reuse_a_session_whose_number_was_given_out_again_is_another");
+    "survivors-younger-than-the-shim" [8]
+        "Who is older than a shim was not started by it and is left alone."
+        unit("proc", "survivors::tests::who_is_older_than_the_shim_was_not_started_by_it");
+    "survivors-not-our-ancestors" [8]
+        "Whoever started us is never taken for what a shim left."
+        unit("proc", "survivors::tests::who_started_us_is_never_found");
+    "survivors-not-the-spared" [8]
+        "A process that is to be spared is neither ended nor walked through."
+        unit("proc", "survivors::tests::who_is_spared_is_not_found_and_not_walked_through");
+    "survivors-by-the-whole-cookie" [8]
+        "A cookie is one whole variable, so a job whose name begins like another one's is left alone."
+        unit("proc", "survivors::tests::a_cookie_is_one_whole_variable");
+    "survivors-by-a-real-cookie" [8]
+        "What is no cookie finds nobody, where the empty one would find everybody."
+        unit("proc", "survivors::tests::what_is_no_cookie_finds_nobody");
+    "survivors-of-that-group" [8]
+        "A control group is killed only if its name is that of the shim in question, whatever path was written down."
+        unit("proc", "linux::control_group::tests::a_group_is_known_by_its_maker");
+    "survivors-of-a-real-group" [8]
+        "A folder that only looks like a control group is not asked who is to be killed."
+        unit("proc", "linux::control_group::tests::a_folder_that_only_looks_like_a_group_is_none");
     "ended-count-as-busy" [8]
         "The processor time of helpers that have ended counts, so a server that works by them is not taken for hung."
         process("lifeline::the_time_of_helpers_that_have_ended_counts");

@@ -1,0 +1,270 @@
+//! Ends what a dead shim left: the processes that it held (see [`tree`](crate::tree)), found by somebody who never was their
+//! parent, perhaps long after.
+//!
+//! Invariants
+//! - Never ourselves, nor who started us, nor a process that the caller spares.
+//! - A process is signalled only by pidfd and start time; a control group is killed only if it is the kernel's, has the
+//!   name that the shim gave it, and holds nobody who is to be spared.
+//! - It ends within [`SWEEP_LIMIT`] and says what is left.
+//!
+//! Whom it finds, each with all its descendants:
+//! - Everything in the shim's control group, where it had one.
+//! - Everything in the shim's session. Its number is that of the shim, and the kernel gives it to nobody else as long as one
+//!   process is in the session. If a *living* process has the number and is not the shim, then the session had ended before, and
+//!   whoever is in a session of that number now is a stranger. What remains is a stranger that got the number when everybody
+//!   had gone, made a session, left somebody in it and has ended itself, all between the death of the shim and this look.
+//!   So the look should not be put off, and must never be about a shim of another boot, of which nothing is left anyway.
+//! - Every process of our user that was started with the cookie in its environment. A process can give its descendants
+//!   another environment, so this is the last resort: where there is no control group, one that also left the session and has
+//!   lost its parents gets away.
+
+use std::{collections::HashSet, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+
+use rustix::process::{Pid, getpid};
+use unhang_switches::stands;
+
+use crate::{
+    identity::Identity,
+    pipe::wait,
+    rescue::reap_orphans,
+    sweep::{self, Sweep},
+    system::{self, control_group},
+    table::{Entry, descendants},
+    tree::{SWEEP_LIMIT, Swept, now},
+};
+
+/// A dead shim, and what is known of what it held.
+#[derive(Clone, Copy, Debug)]
+pub struct Remains<'a> {
+    /// The shim, which led a session of its own. It is for the caller to know that it is dead, and of this boot; one that lives
+    /// is ended with the rest.
+    pub shim: Identity,
+    /// The folder of its control group, where it had one.
+    pub group: Option<&'a Path>,
+    /// What it put into the environment of its tree and nobody else has: `NAME=value`. What has not that form finds nobody.
+    pub cookie: &'a OsStr,
+    /// Processes that are left alone, whatever they belong to. Those that they started are not spared by that.
+    pub spared: &'a [Identity],
+}
+
+/// Ends everything that is left, and says what that was. It takes milliseconds, and [`SWEEP_LIMIT`] where something cannot be
+/// killed. It belongs on a thread where nobody else waits: it sleeps, and looks into processes that the kernel may hold up.
+#[must_use]
+pub fn end(remains: &Remains<'_>) -> Swept {
+    let until = now() + SWEEP_LIMIT;
+    let group = remains.group.filter(|group| control_group::is_made_by(group, remains.shim));
+    let select = |table: &[Entry]| {
+        let members = group.map(control_group::members).unwrap_or_default();
+        remains.found(table, &members)
+    };
+    let mut sweep = Sweep::default();
+    let table = system::table();
+    sweep.note(&select(&table));
+    // A group with somebody to be spared is left, and the others in it are ended one by one.
+    let emptied = group.filter(|group| !remains.shelters(group, &table));
+    if let Some(group) = emptied {
+        // Where this fails the sweep is what there is.
+        let _ = control_group::kill(group);
+    }
+    let unkilled = sweep.rounds(until, select, |alive| {
+        reap_orphans();
+        let is_over = alive == 0 && emptied.is_none_or(control_group::remove);
+        if !is_over {
+            wait(&mut [], Some(sweep::PAUSE));
+        }
+        is_over
+    });
+    Swept { leaked: sweep.met(None), unkilled }
+}
+
+impl Remains<'_> {
+    /// All that is to be ended.
+    fn found(&self, table: &[Entry], members: &HashSet<Pid>) -> Vec<Entry> {
+        self.found_among(table, members, |pid| has_cookie(pid, self.cookie))
+    }
+
+    fn found_among(
+        &self,
+        table: &[Entry],
+        members: &HashSet<Pid>,
+        has_cookie: impl Fn(Pid) -> bool,
+    ) -> Vec<Entry> {
+        // Without them in the table no way leads through them either.
+        let table = self.without_protected(table);
+        let session = self.session(&table);
+        let is_found = |entry: &&Entry| {
+            members.contains(&entry.pid)
+                || (session == Some(entry.session) && self.may_have_started(entry))
+                || (stands("survivors-by-cookie") && has_cookie(entry.pid))
+        };
+        let mut found: Vec<Entry> = table.iter().filter(is_found).copied().collect();
+        let roots: Vec<Pid> = found.iter().map(|entry| entry.pid).collect();
+        for root in roots.into_iter().filter(|_| stands("survivors-with-descendants")) {
+            found.extend(descendants(&table, root));
+        }
+        found.sort_unstable_by_key(|entry| entry.pid.as_raw_nonzero());
+        found.dedup_by_key(|entry| entry.pid);
+        found
+    }
+
+    fn may_have_started(&self, entry: &Entry) -> bool {
+        entry.start >= self.shim.start || !stands("survivors-younger-than-the-shim")
+    }
+
+    /// The number of the shim's session, unless it was given out again.
+    fn session(&self, table: &[Entry]) -> Option<i32> {
+        let number = i32::try_from(self.shim.pid).ok().and_then(Pid::from_raw)?;
+        let is_anothers = |entry: &Entry| entry.pid == number && entry.start != self.shim.start;
+        if table.iter().any(is_anothers) && stands("survivors-of-that-session") {
+            return None;
+        }
+        stands("survivors-by-session").then_some(number.as_raw_nonzero().get())
+    }
+
+    /// The table without ourselves, those who started us, and those who are spared.
+    fn without_protected(&self, table: &[Entry]) -> Vec<Entry> {
+        let mut protected = HashSet::from([getpid()]);
+        let mut child = getpid();
+        while let Some(entry) = table.iter().find(|entry| entry.pid == child)
+            && let Some(parent) = Pid::from_raw(entry.parent)
+            && stands("survivors-not-our-ancestors")
+            && protected.insert(parent)
+        {
+            child = parent;
+        }
+        let is_spared = |entry: &Entry| {
+            protected.contains(&entry.pid)
+                || (self.spared.contains(&Identity::from(*entry)) && stands("survivors-not-the-spared"))
+        };
+        table.iter().filter(|entry| !is_spared(entry)).copied().collect()
+    }
+
+    /// Whether somebody is in the group who is not to be ended.
+    fn shelters(&self, group: &Path, table: &[Entry]) -> bool {
+        let to_end: HashSet<Pid> = self.without_protected(table).iter().map(|entry| entry.pid).collect();
+        let is_known = |pid: &&Pid| table.iter().any(|entry| entry.pid == **pid);
+        control_group::members(group).iter().filter(is_known).any(|pid| !to_end.contains(pid))
+    }
+}
+
+/// Whether the environment that a process was started with has the cookie as one whole variable.
+fn has_cookie(pid: Pid, cookie: &OsStr) -> bool {
+    let cookie = cookie.as_bytes();
+    // One that is empty would be found behind the last variable of every process.
+    let end_of_name = cookie.iter().position(|&byte| byte == b'=');
+    let is_real = end_of_name.is_some_and(|end| 0 < end && end + 1 < cookie.len());
+    if !is_real && stands("survivors-by-a-real-cookie") {
+        return false;
+    }
+    system::environment(pid).is_some_and(|environment| {
+        let is_whole = stands("survivors-by-the-whole-cookie");
+        let is_ours = |entry: &[u8]| if is_whole { entry == cookie } else { entry.starts_with(cookie) };
+        environment.split(|&byte| byte == 0).any(is_ours)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::Signal;
+
+    use super::*;
+    use crate::{
+        spawn::{Environment, Launch, spawn},
+        testing::wait_until,
+    };
+
+    const SHIM: Identity = Identity { pid: 100, start: 50 };
+
+    fn entry(pid: i32, parent: i32, session: i32, start: u64) -> Entry {
+        let pid = Pid::from_raw(pid).unwrap();
+        Entry { pid, parent, session, group: 1, start, is_zombie: false, ticks: 0, reaped_ticks: 0 }
+    }
+
+    /// Numbers of those who are found, where these are in the group and have the cookie.
+    fn found(table: &[Entry], members: &[i32], marked: &[i32], spared: &[Identity]) -> Vec<i32> {
+        let remains = Remains { shim: SHIM, group: None, cookie: OsStr::new("A=B"), spared };
+        let members = members.iter().copied().filter_map(Pid::from_raw).collect();
+        let has_cookie = |pid: Pid| marked.contains(&pid.as_raw_nonzero().get());
+        let found = remains.found_among(table, &members, has_cookie);
+        found.iter().map(|entry| entry.pid.as_raw_nonzero().get()).collect()
+    }
+
+    #[test]
+    fn everything_is_found_by_group_session_or_cookie_and_with_its_descendants() {
+        let table = [
+            entry(1, 0, 1, 1),
+            entry(101, 1, 101, 60),
+            entry(102, 1, 100, 50),
+            entry(103, 1, 103, 60),
+            entry(99, 103, 99, 70),
+            entry(104, 99, 104, 70),
+            entry(105, 1, 105, 60),
+        ];
+        assert_eq!(found(&table, &[101], &[103], &[]), [99, 101, 102, 103, 104]);
+        assert_eq!(found(&table, &[], &[], &[]), [102]);
+    }
+
+    #[test]
+    fn j_pid_reuse_a_session_whose_number_was_given_out_again_is_another() {
+        let table = [entry(100, 1, 100, 80), entry(101, 100, 100, 90), entry(102, 1, 100, 90)];
+        assert_eq!(found(&table, &[], &[], &[]), []);
+        // The shim itself may still be there.
+        let table = [entry(100, 1, 100, 50), entry(101, 100, 100, 90)];
+        assert_eq!(found(&table, &[], &[], &[]), [100, 101]);
+    }
+
+    #[test]
+    fn who_is_older_than_the_shim_was_not_started_by_it() {
+        assert_eq!(found(&[entry(101, 1, 100, 49), entry(102, 1, 100, 50)], &[], &[], &[]), [102]);
+    }
+
+    #[test]
+    fn who_started_us_is_never_found() {
+        let own = getpid().as_raw_nonzero().get();
+        let (parent, grandparent, child) = (own + 1, own + 2, own + 3);
+        let table = [
+            entry(grandparent, 1, 100, 60),
+            entry(parent, grandparent, 100, 60),
+            entry(own, parent, 100, 60),
+            entry(child, own, 9, 60),
+        ];
+        let all = [own, parent, grandparent];
+        assert_eq!(found(&table, &all, &all, &[]), []);
+    }
+
+    #[test]
+    fn who_is_spared_is_not_found_and_not_walked_through() {
+        let table = [entry(101, 1, 100, 60), entry(102, 101, 9, 60), entry(103, 101, 100, 60)];
+        let spared = Identity { pid: 101, start: 60 };
+        assert_eq!(found(&table, &[101], &[101], &[spared]), [103]);
+        assert_eq!(found(&table, &[101], &[101], &[Identity { start: 61, ..spared }]), [101, 102, 103]);
+    }
+
+    /// Whether a process with the variable `UNHANG_TEST=one` is found by the cookie.
+    fn is_found_by(cookie: &str) -> bool {
+        let environment = Environment::Exactly(vec![("UNHANG_TEST".into(), "one".into())]);
+        let arguments = ["3600".into()];
+        let launch = Launch { environment: &environment, ..Launch::new(Path::new("/bin/sleep"), &arguments) };
+        let mut process = spawn(launch).unwrap();
+        let is_found = has_cookie(process.id(), OsStr::new(cookie));
+        process.signal(Signal::KILL);
+        wait_until("it ends", || process.try_reap().is_some());
+        is_found
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_cookie_is_one_whole_variable() {
+        assert!(is_found_by("UNHANG_TEST=one"));
+        for other in ["UNHANG_TEST=on", "UNHANG_TEST=one1", "NHANG_TEST=one"] {
+            assert!(!is_found_by(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_cookie_finds_nobody() {
+        for other in ["", "=", "UNHANG_TEST", "UNHANG_TEST=", "=one"] {
+            assert!(!is_found_by(other), "{other}");
+        }
+    }
+}
