@@ -59,15 +59,10 @@ pub fn is_held(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn open(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let mut flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    for (guard, flag) in [
-        ("lock-not-inherited", OFlags::CLOEXEC),
-        ("lock-follows-no-link", OFlags::NOFOLLOW),
-        ("lock-opened-without-waiting", OFlags::NONBLOCK),
-    ] {
-        flags.set(flag, stands(guard));
-    }
+fn open(path: &Path, mut flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    flags.set(OFlags::CLOEXEC, stands("lock-not-inherited"));
+    flags.set(OFlags::NOFOLLOW, stands("lock-follows-no-link"));
+    flags.set(OFlags::NONBLOCK, stands("lock-opened-without-waiting"));
     openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)
 }
 
