@@ -32,6 +32,7 @@ pub mod log_file;
 mod lookup;
 pub mod lossy;
 pub mod pipe;
+pub mod pressure;
 mod rescue;
 pub mod server;
 pub mod spawn;

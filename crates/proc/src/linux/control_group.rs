@@ -44,10 +44,8 @@ impl ControlGroup {
     /// Makes a group below the one that we are in ourselves. None where that is not possible, for whatever reason: the
     /// caller then does without.
     pub(crate) fn create() -> Option<Self> {
-        let mounts = fs::read("/proc/self/mountinfo").ok()?;
-        let own = fs::read("/proc/self/cgroup").ok()?;
         let name = name(Identity::own()?);
-        places(&mounts, &own).into_iter().find_map(|place| {
+        own_places(Hierarchy::Unified)?.into_iter().find_map(|place| {
             remove_leftovers(&place);
             Self::create_in(&place, &name)
         })
@@ -155,21 +153,65 @@ fn maker(name: &str) -> Option<Identity> {
     Some(Identity { pid: pid.get(), start: start.parse().ok()? })
 }
 
-/// The folders that stand for our own group, one for each mount of the v2 hierarchy.
-fn places(mounts: &[u8], own: &[u8]) -> Vec<PathBuf> {
-    let Some(own) = own.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"0::")) else {
-        return Vec::new();
-    };
-    let own = Path::new(OsStr::from_bytes(own));
-    mounts.split(|&byte| byte == b'\n').filter_map(|line| place(line, own)).collect()
+/// Folders of the groups that we are in and that may limit memory, in v2 and in v1.
+pub(crate) fn memory_folders() -> Vec<PathBuf> {
+    [Hierarchy::Unified, Hierarchy::Memory].into_iter().filter_map(own_places).flatten().collect()
+}
+
+/// A tree of groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hierarchy {
+    /// That of v2.
+    Unified,
+    /// That of v1 in which memory is counted.
+    Memory,
+}
+
+impl Hierarchy {
+    /// Our own group, if this line of /proc/self/cgroup tells it: `0::/path` or `4:name,memory:/path`.
+    fn own_group(self, line: &[u8]) -> Option<&Path> {
+        let mut fields = line.splitn(3, |&byte| byte == b':');
+        let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let is_this = match self {
+            Self::Unified => number == b"0" && controllers.is_empty(),
+            Self::Memory => has_word(controllers, b"memory"),
+        };
+        is_this.then(|| Path::new(OsStr::from_bytes(path)))
+    }
+
+    /// Whether it is mounted here, by the kind of the file system and the options at the end of the line.
+    fn is_mounted(self, kind: &[u8], options: &[u8]) -> bool {
+        match self {
+            Self::Unified => kind == b"cgroup2",
+            Self::Memory => kind == b"cgroup" && has_word(options, b"memory"),
+        }
+    }
+}
+
+fn has_word(list: &[u8], word: &[u8]) -> bool {
+    list.split(|&byte| byte == b',').any(|other| other == word)
+}
+
+fn own_places(hierarchy: Hierarchy) -> Option<Vec<PathBuf>> {
+    let mounts = fs::read("/proc/self/mountinfo").ok()?;
+    let own = fs::read("/proc/self/cgroup").ok()?;
+    Some(places(&mounts, &own, hierarchy))
+}
+
+/// The folders that stand for our own group, one for each mount of the hierarchy.
+fn places(mounts: &[u8], own: &[u8], hierarchy: Hierarchy) -> Vec<PathBuf> {
+    let mut lines = own.split(|&byte| byte == b'\n');
+    let Some(own) = lines.find_map(|line| hierarchy.own_group(line)) else { return Vec::new() };
+    mounts.split(|&byte| byte == b'\n').filter_map(|line| place(line, own, hierarchy)).collect()
 }
 
 /// `31 23 0:28 /root /mount/point rw,relatime optional... - cgroup2 cgroup2 rw`
-fn place(line: &[u8], own: &Path) -> Option<PathBuf> {
+fn place(line: &[u8], own: &Path, hierarchy: Hierarchy) -> Option<PathBuf> {
     let mut fields = line.split(|&byte| byte == b' ');
     let (root, point) = (fields.nth(3)?, fields.next()?);
     fields.by_ref().find(|field| *field == b"-")?;
-    if fields.next()? != b"cgroup2" {
+    let (kind, options) = (fields.next()?, fields.nth(1)?);
+    if !hierarchy.is_mounted(kind, options) {
         return None;
     }
     Some(PathBuf::from(unescape(point)).join(own.strip_prefix(PathBuf::from(unescape(root))).ok()?))
@@ -206,10 +248,26 @@ mod tests {
             32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
             41 31 0:38 / /sys/fs/cgroup/unified rw shared:9 master:1 - cgroup2 cgroup2 rw\n\
             50 31 0:38 /user /my\\040place rw - cgroup2 cgroup2 rw\n";
-        let found = places(mounts, b"9:name=systemd:/\n0::/user/app\n");
+        let unified = |own: &[u8]| places(mounts, own, Hierarchy::Unified);
+        let found = unified(b"9:name=systemd:/\n0::/user/app\n");
         assert_eq!(found, [Path::new("/sys/fs/cgroup/unified/user/app"), Path::new("/my place/app")]);
-        assert!(places(mounts, b"9:name=systemd:/\n").is_empty());
-        assert_eq!(places(mounts, b"0::/other\n"), [Path::new("/sys/fs/cgroup/unified/other")]);
+        assert!(unified(b"9:name=systemd:/\n").is_empty());
+        assert_eq!(unified(b"0::/other\n"), [Path::new("/sys/fs/cgroup/unified/other")]);
+    }
+
+    /// A container sees its own group as the root of the mount.
+    #[test]
+    fn the_group_that_counts_memory_is_found_in_the_old_hierarchies() {
+        let mounts = b"32 31 0:29 / /cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+            33 31 0:30 /box/7 /cgroup/memory rw - cgroup cgroup rw,memory\n\
+            41 31 0:38 / /cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let memory = |own: &[u8]| places(mounts, own, Hierarchy::Memory);
+        assert_eq!(
+            memory(b"5:cpu:/\n4:hugetlb,memory:/box/7/job\n0::/\n"),
+            [Path::new("/cgroup/memory/job")]
+        );
+        assert_eq!(memory(b"4:memory:/box/7\n"), [Path::new("/cgroup/memory/")]);
+        assert!(memory(b"5:cpu:/box/7\n0::/\n").is_empty());
     }
 
     #[test]

@@ -1,6 +1,13 @@
 //! Control groups, where there are none.
 
-use std::{collections::HashSet, convert::Infallible, io, os::fd::BorrowedFd, path::Path, time::Duration};
+use std::{
+    collections::HashSet,
+    convert::Infallible,
+    io,
+    os::fd::BorrowedFd,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use rustix::process::Pid;
 
@@ -38,6 +45,10 @@ pub(crate) fn is_made_by(_path: &Path, _maker: Identity) -> bool {
 
 pub(crate) fn members(_path: &Path) -> HashSet<Pid> {
     HashSet::new()
+}
+
+pub(crate) fn memory_folders() -> Vec<PathBuf> {
+    Vec::new()
 }
 
 pub(crate) fn cpu_time(_path: &Path) -> Option<Duration> {

@@ -226,16 +226,16 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "identity-by-start-time" [8]
         "A process that was written down is known by number and start time, so one that has its number by now is neither taken for it nor signalled."
         unit("proc", "identity::tests::j_pid_reuse_another_start_time_is_another_process");
-    "the-ended-are-not-alive" [5]
+    "the-ended-are-not-alive" [7]
         "A process that has ended and was not reaped yet does not count as alive."
         unit("proc", "identity::tests::who_has_ended_is_not_alive_and_who_was_reaped_has_gone");
-    "lock-of-one-opening" [5]
+    "lock-of-one-opening" [7]
         "A lock belongs to one opening of its file, so a second opening in the same process is refused and its end gives nothing free."
         unit("proc", "lock::tests::a_second_opening_is_refused_until_the_first_is_closed");
-    "lock-only-asked-for" [5]
+    "lock-only-asked-for" [7]
         "Whether a lock is held is asked without taking it, so a look never makes a process fail that is just starting."
         unit("proc", "lock::tests::a_look_never_makes_a_start_fail");
-    "lock-not-inherited" [5]
+    "lock-not-inherited" [7]
         "A lock is not inherited by what its holder starts, so no grandchild keeps a dead process alive."
         process("lock::a_killed_holder_lets_go_though_its_child_lives");
     "lock-follows-no-link" [2]
@@ -322,6 +322,12 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "survivors-of-a-real-group" [8]
         "A folder that only looks like a control group is not asked who is to be killed."
         unit("proc", "linux::control_group::tests::a_folder_that_only_looks_like_a_group_is_none");
+    "memory-of-the-group" [8]
+        "The memory that we may have is that of the narrowest control group around us, which may be far less than the machine's."
+        unit("proc", "pressure::tests::the_fullest_group_counts");
+    "cache-is-not-in-use" [8]
+        "What the kernel only keeps for later does not count as used memory, so that much reading and writing holds nothing up."
+        unit("proc", "pressure::tests::the_cache_of_a_group_is_not_in_use");
     "ended-count-as-busy" [8]
         "The processor time of helpers that have ended counts, so a server that works by them is not taken for hung."
         process("lifeline::the_time_of_helpers_that_have_ended_counts");
