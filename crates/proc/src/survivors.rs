@@ -89,9 +89,9 @@ impl Remains<'_> {
         members: &HashSet<Pid>,
         has_cookie: impl Fn(Pid) -> bool,
     ) -> Vec<Entry> {
+        let session = self.session(table);
         // Without them in the table no way leads through them either.
         let table = self.without_protected(table);
-        let session = self.session(&table);
         let is_found = |entry: &&Entry| {
             members.contains(&entry.pid)
                 || (session == Some(entry.session) && self.may_have_started(entry))
@@ -208,6 +208,8 @@ mod tests {
     fn j_pid_reuse_a_session_whose_number_was_given_out_again_is_another() {
         let table = [entry(100, 1, 100, 80), entry(101, 100, 100, 90), entry(102, 1, 100, 90)];
         assert_eq!(found(&table, &[], &[], &[]), []);
+        // Also where it was given to somebody who is to be spared, such as ourselves.
+        assert_eq!(found(&table, &[], &[], &[Identity { pid: 100, start: 80 }]), []);
         // The shim itself may still be there.
         let table = [entry(100, 1, 100, 50), entry(101, 100, 100, 90)];
         assert_eq!(found(&table, &[], &[], &[]), [100, 101]);
