@@ -20,4 +20,5 @@ pub mod health;
 pub mod queue;
 pub mod session;
 
+pub use unhang_jobs as jobs;
 pub use unhang_proc as process;

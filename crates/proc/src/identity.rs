@@ -3,7 +3,7 @@
 //! Invariants: a number is given out again, but never twice with the same start time while the system runs. So number and
 //! start time name one process of this boot, and with [`boot_id`] beside them one process for ever.
 
-use std::io;
+use std::{ffi::CStr, io};
 
 use rustix::process::{Pid, Signal, getpid};
 use unhang_switches::stands;
@@ -66,6 +66,19 @@ fn look(pid: u32) -> Option<Entry> {
 /// Where the system does not tell.
 pub fn boot_id() -> io::Result<String> {
     system::boot_id()
+}
+
+/// Lets this process run soon after it was woken, also on a busy machine, for turns that are short in return.
+///
+/// For one that sleeps nearly always and must not be late: with ten others running on two processors, a look at a log that
+/// grew by 1 GB a second came up to 60 ms late without it, and less than 20 with it. A nice value would need privileges.
+pub fn ask_for_short_turns() {
+    system::ask_for_short_turns();
+}
+
+/// Sets the name that `ps` and `pkill` see. A name is a convenience; where it cannot be set it stays.
+pub fn set_process_name(name: &CStr) {
+    system::set_name(name);
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub mod lifeline;
 mod linux;
 pub mod lock;
 pub mod log_file;
-mod lookup;
+pub mod lookup;
 pub mod lossy;
 pub mod pipe;
 pub mod pressure;

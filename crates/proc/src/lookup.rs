@@ -17,12 +17,35 @@ use crate::spawn::{Environment, SpawnError};
 /// Where the C library looks when there is no PATH at all.
 const FALLBACK_PATH: &str = "/bin:/usr/bin";
 
-/// The path that `program` stands for, in this environment and working folder.
-pub(crate) fn find(
+/// The file that would be executed for `program`, in this environment and working folder, if both can be used.
+///
+/// # Errors
+/// What is wrong with the program or with the folder.
+pub fn executable(
     program: &OsStr,
     environment: &Environment,
     folder: Option<&Path>,
 ) -> Result<PathBuf, SpawnError> {
+    if let Some(folder) = folder
+        && stands("folder-checked")
+    {
+        check_folder(folder)?;
+    }
+    find(program, environment, folder)
+}
+
+fn check_folder(folder: &Path) -> Result<(), SpawnError> {
+    let check = || -> io::Result<()> {
+        if !std::fs::metadata(folder)?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(accessat(CWD, folder, Access::EXEC_OK, AtFlags::empty())?)
+    };
+    check().map_err(|source| SpawnError::WorkingFolder { folder: folder.to_owned(), source })
+}
+
+/// The path that `program` stands for, in this environment and working folder.
+fn find(program: &OsStr, environment: &Environment, folder: Option<&Path>) -> Result<PathBuf, SpawnError> {
     // The lifeline starts it from inside the folder, so a relative path would be applied twice.
     let here = std::path::absolute(folder.unwrap_or(Path::new("."))).map_err(|source| {
         SpawnError::WorkingFolder { folder: folder.unwrap_or(Path::new(".")).to_owned(), source }

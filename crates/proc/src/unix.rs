@@ -127,6 +127,9 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
 /// The name of a process cannot be set; `argv[0]` is.
 pub(crate) fn set_name(_name: &CStr) {}
 
+/// There are no such attributes.
+pub(crate) fn ask_for_short_turns() {}
+
 /// There is no death signal: the lifeline notices the end of its owner by the link.
 pub(crate) fn die_with_parent(_parent: Pid) -> io::Result<()> {
     Ok(())

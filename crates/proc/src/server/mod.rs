@@ -28,7 +28,6 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     time::Instant,
@@ -138,12 +137,7 @@ impl Server {
     /// # Errors
     /// When the program cannot be found or executed, its folder cannot be used, or the system lacks means.
     pub fn start(spec: &ServerSpec) -> Result<(Self, ErrorPipe), SpawnError> {
-        if let Some(folder) = &spec.folder
-            && stands("folder-checked")
-        {
-            check_folder(folder)?;
-        }
-        let program = lookup::find(&spec.program, &spec.environment, spec.folder.as_deref())?;
+        let program = lookup::executable(&spec.program, &spec.environment, spec.folder.as_deref())?;
         let streams = Streams::new().map_err(|source| SpawnError::Pipe { action: "making pipes", source })?;
         let (near, far) =
             lifeline_pair().map_err(|source| SpawnError::Pipe { action: "making a socket", source })?;
@@ -229,16 +223,6 @@ async fn sleep_until(next: Option<Instant>) {
         Some(next) => tokio::time::sleep_until(next).await,
         None => std::future::pending().await,
     }
-}
-
-fn check_folder(folder: &Path) -> Result<(), SpawnError> {
-    let check = || -> io::Result<()> {
-        if !std::fs::metadata(folder)?.is_dir() {
-            return Err(io::ErrorKind::NotADirectory.into());
-        }
-        Ok(accessat(CWD, folder, Access::EXEC_OK, AtFlags::empty())?)
-    };
-    check().map_err(|source| SpawnError::WorkingFolder { folder: folder.to_owned(), source })
 }
 
 /// Both ends of the server's three pipes.

@@ -1,0 +1,264 @@
+//! The named state: one JSON document for each field, `state/<field>.json`, which is the raw value.
+//!
+//! Theory of operation. The file is the truth about a field. All writers of the state take one lock, so that a document
+//! that a job's result replaces and a document that a person sets come one after the other. See `settle.rs` for how a result is
+//! applied exactly once.
+//!
+//! Invariants
+//!
+//! - A field that exists has a name that is safe as a part of a path.
+//! - What is not JSON never replaces what is.
+
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use unhang_proc::lock::Lock;
+use unhang_switches::stands;
+
+use crate::{
+    folder::{DataFolder, Durability, FileError, read_at_most, replace},
+    moment::Moment,
+    wait::{Limit, look_until},
+};
+
+/// The largest document, and the largest result that one is made of.
+pub const MAX_DOCUMENT: u64 = 64 << 20;
+
+/// How long a writer waits for its turn. Others hold the lock for the time of a few disk writes.
+const TURN: Duration = Duration::from_secs(10);
+
+/// The pause between two looks at the lock.
+const LOOK: Duration = Duration::from_millis(2);
+
+const LOCK: &str = ".lock";
+const EXTENSION: &str = ".json";
+
+/// The name of a document.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Field(String);
+
+/// A text that names no field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{}` is no name of a state field: a letter or `_`, then letters, digits, `_`, `-` and `.`, {} characters at most",
+    .0.escape_debug(), Field::LONGEST
+)]
+pub struct NotAField(String);
+
+impl Field {
+    /// Characters of the longest name.
+    pub const LONGEST: usize = 64;
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Field {
+    type Err = NotAField;
+
+    fn from_str(text: &str) -> Result<Self, NotAField> {
+        let begins = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+        let goes_on = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+        if begins && goes_on && text.len() <= Self::LONGEST || !stands("state-field-checked") {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NotAField(text.to_owned()))
+        }
+    }
+}
+
+impl TryFrom<String> for Field {
+    type Error = NotAField;
+
+    fn try_from(text: String) -> Result<Self, NotAField> {
+        text.parse()
+    }
+}
+
+impl From<Field> for String {
+    fn from(field: Field) -> Self {
+        field.0
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(&self.0)
+    }
+}
+
+/// A JSON pointer (RFC 6901): which part of a document is meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Pointer(String);
+
+/// A text that is no JSON pointer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no JSON pointer: it is empty or begins with `/`, and has `~` only in `~0` and `~1` (RFC 6901)"
+)]
+pub struct NotAPointer(String);
+
+impl Pointer {
+    /// The part of `document` that is meant.
+    #[must_use]
+    pub fn find<'a>(&self, document: &'a Value) -> Option<&'a Value> {
+        document.pointer(&self.0)
+    }
+
+    /// The pointer as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Pointer {
+    type Err = NotAPointer;
+
+    fn from_str(text: &str) -> Result<Self, NotAPointer> {
+        let begins = text.is_empty() || text.starts_with('/');
+        let escapes = text.split('~').skip(1).all(|behind| behind.starts_with(['0', '1']));
+        if begins && escapes { Ok(Self(text.to_owned())) } else { Err(NotAPointer(text.to_owned())) }
+    }
+}
+
+impl TryFrom<String> for Pointer {
+    type Error = NotAPointer;
+
+    fn try_from(text: String) -> Result<Self, NotAPointer> {
+        text.parse()
+    }
+}
+
+impl From<Pointer> for String {
+    fn from(pointer: Pointer) -> Self {
+        pointer.0
+    }
+}
+
+impl fmt::Display for Pointer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// A document with the time of its last change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// Its name.
+    pub field: Field,
+    /// What it holds.
+    pub value: Value,
+    /// When it was last replaced.
+    pub updated_at: Moment,
+}
+
+/// What the list of documents says of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub field: Field,
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// When it was last replaced.
+    pub updated_at: Moment,
+}
+
+/// All documents of a data folder.
+#[derive(Clone, Debug)]
+pub struct Documents {
+    folder: PathBuf,
+}
+
+/// The turn of one writer. Others wait until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    folder: PathBuf,
+    _lock: Lock,
+}
+
+impl Documents {
+    /// Those of this data folder.
+    #[must_use]
+    pub fn of(data: &DataFolder) -> Self {
+        Self { folder: data.state() }
+    }
+
+    /// Reads one; none where the field was never set.
+    ///
+    /// # Errors
+    /// Where the file cannot be read or is not JSON, as when somebody edited it.
+    pub fn get(&self, field: &Field) -> Result<Option<Document>, FileError> {
+        let path = self.folder.join(file_name(field));
+        let Some(bytes) = read_at_most(&path, MAX_DOCUMENT)? else { return Ok(None) };
+        let value = serde_json::from_slice(&bytes).map_err(|error| FileError::damaged(&path, error))?;
+        let changed = path.metadata().and_then(|metadata| metadata.modified());
+        let updated_at = changed.map_err(|error| FileError::system("cannot read", &path, error))?.into();
+        Ok(Some(Document { field: field.clone(), value, updated_at }))
+    }
+
+    /// The raw bytes of one, checked to be JSON, for a job's input.
+    pub(crate) fn raw(&self, field: &Field) -> Result<Option<Vec<u8>>, FileError> {
+        let path = self.folder.join(file_name(field));
+        let Some(bytes) = read_at_most(&path, MAX_DOCUMENT)? else { return Ok(None) };
+        check(&bytes).map_err(|error| FileError::damaged(&path, error))?;
+        Ok(Some(bytes))
+    }
+
+    /// All of them, by name.
+    ///
+    /// # Errors
+    /// Where the folder cannot be read.
+    pub fn list(&self) -> Result<Vec<Listed>, FileError> {
+        let failed = |error| FileError::system("cannot read", &self.folder, error);
+        let mut listed = Vec::new();
+        for entry in std::fs::read_dir(&self.folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            let field = name.to_str().and_then(|name| name.strip_suffix(EXTENSION)?.parse().ok());
+            // Between the listing and the look it may have been replaced, never removed.
+            if let (Some(field), Ok(metadata)) = (field, entry.metadata()) {
+                let updated_at = metadata.modified().map_err(failed)?.into();
+                listed.push(Listed { field, bytes: metadata.len(), updated_at });
+            }
+        }
+        listed.sort_by(|one, other| one.field.cmp(&other.field));
+        Ok(listed)
+    }
+
+    /// Waits for the turn to write.
+    pub(crate) fn turn(&self) -> Result<Turn, FileError> {
+        let path = self.folder.join(LOCK);
+        let failed = |error| FileError::system("cannot lock", &path, error);
+        let taken = look_until(Limit::after(TURN), LOOK, || Lock::try_take(&path)).map_err(failed)?;
+        let lock = taken.ok_or_else(|| {
+            let text = format!("another process has held it for {} s", TURN.as_secs());
+            failed(std::io::Error::new(std::io::ErrorKind::TimedOut, text))
+        })?;
+        Ok(Turn { folder: self.folder.clone(), _lock: lock })
+    }
+}
+
+impl Turn {
+    /// Replaces a document.
+    pub(crate) fn write(&self, field: &Field, value: &Value) -> Result<(), FileError> {
+        let mut text = value.to_string().into_bytes();
+        text.push(b'\n');
+        replace(&self.folder, &file_name(field), &text, Durability::Disk)
+    }
+}
+
+/// Whether it is one JSON value and nothing else.
+pub(crate) fn check(bytes: &[u8]) -> Result<(), serde_json::Error> {
+    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).map(drop)
+}
+
+fn file_name(field: &Field) -> String {
+    format!("{field}{EXTENSION}")
+}

@@ -1,0 +1,237 @@
+//! The thread that keeps an engine's knowledge and its jobs up to date.
+//!
+//! Invariants
+//!
+//! - What another process changes is known here within [`ROUND`], sooner where the system tells of writes to the database.
+//! - A failure of one round is told and does not end the thread: the next round may find the disk well again.
+
+use std::{collections::HashMap, os::fd::OwnedFd, path::Path, sync::Arc, thread, time::Duration};
+
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    fs::inotify,
+};
+use unhang_proc::{lock::is_held, spawn::reap_departed, tree::now};
+use unhang_switches::stands;
+
+use super::{Inner, retention};
+use crate::{
+    error::JobError,
+    folder::{FileError, LOCK, RUN, STDOUT},
+    id::JobId,
+    judge::{Finding, judge},
+    log::tail,
+    progress::Progress,
+    record::{JobState, Run},
+    store::{self, Job, Store},
+    wait::pause,
+};
+
+/// The longest time between two looks at everything (design 7).
+const ROUND: Duration = Duration::from_millis(250);
+
+/// The shortest time between two looks, however often the database is written.
+const BREATH: Duration = Duration::from_millis(2);
+
+/// How often jobs whose time is over are looked for (J-131).
+const SWEEP: Duration = Duration::from_secs(60 * 60);
+
+/// How much of the end of its stdout a job's progress is looked for in.
+const WINDOW: usize = 64 << 10;
+
+/// The handle that stops the thread when it is dropped.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    stop: Arc<OwnedFd>,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // The counter cannot be full: this is the only write.
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Keeper {
+    /// Brings everything up to date once, and then keeps it so on a thread.
+    pub(super) fn start(inner: &Arc<Inner>, store: Store) -> Result<Self, JobError> {
+        let failed = |error: std::io::Error| FileError::system("cannot watch", inner.data.path(), error);
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?);
+        let mut rounds = Rounds {
+            writes: watch_writes(&inner.data.path().join("unhang.db-wal")),
+            store,
+            revision: 0,
+            removals: -1,
+            lengths: HashMap::new(),
+            looked_at: None,
+            swept_at: now(),
+            last_error: None,
+            inner: inner.clone(),
+        };
+        rounds.round()?;
+        let stopped = stop.clone();
+        thread::Builder::new()
+            .name("jobs-keeper".into())
+            .spawn(move || rounds.run(&stopped))
+            .map_err(failed)?;
+        Ok(Self { stop })
+    }
+}
+
+/// Becomes readable when the database is written. None where the system has no such thing; then the rounds are all there is.
+fn watch_writes(path: &Path) -> Option<OwnedFd> {
+    let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+    let watch = inotify::init(flags).ok()?;
+    inotify::add_watch(&watch, path, inotify::WatchFlags::MODIFY).ok()?;
+    Some(watch)
+}
+
+struct Rounds {
+    inner: Arc<Inner>,
+    store: Store,
+    writes: Option<OwnedFd>,
+    /// Up to where changes are known.
+    revision: i64,
+    removals: i64,
+    /// Bytes of stdout at the last look, by job.
+    lengths: HashMap<JobId, u64>,
+    looked_at: Option<Duration>,
+    swept_at: Duration,
+    last_error: Option<String>,
+}
+
+impl Rounds {
+    fn run(mut self, stop: &OwnedFd) {
+        while !self.wait(stop) {
+            match self.round() {
+                Ok(()) => self.last_error = None,
+                Err(error) => {
+                    let text = error.to_string();
+                    if self.last_error.as_ref() != Some(&text) {
+                        tracing::warn!("the jobs cannot be looked after: {text}");
+                    }
+                    self.last_error = Some(text);
+                }
+            }
+        }
+    }
+
+    /// Waits for a reason to look. True when the engine has gone.
+    fn wait(&self, stop: &OwnedFd) -> bool {
+        pause(BREATH);
+        let mut polled = vec![PollFd::new(stop, PollFlags::IN)];
+        polled.extend(self.writes.as_ref().map(|writes| PollFd::new(writes, PollFlags::IN)));
+        let limit = Timespec::try_from(ROUND).ok();
+        // An interrupted wait is a short one.
+        let _ = poll(&mut polled, limit.as_ref());
+        let is_stopped = !polled[0].revents().is_empty();
+        if let Some(writes) = &self.writes {
+            let mut events = [0; 4096];
+            while matches!(rustix::io::read(writes, &mut events), Ok(1..)) {}
+        }
+        is_stopped
+    }
+
+    fn round(&mut self) -> Result<(), JobError> {
+        self.follow()?;
+        let now = now();
+        if self.looked_at.is_none_or(|at| now.saturating_sub(at) >= ROUND) {
+            self.looked_at = Some(now);
+            self.look()?;
+            reap_departed();
+        }
+        self.fill()?;
+        if now.saturating_sub(self.swept_at) >= SWEEP {
+            self.swept_at = now;
+            let pruned = retention::prune(&self.inner, self.inner.options.retention)?;
+            if !pruned.jobs.is_empty() {
+                tracing::info!("removed {} jobs whose retention is over", pruned.jobs.len());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what has changed in the database.
+    fn follow(&mut self) -> Result<(), JobError> {
+        let (revision, removals) = self.store.read(store::counters)?;
+        let memory = &self.inner.memory;
+        if removals != self.removals {
+            let open = self.store.read(store::open_jobs)?;
+            memory.clear();
+            memory.update(open);
+            self.removals = removals;
+        } else if revision != self.revision {
+            memory.update(self.store.read(|connection| store::changed_since(connection, self.revision))?);
+        }
+        self.revision = revision;
+        Ok(())
+    }
+
+    /// Looks after every job that has a slot.
+    fn look(&mut self) -> Result<(), JobError> {
+        let active = self.inner.memory.active();
+        self.lengths.retain(|id, _| active.iter().any(|job| job.record.job_id == *id));
+        for job in active {
+            let folder = self.inner.data.job(job.record.job_id);
+            let lock = folder.file(LOCK);
+            let is_alive =
+                is_held(&lock).map_err(|error| FileError::system("cannot look at", &lock, error))?;
+            if is_alive {
+                self.observe(&job);
+            } else {
+                self.judge(&job)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, job: &Job) {
+        let id = job.record.job_id;
+        let folder = self.inner.data.job(id);
+        // The shim may be writing it for the first time.
+        let run: Option<Run> = folder.read(RUN).ok().flatten();
+        let is_running = run.as_ref().is_some_and(|run| run.work.is_some());
+        let state = if is_running { JobState::Running } else { JobState::Starting };
+        let log = folder.file(STDOUT);
+        let length = log.metadata().map_or(0, |metadata| metadata.len());
+        let earlier = self.inner.memory.status(id).and_then(|status| status.progress);
+        let progress = match self.lengths.insert(id, length) {
+            Some(known) if known == length => earlier,
+            _ => tail(&log, WINDOW).ok().and_then(|text| Progress::last(text.as_bytes())).or(earlier),
+        };
+        self.inner.memory.observe(id, state, run.map(|run| run.started_at), progress);
+    }
+
+    fn judge(&mut self, job: &Job) -> Result<(), JobError> {
+        if !stands("active-jobs-judged") {
+            return Ok(());
+        }
+        match judge(&self.inner.data, &mut self.store, job, &self.inner.handover())? {
+            Finding::Alive => {}
+            Finding::StartIt => self.inner.start_shims(&[job.record.job_id]),
+            Finding::Settled(settled) => {
+                self.follow()?;
+                self.inner.start_shims(&settled.admitted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts what waits, where a slot is free.
+    fn fill(&mut self) -> Result<(), JobError> {
+        let inner = self.inner.clone();
+        if !inner.memory.has_queued() {
+            return Ok(());
+        }
+        let room = inner.options.rules.lack(&inner.data);
+        inner.memory.set_wait_reason(room.clone());
+        let active = inner.memory.active().len();
+        let is_free = u32::try_from(active).unwrap_or(u32::MAX) < inner.options.rules.max_concurrent;
+        if room.is_none() && is_free {
+            let admitted = self.store.write(|transaction| inner.handover().admit(transaction))?;
+            self.follow()?;
+            inner.start_shims(&admitted);
+        }
+        Ok(())
+    }
+}

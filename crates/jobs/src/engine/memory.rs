@@ -1,0 +1,211 @@
+//! What the engine knows by heart: every job that has not ended, and those that ended last.
+//!
+//! Invariants
+//!
+//! - A look takes no lock that is held over a read or a write of the disk, so that a stuck disk delays no answer.
+//! - What is kept is bounded by the jobs that are open, and a fixed number of those that have ended.
+//! - An older version of a job never replaces a newer one.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use tokio::sync::watch;
+
+use crate::{
+    id::JobId,
+    moment::Moment,
+    progress::Progress,
+    record::{JobState, Record},
+    store::Job,
+};
+
+/// Ended jobs that are known by heart. Others are looked up on the disk.
+const ENDED_KEPT: usize = 1000;
+
+/// A job as it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    /// Everything that is written about it; `status` is the live one.
+    pub record: Record,
+    /// How many jobs start before it, while it is queued.
+    pub queue_position: Option<u32>,
+    /// How far it has come, as it says itself.
+    pub progress: Option<Progress>,
+    /// Why a queued job is not started although a slot is free.
+    pub wait_reason: Option<String>,
+}
+
+impl Status {
+    /// How long it has been running, or ran; for a queued job, how long it has waited.
+    #[must_use]
+    pub fn elapsed(&self) -> std::time::Duration {
+        let ending = self.record.ending.as_ref();
+        let end = ending.map_or_else(Moment::now, |ending| ending.completed_at);
+        end.since(self.record.started_at.unwrap_or(self.record.created_at))
+    }
+}
+
+#[derive(Debug)]
+struct Known {
+    job: Job,
+    progress: Option<Progress>,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    known: HashMap<JobId, Known>,
+    /// Sequence numbers of queued jobs.
+    queued: BTreeSet<i64>,
+    /// Ended ones, the one that has been known longest first.
+    ended: VecDeque<JobId>,
+    wait_reason: Option<String>,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub(super) struct Memory {
+    jobs: RwLock<Jobs>,
+    changes: watch::Sender<u64>,
+}
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        Self { jobs: RwLock::default(), changes: watch::Sender::new(0) }
+    }
+
+    /// Wakes up at every change from now on.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    pub(super) fn status(&self, id: JobId) -> Option<Status> {
+        let jobs = self.read();
+        let known = jobs.known.get(&id)?;
+        let is_queued = known.job.record.status == JobState::Queued;
+        let before = || jobs.queued.range(..known.job.sequence).count();
+        Some(Status {
+            record: known.job.record.clone(),
+            queue_position: is_queued.then(|| u32::try_from(before()).unwrap_or(u32::MAX)),
+            progress: known.progress.clone(),
+            wait_reason: jobs.wait_reason.clone().filter(|_| is_queued),
+        })
+    }
+
+    /// The jobs that have a slot.
+    pub(super) fn active(&self) -> Vec<Job> {
+        let jobs = self.read();
+        let mut active: Vec<Job> =
+            jobs.known.values().filter(|known| known.job.is_active).map(|known| known.job.clone()).collect();
+        active.sort_unstable_by_key(|job| job.sequence);
+        active
+    }
+
+    pub(super) fn has_queued(&self) -> bool {
+        !self.read().queued.is_empty()
+    }
+
+    /// Takes in what the database says now.
+    pub(super) fn update(&self, rows: impl IntoIterator<Item = Job>) {
+        let mut jobs = self.write();
+        let mut has_changed = false;
+        for row in rows {
+            has_changed |= jobs.update(row);
+        }
+        drop(jobs);
+        if has_changed {
+            self.changed();
+        }
+    }
+
+    /// Notes what was seen of a job that has a slot.
+    pub(super) fn observe(
+        &self,
+        id: JobId,
+        state: JobState,
+        started_at: Option<Moment>,
+        progress: Option<Progress>,
+    ) {
+        let mut jobs = self.write();
+        let Some(known) = jobs.known.get_mut(&id).filter(|known| known.job.is_active) else { return };
+        let record = &mut known.job.record;
+        let is_new = record.status != state || known.progress != progress;
+        record.status = state;
+        record.started_at = started_at.or(record.started_at);
+        known.progress = progress;
+        drop(jobs);
+        if is_new {
+            self.changed();
+        }
+    }
+
+    pub(super) fn set_wait_reason(&self, reason: Option<String>) {
+        self.write().wait_reason = reason;
+    }
+
+    /// Forgets a job that was removed.
+    pub(super) fn clear_ended(&self, id: JobId) {
+        let mut jobs = self.write();
+        jobs.known.remove(&id);
+        jobs.ended.retain(|other| *other != id);
+    }
+
+    /// Forgets everything, because what was removed is not in any list of changes.
+    pub(super) fn clear(&self) {
+        *self.write() = Jobs::default();
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Jobs> {
+        self.jobs.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Jobs> {
+        self.jobs.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Jobs {
+    fn update(&mut self, mut job: Job) -> bool {
+        let id = job.record.job_id;
+        let earlier = self.known.remove(&id);
+        let mut progress = None;
+        if let Some(earlier) = earlier {
+            if earlier.job.revision >= job.revision {
+                self.known.insert(id, earlier);
+                return false;
+            }
+            // What was seen live is not in the row.
+            if job.is_active && earlier.job.is_active {
+                job.record.status = earlier.job.record.status;
+                job.record.started_at = earlier.job.record.started_at;
+            }
+            progress = earlier.progress;
+            if earlier.job.record.status.is_final() {
+                self.ended.retain(|other| *other != id);
+            }
+        }
+        if job.is_active && job.record.status == JobState::Queued {
+            job.record.status = JobState::Starting;
+        }
+        if job.record.status == JobState::Queued {
+            self.queued.insert(job.sequence);
+        } else {
+            self.queued.remove(&job.sequence);
+        }
+        if job.record.status.is_final() {
+            self.ended.push_back(id);
+        }
+        self.known.insert(id, Known { job, progress });
+        while self.ended.len() > ENDED_KEPT {
+            if let Some(oldest) = self.ended.pop_front() {
+                self.known.remove(&oldest);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,420 @@
+//! The engine: accepts jobs, starts them in their order, knows where they are, and forgets them when their time is over.
+//!
+//! It is a value and not a global: each program makes as many as it likes, also on one data folder, also at the same
+//! time as other programs. What they share is on the disk.
+//!
+//! Theory of operation. Two threads work for an engine. The *writer* accepts submissions, many with one commit. The *keeper*
+//! follows what other processes change, looks after the jobs that have a slot, fills free slots, and removes what is too old.
+//! Everybody who only looks, looks at the memory that the two keep up to date.
+//!
+//! Invariants
+//!
+//! - [`Engine::status`] and [`Engine::wait`] touch neither disk nor writer for a job that is known by heart.
+//! - Dropping an engine stops its threads and none of its jobs.
+
+mod cancel;
+mod keeper;
+mod memory;
+mod retention;
+mod system;
+mod writer;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+use unhang_proc::deadline::Deadline;
+
+use self::{keeper::Keeper, memory::Memory};
+pub use self::{
+    memory::Status,
+    retention::Pruned,
+    system::{Machine, System},
+};
+use crate::{
+    document::{Document, Documents, Field, Listed},
+    error::JobError,
+    folder::{DataFolder, ERROR, FileError, JobFolder},
+    id::JobId,
+    log::{Page, Stream, page, tail},
+    record::JobState,
+    room::Rules,
+    settle::{Handover, read_result, set_document},
+    shims::{self, ShimCommand},
+    store::{self, Rebuilt, Starter, Store},
+    submission::Submission,
+};
+
+/// How long a submit may take. With a disk that is well it takes milliseconds.
+const SUBMIT_LIMIT: Duration = Duration::from_secs(10);
+
+/// How an engine works.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The data folder; it is made where it is missing.
+    pub folder: PathBuf,
+    /// How our own binary is run as a shim.
+    pub shim: ShimCommand,
+    /// When a job may start.
+    pub rules: Rules,
+    /// How long an ended job is kept, since its end.
+    pub retention: Duration,
+}
+
+impl Options {
+    /// The defaults, with the number of jobs that fits this machine.
+    #[must_use]
+    pub fn new(folder: PathBuf, shim: ShimCommand) -> Self {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            folder,
+            shim,
+            rules: Rules {
+                max_concurrent: u32::try_from(processors / 2).unwrap_or(u32::MAX).max(2),
+                memory_limit: 90.0,
+                disk_reserve: 64 << 20,
+            },
+            retention: Duration::from_secs(7 * 24 * 60 * 60),
+        }
+    }
+}
+
+/// What an engine needs wherever it works.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    options: Options,
+    data: DataFolder,
+    memory: Memory,
+    starter: Starter,
+    /// For what is asked for seldom; held for one short transaction at a time.
+    store: Mutex<Store>,
+}
+
+impl Inner {
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handover(&self) -> Handover<'_> {
+        Handover {
+            starter: &self.starter,
+            limit: Some(self.options.rules.max_concurrent),
+            is_open: self.options.rules.lack(&self.data).is_none(),
+        }
+    }
+
+    /// The jobs that have a slot.
+    fn running(&self) -> Vec<JobId> {
+        self.memory.active().iter().map(|job| job.record.job_id).collect()
+    }
+
+    fn start_shims(&self, admitted: &[JobId]) {
+        for &id in admitted {
+            if let Err(error) = shims::start(&self.options.shim, &self.data, id) {
+                // The keeper sees that nobody has it, and tries again.
+                tracing::warn!("the supervisor of job {id} could not be started: {error}");
+            }
+        }
+    }
+
+    /// The record of a job, wherever it is known.
+    fn status(&self, id: JobId) -> Result<Status, JobError> {
+        if let Some(status) = self.memory.status(id) {
+            return Ok(status);
+        }
+        let job = self.store().read(|connection| store::get(connection, id))?;
+        let job = job.ok_or(JobError::NoSuchJob(id))?;
+        if !job.record.status.is_final() {
+            // Another process has accepted it a moment ago; from now on it is followed here too.
+            self.memory.update([job]);
+            return self.memory.status(id).ok_or(JobError::NoSuchJob(id));
+        }
+        Ok(Status { record: job.record, queue_position: None, progress: None, wait_reason: None })
+    }
+}
+
+/// What the opening of a data folder found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// The database was missing and was made anew from the folders.
+    pub rebuilt: Option<Rebuilt>,
+    /// Results that had not reached the named state when their writer died, and now have (J-46).
+    pub replayed: usize,
+}
+
+/// What a job has left, for whoever asks for its results.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// Where it is.
+    pub status: Status,
+    /// Its result file, where one was agreed on and is there.
+    pub results: Option<Value>,
+    /// What it says of its failure, in `error.json`.
+    pub error: Option<Value>,
+    /// The end of its stdout.
+    pub stdout_tail: String,
+    /// The end of its stderr.
+    pub stderr_tail: String,
+}
+
+/// Bytes of the end of each log that come with the results.
+const TAIL: usize = 2000;
+
+/// The engine; see the module. Clones are the same engine.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    inner: Arc<Inner>,
+    requests: mpsc::Sender<writer::Request>,
+    _keeper: Arc<Keeper>,
+}
+
+impl Engine {
+    /// Opens a data folder: brings every job to the state that is true, starts what waits, and goes on doing so. Blocks for
+    /// some milliseconds.
+    ///
+    /// # Errors
+    /// Where the folder or the database in it cannot be used; each error says what to do.
+    pub fn open(options: Options) -> Result<(Self, Opened), JobError> {
+        let data = DataFolder::open(&options.folder)?;
+        let starter = shims::this_process()
+            .map_err(|error| FileError::system("cannot name this process in", data.path(), error))?;
+        let (mut store, rebuilt) = Store::open(&data)?;
+        let mut opened = Opened { rebuilt, replayed: 0 };
+        if !store.read(store::patching)?.is_empty() {
+            let turn = Documents::of(&data).turn()?;
+            opened.replayed = crate::settle::finish_patches(&data, &mut store, &turn)?;
+        }
+        let ((writing, _), (keeping, _)) = (Store::open(&data)?, Store::open(&data)?);
+        let inner =
+            Arc::new(Inner { options, data, memory: Memory::new(), starter, store: Mutex::new(store) });
+        let keeper = Keeper::start(&inner, keeping)?;
+        let (requests, received) = mpsc::channel(writer::WAITING);
+        writer::start(inner.clone(), writing, received)
+            .map_err(|error| FileError::system("cannot start a thread for", inner.data.path(), error))?;
+        Ok((Self { inner, requests, _keeper: Arc::new(keeper) }, opened))
+    }
+
+    /// Its options.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
+    /// The path of a job's folder, whether it is there or not.
+    #[must_use]
+    pub fn job_folder(&self, id: JobId) -> PathBuf {
+        self.folder(id).path().to_owned()
+    }
+
+    fn folder(&self, id: JobId) -> JobFolder {
+        self.inner.data.job(id)
+    }
+
+    /// Takes a job in. When this returns, the job is on the disk and will reach its end, whoever dies.
+    ///
+    /// # Errors
+    /// Why it was not accepted; then there is no trace of it. Only [`JobError::Uncertain`] leaves that open.
+    pub async fn submit(&self, submission: Submission) -> Result<Status, JobError> {
+        let id = submission.id;
+        let (answer, outcome) = oneshot::channel();
+        let submit = async {
+            self.requests.send((submission, answer)).await.map_err(|_| JobError::Closed)?;
+            outcome.await.map_err(|_| JobError::Closed)?
+        };
+        let accepted = timeout(SUBMIT_LIMIT, submit).await;
+        let id = accepted.map_err(|_| JobError::Uncertain { id, waited: SUBMIT_LIMIT })??;
+        self.inner.status(id)
+    }
+
+    /// Where a job is.
+    ///
+    /// # Errors
+    /// Where there is no such job.
+    pub fn status(&self, id: JobId) -> Result<Status, JobError> {
+        self.inner.status(id)
+    }
+
+    /// Waits until a job has ended, but not beyond the deadline, and says where it is then.
+    ///
+    /// # Errors
+    /// Where there is no such job.
+    pub async fn wait(&self, id: JobId, deadline: Deadline) -> Result<Status, JobError> {
+        let mut changes = self.inner.memory.changes();
+        loop {
+            changes.mark_unchanged();
+            let status = self.inner.status(id)?;
+            if status.record.status.is_final() {
+                return Ok(status);
+            }
+            match deadline.timeout(changes.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(JobError::Closed),
+                Err(_) => return self.inner.status(id),
+            }
+        }
+    }
+
+    /// Wakes up at every change of any job from now on.
+    #[must_use]
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.inner.memory.changes()
+    }
+
+    /// The newest jobs, newest first.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub async fn list(&self, state: Option<JobState>, limit: u32) -> Result<Vec<Status>, JobError> {
+        self.blocking(move |inner| {
+            let jobs = inner.store().read(|connection| store::newest(connection, state, limit))?;
+            // A job with a slot is starting or running, which only the memory knows.
+            let status = |id| inner.status(id).ok();
+            let statuses = jobs.iter().filter_map(|job| status(job.record.job_id));
+            Ok(statuses.filter(|status| state.is_none_or(|state| status.record.status == state)).collect())
+        })
+        .await
+    }
+
+    /// What a job has left.
+    ///
+    /// # Errors
+    /// Where there is no such job, or its files cannot be read.
+    pub async fn results(&self, id: JobId) -> Result<Results, JobError> {
+        self.blocking(move |inner| {
+            let status = inner.status(id)?;
+            let folder = inner.data.job(id);
+            let read = |name: &str| read_result(&inner.data, id, name);
+            let results = match &status.record.results {
+                Some(name) if status.record.status == JobState::Completed => read(name)?,
+                _ => None,
+            };
+            let has_failed = status.record.status.is_final() && status.record.status != JobState::Completed;
+            // A failed job's own words are told where they can be read; its logs are there in any case.
+            let error = if has_failed { folder.read(ERROR).ok().flatten() } else { None };
+            let tail = |stream: Stream| tail(&folder.file(stream.file()), TAIL);
+            Ok(Results {
+                results,
+                error,
+                stdout_tail: tail(Stream::Stdout)?,
+                stderr_tail: tail(Stream::Stderr)?,
+                status,
+            })
+        })
+        .await
+    }
+
+    /// A page of a job's log.
+    ///
+    /// # Errors
+    /// Where there is no such job, or its log cannot be read.
+    pub async fn logs(
+        &self,
+        id: JobId,
+        stream: Stream,
+        offset: u64,
+        max_bytes: usize,
+    ) -> Result<Page, JobError> {
+        self.blocking(move |inner| {
+            // Asked before the log is read: what was written before the end is there then.
+            let has_ended = inner.status(id)?.record.status.is_final();
+            Ok(page(&inner.data.job(id).file(stream.file()), offset, max_bytes, has_ended)?)
+        })
+        .await
+    }
+
+    /// Ends a job: a queued one never starts, a running one gets SIGTERM and, after its grace, SIGKILL with everything that it
+    /// started. Returns when it has ended.
+    ///
+    /// # Errors
+    /// Where there is no such job, it has ended already, or it does not end in time.
+    pub async fn cancel(&self, id: JobId) -> Result<Status, JobError> {
+        self.blocking(move |inner| cancel::cancel(inner, id)).await
+    }
+
+    /// Removes a job that has ended, with its folder.
+    ///
+    /// # Errors
+    /// Where there is no such job or it has not ended.
+    pub async fn remove(&self, id: JobId) -> Result<(), JobError> {
+        self.blocking(move |inner| retention::remove(inner, id)).await
+    }
+
+    /// Removes every job that ended longer ago than this.
+    ///
+    /// # Errors
+    /// Where the database or a folder cannot be used.
+    pub async fn prune(&self, older_than: Duration) -> Result<Pruned, JobError> {
+        self.blocking(move |inner| retention::prune(inner, older_than)).await
+    }
+
+    /// Makes the database anew from the folders.
+    ///
+    /// # Errors
+    /// Where database or folders cannot be used.
+    pub async fn rebuild(&self) -> Result<Rebuilt, JobError> {
+        self.blocking(|inner| {
+            let rebuilt = inner.store().rebuild(&inner.data)?;
+            Ok(rebuilt)
+        })
+        .await
+    }
+
+    /// How the machine and the engine do.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub async fn system(&self) -> Result<System, JobError> {
+        self.blocking(system::system).await
+    }
+
+    /// A document of the named state.
+    ///
+    /// # Errors
+    /// Where its file cannot be read or is not JSON.
+    pub async fn document(&self, field: Field) -> Result<Option<Document>, JobError> {
+        self.blocking(move |inner| Ok(Documents::of(&inner.data).get(&field)?)).await
+    }
+
+    /// Replaces a document of the named state.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub async fn set_document(&self, field: Field, value: Value) -> Result<(), JobError> {
+        self.blocking(move |inner| Ok(set_document(&inner.data, &mut inner.store(), &field, &value)?)).await
+    }
+
+    /// All documents of the named state, by name.
+    ///
+    /// # Errors
+    /// Where their folder cannot be read.
+    pub async fn documents(&self) -> Result<Vec<Listed>, JobError> {
+        self.blocking(|inner| Ok(Documents::of(&inner.data).list()?)).await
+    }
+
+    /// Does what waits for the disk where it delays nobody else.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, JobError> + Send + 'static,
+    ) -> Result<T, JobError> {
+        let inner = self.inner.clone();
+        let done = tokio::task::spawn_blocking(move || work(&inner)).await;
+        // A panic in it is a bug, and the runtime's end leaves nobody to answer.
+        done.map_err(|_| JobError::Closed)?
+    }
+}
+
+/// Makes a new database from the job folders, where the old one is damaged. Returns where the old one lies now.
+///
+/// # Errors
+/// Where files cannot be moved or made.
+pub fn replace_damaged_database(folder: &Path) -> Result<(PathBuf, Rebuilt), JobError> {
+    Ok(Store::replace_damaged(&DataFolder::open(folder)?)?)
+}

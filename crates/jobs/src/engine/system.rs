@@ -1,0 +1,60 @@
+//! How the machine and the engine do (J-81, J-126).
+
+use std::time::Duration;
+
+use serde::Serialize;
+use unhang_proc::pressure::{self, CpuTimes};
+
+use super::{Inner, memory::Status};
+use crate::{error::JobError, store, wait::pause};
+
+/// How long processor time is looked at (J-81).
+const SAMPLE: Duration = Duration::from_millis(100);
+
+/// How the machine and the engine do.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// Jobs that have a slot or wait for one, in their order.
+    pub jobs: Vec<Status>,
+    /// How many of them have one.
+    pub running: u32,
+    /// How many may.
+    pub max_concurrent: u32,
+    /// What the machine does.
+    pub machine: Machine,
+    /// Why nothing starts, if nothing does.
+    pub wait_reason: Option<String>,
+}
+
+/// What the machine does; absent where the system does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Machine {
+    /// Processor time of all processors over a tenth of a second, in per cent.
+    pub cpu_percent: Option<f64>,
+    /// Memory in use, in per cent.
+    pub memory_percent: Option<f64>,
+    /// Memory of this process, in mebibytes.
+    pub memory_mb: Option<u64>,
+    /// Free space on the disk of the data folder, in mebibytes.
+    pub disk_free_mb: Option<u64>,
+}
+
+pub(super) fn system(inner: &Inner) -> Result<System, JobError> {
+    let before = CpuTimes::read();
+    pause(SAMPLE);
+    let cpu_percent =
+        before.zip(CpuTimes::read()).and_then(|(before, after)| pressure::cpu_percent(before, after));
+    let open = inner.store().read(store::open_jobs)?;
+    Ok(System {
+        running: u32::try_from(open.iter().filter(|job| job.is_active).count()).unwrap_or(u32::MAX),
+        jobs: open.iter().filter_map(|job| inner.status(job.record.job_id).ok()).collect(),
+        max_concurrent: inner.options.rules.max_concurrent,
+        machine: Machine {
+            cpu_percent,
+            memory_percent: pressure::memory_used_percent(),
+            memory_mb: pressure::own_memory().map(|bytes| bytes >> 20),
+            disk_free_mb: pressure::free_disk(inner.data.path()).ok().map(|bytes| bytes >> 20),
+        },
+        wait_reason: inner.options.rules.lack(&inner.data),
+    })
+}

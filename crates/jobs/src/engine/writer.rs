@@ -1,0 +1,117 @@
+//! The thread that accepts jobs: folder, row, answer, shim.
+//!
+//! Invariants
+//!
+//! - An id goes out only after the job is on the disk, folder and row.
+//! - Jobs that arrive together share one commit; each has its own outcome.
+//! - The queue of submissions is bounded; whoever meets it full waits no longer than a submit may take.
+
+use std::{sync::Arc, thread};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::Inner;
+use crate::{
+    error::JobError,
+    id::JobId,
+    record::Record,
+    store::{self, Job, Store, StoreError},
+    submission::{Submission, discard},
+};
+
+/// Submissions that wait for the disk.
+pub(super) const WAITING: usize = 256;
+/// Submissions of one commit (processes.md 3).
+const TOGETHER: usize = 32;
+
+/// One submission and where its outcome is awaited.
+pub(super) type Request = (Submission, oneshot::Sender<Result<JobId, JobError>>);
+
+/// Starts the thread. It ends when the engine has gone.
+pub(super) fn start(
+    inner: Arc<Inner>,
+    mut store: Store,
+    mut requests: mpsc::Receiver<Request>,
+) -> std::io::Result<thread::JoinHandle<()>> {
+    thread::Builder::new().name("jobs-writer".into()).spawn(move || {
+        while let Some(first) = requests.blocking_recv() {
+            let mut batch = vec![first];
+            while batch.len() < TOGETHER
+                && let Ok(next) = requests.try_recv()
+            {
+                batch.push(next);
+            }
+            accept(&inner, &mut store, batch);
+        }
+    })
+}
+
+fn accept(inner: &Inner, store: &mut Store, batch: Vec<Request>) {
+    let mut prepared = Vec::with_capacity(batch.len());
+    for (submission, answer) in batch {
+        match prepare(inner, &submission) {
+            Ok(record) => prepared.push((record, answer)),
+            // Whoever asked may have gone.
+            Err(error) => drop(answer.send(Err(error))),
+        }
+    }
+    if prepared.is_empty() {
+        return;
+    }
+    let records: Vec<&Record> = prepared.iter().map(|(record, _)| record).collect();
+    match commit(inner, store, &records) {
+        Ok(Accepted { is_new, rows, admitted }) => {
+            inner.memory.update(rows);
+            for ((record, answer), is_new) in prepared.into_iter().zip(is_new) {
+                let id = record.job_id;
+                let outcome = if is_new {
+                    Ok(id)
+                } else {
+                    discard(&inner.data.job(id));
+                    Err(JobError::IdTaken(id))
+                };
+                drop(answer.send(outcome));
+            }
+            inner.start_shims(&admitted);
+        }
+        Err(error) => {
+            let error = Arc::new(error);
+            for (record, answer) in prepared {
+                // The row was rolled back, or the commit failed and the next look at the folder finds none.
+                discard(&inner.data.job(record.job_id));
+                drop(answer.send(Err(JobError::Store(error.clone()))));
+            }
+        }
+    }
+}
+
+fn prepare(inner: &Inner, submission: &Submission) -> Result<Record, JobError> {
+    submission.check()?;
+    if let Some(reason) = inner.options.rules.lack(&inner.data) {
+        return Err(JobError::NoRoom { reason, running: inner.running() });
+    }
+    submission.prepare(&inner.data, inner.options.rules)
+}
+
+struct Accepted {
+    is_new: Vec<bool>,
+    rows: Vec<Job>,
+    admitted: Vec<JobId>,
+}
+
+fn commit(inner: &Inner, store: &mut Store, records: &[&Record]) -> Result<Accepted, StoreError> {
+    let handover = inner.handover();
+    store.write(|transaction| {
+        let mut is_new = Vec::with_capacity(records.len());
+        for record in records {
+            is_new.push(store::insert(transaction, record)?);
+        }
+        let admitted = handover.admit(transaction)?;
+        let mut rows = Vec::with_capacity(records.len());
+        let ids = records.iter().map(|record| record.job_id).chain(admitted.iter().copied());
+        for id in ids {
+            rows.extend(store::get(transaction, id)?);
+        }
+        Ok(Accepted { is_new, rows, admitted })
+    })
+}

@@ -1,0 +1,96 @@
+//! Why the engine did not do what it was asked for, as a sentence for a person.
+
+use std::{sync::Arc, time::Duration};
+
+use unhang_proc::spawn::SpawnError;
+
+use crate::{document::Field, folder::FileError, id::JobId, record::JobState, store::StoreError};
+
+/// Why the engine did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// There is no such job.
+    #[error("there is no job {0}; `unhang job list` shows those that there are")]
+    NoSuchJob(JobId),
+    /// Another job has this id.
+    #[error("the id {0} is taken by another job")]
+    IdTaken(JobId),
+    /// It has ended already.
+    #[error("job {id} has ended already: {status}")]
+    HasEnded {
+        /// Which job.
+        id: JobId,
+        /// How.
+        status: JobState,
+    },
+    /// It has not ended yet.
+    #[error("job {id} has not ended yet, it is {status}; cancel it or wait for it first")]
+    HasNotEnded {
+        /// Which job.
+        id: JobId,
+        /// Where it is.
+        status: JobState,
+    },
+    /// The machine has no room for another job.
+    #[error("{reason}; wait for running jobs to end, or cancel one{}", name_jobs(.running))]
+    NoRoom {
+        /// What there is too little of.
+        reason: String,
+        /// The jobs that run.
+        running: Vec<JobId>,
+    },
+    /// A state field that the job needs was never set.
+    #[error(
+        "the state field `{0}` is missing, and the job needs it: run the tool that produces it, or set it"
+    )]
+    MissingState(Field),
+    /// The inputs could not be written into the job's folder.
+    #[error("Serialization failed: {0}")]
+    Serialization(#[source] FileError),
+    /// There is nothing to run.
+    #[error("the command is empty")]
+    NoCommand,
+    /// The command cannot be started.
+    #[error(transparent)]
+    Command(SpawnError),
+    /// A file could not be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The database could not be used.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+    /// The disk took too long, so that nobody knows yet whether the job was accepted.
+    #[error(
+        "nobody knows yet whether job {id} was accepted: the disk has not answered for {} s; ask for its status later",
+        .waited.as_secs()
+    )]
+    Uncertain {
+        /// Which job.
+        id: JobId,
+        /// How long the answer was waited for.
+        waited: Duration,
+    },
+    /// The job did not end in time although it was told to.
+    #[error("job {id} has not ended within {} s; it was told to, ask for its status later", .waited.as_secs())]
+    StillEnding {
+        /// Which job.
+        id: JobId,
+        /// How long.
+        waited: Duration,
+    },
+    /// The engine is being closed.
+    #[error("the job engine is shutting down")]
+    Closed,
+}
+
+impl From<StoreError> for JobError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+fn name_jobs(jobs: &[JobId]) -> String {
+    let names: Vec<&str> = jobs.iter().map(JobId::as_str).collect();
+    if names.is_empty() { String::new() } else { format!(" (running: {})", names.join(", ")) }
+}

@@ -1,0 +1,329 @@
+//! Where everything lies: the data folder, one folder for each job, and how their files are written and read.
+//!
+//! ```text
+//! unhang.db   jobs/<id>/   state/<field>.json   logs/
+//! ```
+//!
+//! Invariants
+//!
+//! - Folders are for their owner alone (0700), and so are files (0600), whatever the umask.
+//! - A file that others may read at any time is written under another name first, made durable, and put in its place by
+//!   one rename, so that no reader and no crash meets half of it.
+//! - No name from outside becomes part of a path unless its type has checked it: [`JobId`], [`FileName`],
+//!   [`Field`](crate::document::Field).
+//! - No file is read without a limit.
+
+use std::{
+    fmt,
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::OFlags;
+use serde::{Serialize, de::DeserializeOwned};
+use unhang_switches::stands;
+
+use crate::id::JobId;
+
+/// A readable copy of the record.
+pub(crate) const RECORD: &str = "job.json";
+/// The command and its environment.
+pub(crate) const LAUNCH: &str = "launch.json";
+/// Held by the shim for as long as it lives.
+pub(crate) const LOCK: &str = "lock";
+/// Who runs it.
+pub(crate) const RUN: &str = "run.json";
+/// How it ended.
+pub(crate) const EXIT: &str = "exit.json";
+/// There if somebody wants it to end.
+pub(crate) const CANCEL: &str = "cancel";
+/// All arguments of the tool call.
+pub const ARGUMENTS: &str = "input.json";
+/// What the work writes to its stdout.
+pub const STDOUT: &str = "stdout.log";
+/// What the work writes to its stderr.
+pub const STDERR: &str = "stderr.log";
+/// What the work may say of its failure.
+pub const ERROR: &str = "error.json";
+
+/// Names in a job's folder that are not for inputs and results.
+const OURS: [&str; 10] = [RECORD, LAUNCH, LOCK, RUN, EXIT, CANCEL, ARGUMENTS, STDOUT, STDERR, ERROR];
+
+/// The largest of our own files that is read. They have a few kilobytes; the command may have many arguments.
+const MAX_FILE: u64 = 16 << 20;
+
+/// Why a file of ours could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The system said no.
+    #[error("{action} {}: {source}", path.display())]
+    System {
+        /// What was being done, as the beginning of a sentence: "cannot write".
+        action: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is there, and it is not what it should be.
+    #[error("{} is damaged: {detail}", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+}
+
+impl FileError {
+    pub(crate) fn system(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::System { action, path: path.to_owned(), source }
+    }
+
+    pub(crate) fn damaged(path: &Path, detail: impl fmt::Display) -> Self {
+        Self::Damaged { path: path.to_owned(), detail: detail.to_string() }
+    }
+
+    /// What the system said, where it was the system.
+    #[must_use]
+    pub fn kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::System { source, .. } => Some(source.kind()),
+            Self::Damaged { .. } => None,
+        }
+    }
+}
+
+/// The name of an input or of a result in a job's folder: one part of a path, and none of ours.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileName(String);
+
+/// A text that cannot be the name of a file in a job's folder.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` cannot be a file of a job: a name has 1 to 100 letters, digits, `_`, `-` and `.`, does not begin with a dot, and \
+     is none of {ours}",
+    ours = OURS.join(", ")
+)]
+pub struct NotAFileName(String);
+
+impl FileName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// A sentence that says what a name is.
+    pub fn new(name: &str) -> Result<Self, NotAFileName> {
+        const LONGEST: usize = 100;
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        let is_name = (1..=LONGEST).contains(&name.len())
+            && name.bytes().all(is_plain)
+            && !name.starts_with('.')
+            && !OURS.contains(&name);
+        if is_name || !stands("job-file-name-checked") {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(NotAFileName(name.to_owned()))
+        }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The folder that holds all jobs and the named state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataFolder(PathBuf);
+
+impl DataFolder {
+    /// Uses this folder, and makes what is missing of it.
+    ///
+    /// # Errors
+    /// Where it cannot be made; the error names it.
+    pub fn open(root: &Path) -> Result<Self, FileError> {
+        let root = std::path::absolute(root).map_err(|error| FileError::system("cannot use", root, error))?;
+        let folder = Self(root);
+        for path in [folder.jobs(), folder.state()] {
+            make_folder(&path, true)?;
+        }
+        Ok(folder)
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.0.join("unhang.db")
+    }
+
+    pub(crate) fn jobs(&self) -> PathBuf {
+        self.0.join("jobs")
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.0.join("state")
+    }
+
+    /// A job's folder, which may not be there.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> JobFolder {
+        JobFolder(self.jobs().join(id.as_str()))
+    }
+}
+
+/// One job's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFolder(PathBuf);
+
+impl JobFolder {
+    /// Makes it, where it must not exist yet (X-10).
+    pub(crate) fn create(&self) -> Result<(), FileError> {
+        make_folder(&self.0, false)
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.file(name).exists()
+    }
+
+    /// Reads one of our files; none where it is not there.
+    pub(crate) fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, FileError> {
+        let path = self.file(name);
+        let Some(bytes) = read_at_most(&path, MAX_FILE)? else { return Ok(None) };
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| FileError::damaged(&path, error))
+    }
+
+    /// Puts one of our files in its place, durably.
+    pub(crate) fn write(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
+        replace(&self.0, name, &to_json(value), Durability::Disk)
+    }
+
+    /// Puts one of our files in its place. It may be gone after a power failure, not after a crash of a program.
+    pub(crate) fn write_lightly(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
+        replace(&self.0, name, &to_json(value), Durability::Memory)
+    }
+
+    /// Writes a file that must not exist yet, durably; [`Self::sync`] makes its name durable.
+    pub(crate) fn add(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
+        let path = self.file(name);
+        write_new(&path, content, Durability::Disk)
+    }
+
+    /// The same for one of our own files.
+    pub(crate) fn add_json(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
+        self.add(name, &to_json(value))
+    }
+
+    /// Makes the names in the folder durable.
+    pub(crate) fn sync(&self) -> Result<(), FileError> {
+        sync_folder(&self.0)
+    }
+}
+
+/// Our files end with a line feed, so that they look well in a terminal.
+fn to_json(value: &impl Serialize) -> Vec<u8> {
+    // Maps with keys that are no text and types that refuse are not among ours.
+    let mut text = serde_json::to_vec_pretty(value).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// What a file outlives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// The end of its writer.
+    Memory,
+    /// A power failure.
+    Disk,
+}
+
+/// Puts a file in its place in one step.
+pub(crate) fn replace(
+    folder: &Path,
+    name: &str,
+    content: &[u8],
+    durability: Durability,
+) -> Result<(), FileError> {
+    // Two writers of one name take different ways, so that neither meets the other's half.
+    let rest = JobId::random().map_err(|error| FileError::system("cannot name", folder, error))?;
+    let temporary = folder.join(format!(".{name}.{rest}"));
+    let path = folder.join(name);
+    let written = write_new(&temporary, content, durability).and_then(|()| {
+        fs::rename(&temporary, &path)
+            .map_err(|error| FileError::system("cannot put in its place", &path, error))
+    });
+    if written.is_err() {
+        // It may not even be there; the error that counts is the one before.
+        let _ = fs::remove_file(&temporary);
+    }
+    written?;
+    if durability == Durability::Disk { sync_folder(folder) } else { Ok(()) }
+}
+
+fn write_new(path: &Path, content: &[u8], durability: Durability) -> Result<(), FileError> {
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(content)?;
+        if durability == Durability::Disk { file.sync_all() } else { Ok(()) }
+    };
+    write().map_err(|error| FileError::system("cannot write", path, error))
+}
+
+/// Reads a file up to a limit; none where it is not there. A link is not followed: nobody but us makes these files.
+pub(crate) fn read_at_most(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+    let failed = |error| FileError::system("cannot read", path, error);
+    let Some(file) = open_file(path)? else { return Ok(None) };
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > limit {
+        return Err(FileError::damaged(path, format!("it has more than {limit} bytes")));
+    }
+    Ok(Some(bytes))
+}
+
+/// Opens a file for reading; none where it is not there. What is no plain file, as a job could leave in its folder, is an
+/// error, for to open a pipe would wait for a writer.
+pub(crate) fn open_file(path: &Path) -> Result<Option<File>, FileError> {
+    let failed = |error| FileError::system("cannot read", path, error);
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(FileError::damaged(path, "it is no plain file"));
+    }
+    Ok(Some(file))
+}
+
+pub(crate) fn sync_folder(path: &Path) -> Result<(), FileError> {
+    File::open(path)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|error| FileError::system("cannot make durable", path, error))
+}
+
+fn make_folder(path: &Path, may_exist: bool) -> Result<(), FileError> {
+    DirBuilder::new()
+        .recursive(may_exist)
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| FileError::system("cannot make", path, error))
+}

@@ -1,0 +1,174 @@
+//! Finds out what became of a job that has a slot, and does what follows from it.
+//!
+//! Invariants
+//!
+//! - Nothing is written about a job without its lock, which its shim holds for as long as it lives.
+//! - What a killed shim left behind is ended before its job is called lost.
+//! - A job whose shim does not come up is given up after a few tries, so that it cannot hold a slot for ever.
+
+use std::{io, time::Duration};
+
+use unhang_proc::{
+    identity::Identity,
+    lock::Lock,
+    survivors::{self, Remains},
+    tree::Swept,
+};
+use unhang_switches::stands;
+
+use crate::{
+    folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LOCK, RUN},
+    id::JobId,
+    moment::Moment,
+    record::{Ending, Outcome, Reason, Run},
+    settle::{Handover, Settled, settle, write_ending},
+    store::{self, Job, Starter, Store, StoreError},
+    verdict::{Evidence, Loss, Verdict},
+};
+
+/// How often a shim is started for a job before it is given up.
+const MOST_STARTS: u32 = 5;
+
+/// How long a process that was to start a shim is believed to be about to. A fork takes a millisecond; where it took longer
+/// and there are two shims in the end, the second one finds the lock taken or the job begun.
+const START_LIMIT: Duration = Duration::from_secs(2);
+
+/// What is to be done after a look at a job.
+#[derive(Debug)]
+pub(crate) enum Finding {
+    /// A shim has it, or is about to.
+    Alive,
+    /// The caller has to start a shim for it.
+    StartIt,
+    /// It has ended; the row says so now.
+    Settled(Settled),
+}
+
+/// Looks at a job, and settles it if it has ended.
+pub(crate) fn judge(
+    data: &DataFolder,
+    store: &mut Store,
+    job: &Job,
+    handover: &Handover<'_>,
+) -> Result<Finding, StoreError> {
+    let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
+    let lock = match Lock::try_take(&folder.file(LOCK)) {
+        Ok(Some(lock)) => lock,
+        Ok(None) => return Ok(Finding::Alive),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let ending = Ending::without_run(Outcome::Lost)
+                .because(Reason::RecordDamaged, format!("its folder {} is gone", folder.path().display()));
+            return settle(data, store, id, &ending, handover).map(Finding::Settled);
+        }
+        Err(error) => return Err(FileError::system("cannot lock", &folder.file(LOCK), error).into()),
+    };
+    let ending = match look(&folder, job, handover.starter)? {
+        Seen::Starting => return Ok(Finding::Alive),
+        Seen::NeverStarted if job.starts < MOST_STARTS => {
+            drop(lock);
+            let starter = job.starter.as_ref();
+            let is_ours =
+                store.write(|transaction| store::take_over(transaction, id, starter, handover.starter))?;
+            return Ok(if is_ours { Finding::StartIt } else { Finding::Alive });
+        }
+        Seen::NeverStarted => Ending::without_run(Outcome::Failed).because(
+            Reason::StartFailed,
+            format!("its supervisor did not come up in {MOST_STARTS} tries; the system may be out of processes or memory"),
+        ),
+        Seen::Ended(ending) => ending,
+        Seen::Lost(run, ending) => {
+            let swept = run.map(|run| end_survivors(id, &run)).unwrap_or_default();
+            Ending { leaked: swept.leaked, unkilled: swept.unkilled, ..ending }
+        }
+    };
+    let ending = write_ending(data, id, &ending)?;
+    settle(data, store, id, &ending, handover).map(Finding::Settled)
+}
+
+/// What the folder of a job says whose lock is free.
+enum Seen {
+    Starting,
+    NeverStarted,
+    Ended(Ending),
+    Lost(Option<Run>, Ending),
+}
+
+fn look(folder: &JobFolder, job: &Job, this: &Starter) -> Result<Seen, FileError> {
+    let damaged = |error: FileError| {
+        Ending::without_run(Outcome::Lost).because(Reason::RecordDamaged, error.to_string())
+    };
+    let run: Result<Option<Run>, FileError> = folder.read(RUN);
+    let exit = match folder.read::<Ending>(EXIT) {
+        Err(error @ FileError::Damaged { .. }) => {
+            // Half an end is none: it is put aside so that the true one, which nobody knows, can be written.
+            let aside = folder.file("exit.json.damaged");
+            std::fs::rename(folder.file(EXIT), &aside)
+                .map_err(|source| FileError::system("cannot put aside", &aside, source))?;
+            return Ok(Seen::Lost(run.ok().flatten(), damaged(error)));
+        }
+        read => read?,
+    };
+    let run = match run {
+        Err(error @ FileError::Damaged { .. }) if exit.is_none() => {
+            return Ok(Seen::Lost(None, damaged(error)));
+        }
+        Err(error @ FileError::System { .. }) => return Err(error),
+        read => read.ok().flatten(),
+    };
+    let is_unwanted = folder.has(CANCEL);
+    if is_unwanted && run.is_none() && exit.is_none() {
+        return Ok(Seen::Ended(Ending::without_run(Outcome::Cancelled)));
+    }
+    let evidence = Evidence {
+        is_locked: false,
+        run: run.as_ref(),
+        has_exit: exit.is_some(),
+        starter_lives: job.starter.as_ref().is_some_and(|starter| is_about_to(starter, this)),
+        boot_id: &this.boot_id,
+    };
+    let started_at = run.as_ref().map(|run| run.started_at);
+    Ok(match (evidence.verdict(), exit) {
+        (Verdict::Ended, Some(ending)) => Seen::Ended(ending),
+        (Verdict::Starting | Verdict::Running, _) => Seen::Starting,
+        (Verdict::NeverStarted, _) => Seen::NeverStarted,
+        (Verdict::Lost(Loss::ShimKilled), _) if is_unwanted => {
+            let detail = "it was cancelled, and its supervisor had to be killed for it";
+            let ending = Ending::without_run(Outcome::Cancelled).because(Reason::ShimKilled, detail);
+            Seen::Lost(run, Ending { started_at, ..ending })
+        }
+        (Verdict::Lost(loss), _) => Seen::Lost(run, Ending { started_at, ..lost(loss) }),
+        (Verdict::Ended, None) => Seen::Lost(run, lost(Loss::ShimKilled)),
+    })
+}
+
+fn lost(loss: Loss) -> Ending {
+    let (reason, detail) = match loss {
+        Loss::ShimKilled => (
+            Reason::ShimKilled,
+            "its supervisor was killed, so that nobody saw how it ended; what it left behind was ended",
+        ),
+        Loss::Reboot => (Reason::Reboot, "the machine was started anew while it ran"),
+    };
+    Ending::without_run(Outcome::Lost).because(reason, detail)
+}
+
+/// Whether somebody may still be about to start the shim.
+fn is_about_to(starter: &Starter, this: &Starter) -> bool {
+    starter.boot_id == this.boot_id
+        && Identity::from(starter.process).is_alive()
+        && Moment::now().since(starter.since) < START_LIMIT
+}
+
+/// Ends what a dead shim left.
+fn end_survivors(id: JobId, run: &Run) -> Swept {
+    if !stands("survivors-of-a-shim-ended") {
+        return Swept::default();
+    }
+    let cookie = format!("UNHANG_JOB_ID={id}");
+    survivors::end(&Remains {
+        shim: run.shim.into(),
+        group: run.control_group.as_deref(),
+        cookie: cookie.as_ref(),
+        spared: &[],
+    })
+}

@@ -1,0 +1,149 @@
+//! What is to be started: `launch.json`, which is for the shim alone, and the part of it that may be shown.
+//!
+//! Invariants
+//!
+//! - What goes in comes out: arguments and variables that are no text keep their bytes.
+//! - The shown command never holds the value of an option, and never the value of an assignment, whose name says that it is a
+//!   secret.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::PathBuf,
+};
+
+use serde::{Deserialize, Serialize};
+use unhang_switches::stands;
+
+/// One argument, or the name or value of a variable: text where it is text, bytes where it is not.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Word {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl From<&OsStr> for Word {
+    fn from(word: &OsStr) -> Self {
+        match word.to_str() {
+            Some(text) => Self::Text(text.to_owned()),
+            None => Self::Bytes(word.as_bytes().to_owned()),
+        }
+    }
+}
+
+impl From<Word> for OsString {
+    fn from(word: Word) -> Self {
+        match word {
+            Word::Text(text) => text.into(),
+            Word::Bytes(bytes) => Self::from_vec(bytes),
+        }
+    }
+}
+
+/// `launch.json`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Launch {
+    /// [`FORMAT`](crate::record::FORMAT).
+    pub(crate) format: u32,
+    /// The program, which is looked for in the `PATH` of `environment`, and its arguments.
+    pub(crate) command: Vec<Word>,
+    /// The folder that it works in.
+    pub(crate) folder: Word,
+    /// All of its environment.
+    pub(crate) environment: Vec<(Word, Word)>,
+}
+
+impl Launch {
+    pub(crate) fn command(&self) -> Vec<OsString> {
+        self.command.iter().cloned().map(Into::into).collect()
+    }
+
+    pub(crate) fn folder(&self) -> PathBuf {
+        OsString::from(self.folder.clone()).into()
+    }
+
+    pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
+        self.environment.iter().cloned().map(|(name, value)| (name.into(), value.into())).collect()
+    }
+}
+
+/// Parts of names whose values are not shown.
+const SECRET: [&str; 8] =
+    ["password", "passwd", "secret", "token", "apikey", "credential", "authorization", "privatekey"];
+
+/// What stands for a value that is not shown.
+const HIDDEN: &str = "***";
+
+/// A command as it may be shown.
+pub(crate) fn shown(command: &[OsString]) -> Vec<String> {
+    let mut hides_next = false;
+    let show = |word: &OsString| {
+        let word = word.to_string_lossy();
+        let hidden = std::mem::take(&mut hides_next);
+        if hidden && !word.starts_with('-') {
+            return HIDDEN.to_owned();
+        }
+        match word.split_once('=') {
+            Some((name, _)) if is_secret(name) => format!("{name}={HIDDEN}"),
+            Some(_) => word.into_owned(),
+            None => {
+                hides_next = word.starts_with('-') && is_secret(&word);
+                word.into_owned()
+            }
+        }
+    };
+    command.iter().map(show).collect()
+}
+
+fn is_secret(name: &str) -> bool {
+    let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    let letters = letters.to_ascii_lowercase();
+    stands("job-secrets-hidden") && SECRET.iter().any(|part| letters.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(Into::into).collect()
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_survive_the_file() {
+        let odd = OsString::from_vec(vec![b'a', 0xff]);
+        let launch = Launch {
+            format: 1,
+            command: vec![OsStr::new("echo").into(), odd.as_os_str().into()],
+            folder: OsStr::new("/tmp").into(),
+            environment: vec![(OsStr::new("A").into(), odd.as_os_str().into())],
+        };
+        let text = serde_json::to_string(&launch).unwrap();
+        let read: Launch = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.command(), [OsString::from("echo"), odd.clone()]);
+        assert_eq!(read.environment(), [(OsString::from("A"), odd)]);
+        assert_eq!(read.folder(), PathBuf::from("/tmp"));
+    }
+
+    #[test]
+    fn what_looks_like_a_secret_is_not_shown() {
+        let command = words(&[
+            "curl",
+            "--api-key",
+            "k3y",
+            "--API_TOKEN=abc",
+            "PASSWORD=x",
+            "-v",
+            "--token",
+            "--next",
+            "y",
+        ]);
+        assert_eq!(
+            shown(&command),
+            ["curl", "--api-key", "***", "--API_TOKEN=***", "PASSWORD=***", "-v", "--token", "--next", "y"]
+        );
+        let plain = ["python", "simulate.py", "--cod", "12", "key=value", "tokens"];
+        assert_eq!(shown(&words(&plain)), plain);
+    }
+}

@@ -1,0 +1,259 @@
+//! Reads what a job wrote, by offsets that never move, while it goes on writing.
+//!
+//! The work writes straight to its two files. The shim keeps them small by punching holes in their heads, so that a byte
+//! keeps its offset for ever and only stops being there.
+//!
+//! Invariants
+//!
+//! - A page has at most the bytes that were asked for, begins and ends between two characters of UTF-8 wherever the text is
+//!   UTF-8, and says where the next one begins; whoever follows that misses and repeats nothing.
+//! - "At the end" is said only of a job that has ended.
+
+use std::{
+    fs::File,
+    io::{self, ErrorKind},
+    os::unix::fs::FileExt,
+    path::Path,
+};
+
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+use unhang_switches::stands;
+
+use crate::folder::{FileError, open_file};
+
+/// The bytes of the longest page.
+pub const MAX_PAGE: usize = 1 << 20;
+
+/// One of the two outputs of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Stream {
+    /// The name of its file in the job's folder.
+    #[must_use]
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::Stdout => crate::folder::STDOUT,
+            Self::Stderr => crate::folder::STDERR,
+        }
+    }
+}
+
+/// A piece of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The text; what is no UTF-8 in it is replaced.
+    pub text: String,
+    /// Where it begins, which is later than what was asked for if that has been dropped.
+    pub offset: u64,
+    /// Where the next one begins.
+    pub next_offset: u64,
+    /// Whether nothing will come any more.
+    pub eof: bool,
+    /// What lies before this offset has been dropped, to keep the log within its limit.
+    pub dropped_before: u64,
+}
+
+/// Reads a page. A log that is not there yet is empty.
+///
+/// # Errors
+/// Where the file is there and cannot be read.
+pub fn page(path: &Path, offset: u64, max_bytes: usize, has_ended: bool) -> Result<Page, FileError> {
+    let Some(file) = open_file(path)? else {
+        return Ok(Page {
+            text: String::new(),
+            offset: 0,
+            next_offset: 0,
+            eof: has_ended,
+            dropped_before: 0,
+        });
+    };
+    let max_bytes = max_bytes.clamp(4, MAX_PAGE);
+    read(&file, offset, max_bytes, has_ended).map_err(|error| FileError::system("cannot read", path, error))
+}
+
+/// Reads the end of a log.
+///
+/// # Errors
+/// Where the file is there and cannot be read.
+pub fn tail(path: &Path, max_bytes: usize) -> Result<String, FileError> {
+    let Some(file) = open_file(path)? else { return Ok(String::new()) };
+    let read = || -> io::Result<String> {
+        let length = file.metadata()?.len();
+        let wanted = u64::try_from(max_bytes).unwrap_or(u64::MAX);
+        let page = read(&file, length.saturating_sub(wanted), max_bytes, true)?;
+        Ok(page.text)
+    };
+    read().map_err(|error| FileError::system("cannot read", path, error))
+}
+
+fn read(file: &File, offset: u64, max_bytes: usize, has_ended: bool) -> io::Result<Page> {
+    let dropped_before = first_byte(file)?;
+    // Whoever asks for what is not there yet waits at the end.
+    let end = file.metadata()?.len();
+    let mut offset = offset.clamp(dropped_before, end.max(dropped_before));
+    let mut bytes = vec![0; max_bytes];
+    let length = read_full(file, &mut bytes, offset)?;
+    bytes.truncate(length);
+    let reached_end = offset + wide(length) >= end;
+    // A page may have been begun in the middle of a character, by a hole or by whoever asked.
+    if stands("pages-cut-between-characters") {
+        let begin = bytes.iter().take(3).take_while(|byte| is_continuation(**byte)).count();
+        // Text that begins like that at the very beginning of the file is no UTF-8 anyway.
+        if offset > 0 && begin < bytes.len() {
+            bytes.drain(..begin);
+            offset += wide(begin);
+        }
+        let is_last = reached_end && has_ended;
+        let kept = bytes.len() - if is_last { 0 } else { unfinished(&bytes) };
+        bytes.truncate(kept);
+    }
+    let next_offset = offset + wide(bytes.len());
+    Ok(Page {
+        text: String::from_utf8_lossy(&bytes).into_owned(),
+        offset,
+        next_offset,
+        eof: has_ended && next_offset >= end,
+        dropped_before,
+    })
+}
+
+/// Where the data begins: behind the hole at the head of the file, if there is one.
+fn first_byte(file: &File) -> io::Result<u64> {
+    match seek(file, SeekFrom::Data(0)) {
+        Ok(offset) => Ok(offset),
+        // No data at all: an empty file, or one hole.
+        Err(Errno::NXIO) => Ok(file.metadata()?.len()),
+        // A file system that does not know holes has none.
+        Err(_) => Ok(0),
+    }
+}
+
+fn read_full(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<usize> {
+    let wanted = bytes.len();
+    while !bytes.is_empty() {
+        match file.read_at(bytes, offset) {
+            Ok(0) => break,
+            Ok(count) => {
+                offset += wide(count);
+                bytes = &mut bytes[count..];
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(wanted - bytes.len())
+}
+
+/// How many bytes at the end are the beginning of a character whose rest is not there.
+fn unfinished(bytes: &[u8]) -> usize {
+    for back in 1..=bytes.len().min(3) {
+        let byte = bytes[bytes.len() - back];
+        let length = match byte {
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            _ if is_continuation(byte) => continue,
+            _ => return 0,
+        };
+        // Something must be left, so that whoever reads on comes further.
+        return if length > back && back < bytes.len() { back } else { 0 };
+    }
+    0
+}
+
+fn is_continuation(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
+}
+
+fn wide(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::fs::{FallocateFlags, fallocate};
+
+    use super::*;
+
+    fn log(content: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stdout.log");
+        fs::write(&path, content).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn pages_follow_one_another_without_gap_or_repetition() {
+        let text = "grüße, 世界 🦀! ".repeat(50);
+        let (_folder, path) = log(text.as_bytes());
+        for size in 4..40 {
+            let (mut offset, mut read) = (0, String::new());
+            loop {
+                let page = page(&path, offset, size, true).unwrap();
+                assert!(page.next_offset > offset || page.eof, "no page is empty before the end");
+                read.push_str(&page.text);
+                offset = page.next_offset;
+                if page.eof {
+                    break;
+                }
+            }
+            assert_eq!(read, text, "in pages of {size} bytes");
+        }
+    }
+
+    #[test]
+    fn an_unfinished_character_waits_while_the_job_runs() {
+        let (_folder, path) = log("a\u{1f980}".split_at_checked(1).unwrap().0.as_bytes());
+        fs::write(&path, &"a🦀".as_bytes()[..3]).unwrap();
+        let running = page(&path, 0, 100, false).unwrap();
+        assert_eq!((running.text.as_str(), running.next_offset, running.eof), ("a", 1, false));
+        let ended = page(&path, 0, 100, true).unwrap();
+        assert_eq!((ended.text.as_str(), ended.next_offset, ended.eof), ("a\u{fffd}", 3, true));
+    }
+
+    #[test]
+    fn what_was_dropped_is_skipped_and_said() {
+        let (_folder, path) = log(&[b'x'; 64 << 10]);
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 16 << 10).unwrap();
+        let page = page(&path, 100, 10, true).unwrap();
+        assert_eq!(
+            (page.offset, page.dropped_before, page.next_offset),
+            (16 << 10, 16 << 10, (16 << 10) + 10)
+        );
+        assert_eq!(page.text, "xxxxxxxxxx");
+    }
+
+    #[test]
+    fn an_offset_behind_the_end_waits_at_the_end() {
+        let (_folder, path) = log(b"abc");
+        let page = page(&path, 1000, 10, false).unwrap();
+        assert_eq!((page.offset, page.next_offset, page.text.as_str(), page.eof), (3, 3, "", false));
+    }
+
+    #[test]
+    fn a_log_that_is_not_there_is_empty_and_a_pipe_in_its_place_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stdout.log");
+        assert!(page(&path, 0, 10, true).unwrap().eof);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        assert!(page(&path, 0, 10, true).unwrap_err().to_string().contains("no plain file"));
+    }
+
+    #[test]
+    fn the_tail_is_the_end() {
+        let (_folder, path) = log("first\nlast: ü\n".as_bytes());
+        assert_eq!(tail(&path, 5).unwrap(), ": ü\n");
+        assert_eq!(tail(&path, 4).unwrap(), " ü\n");
+        assert_eq!(tail(&path, 2000).unwrap(), "first\nlast: ü\n");
+    }
+}

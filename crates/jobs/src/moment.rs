@@ -1,0 +1,96 @@
+//! A point in time as the files of a job tell it: RFC 3339 in UTC, to the millisecond, readable by people and programs.
+
+use std::{
+    fmt,
+    str::FromStr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds since 1970. The clock is the system's, so it may jump; nothing but what is shown depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Moment(u64);
+
+impl Moment {
+    /// This moment.
+    #[must_use]
+    pub fn now() -> Self {
+        SystemTime::now().into()
+    }
+
+    /// The moment that lies so many milliseconds after the beginning of 1970.
+    #[must_use]
+    pub fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since 1970.
+    #[must_use]
+    pub fn millis(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to this moment; zero where the clock was set back in between.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl From<SystemTime> for Moment {
+    fn from(time: SystemTime) -> Self {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = UNIX_EPOCH + Duration::from_millis(self.0);
+        humantime::format_rfc3339_millis(time).fmt(formatter)
+    }
+}
+
+impl FromStr for Moment {
+    type Err = humantime::TimestampError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(humantime::parse_rfc3339(text)?.into())
+    }
+}
+
+impl TryFrom<String> for Moment {
+    type Error = humantime::TimestampError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Moment> for String {
+    fn from(moment: Moment) -> Self {
+        moment.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_read_back_as_it_was_written() {
+        let moment = Moment::from_millis(1_774_872_000_123);
+        assert_eq!(moment.to_string(), "2026-03-30T12:00:00.123Z");
+        assert_eq!(moment.to_string().parse(), Ok(moment));
+        assert!("yesterday".parse::<Moment>().is_err());
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_gives_no_time_and_no_panic() {
+        let (early, late) = (Moment::from_millis(5), Moment::from_millis(7));
+        assert_eq!(late.since(early), Duration::from_millis(2));
+        assert_eq!(early.since(late), Duration::ZERO);
+    }
+}

@@ -1,0 +1,104 @@
+//! How far a job has come, as it says itself in its output.
+//!
+//! Two forms are understood, each on a line of its own in stdout: `{"progress": 0.4, "message": "..."}`, and text with
+//! `progress: 40%` in it, in any case. The last one counts.
+//!
+//! Invariants
+//!
+//! - A fraction is between 0 and 1; a line that says anything else says nothing.
+//! - A line is looked at whole or not at all: what the end of a window cut off is no line.
+//! - The message is bounded, whatever the job prints.
+
+use serde::Deserialize;
+
+/// The longest line that is looked at, in bytes.
+pub const MAX_LINE: usize = 4096;
+
+/// The longest message that is kept, in characters.
+const MAX_MESSAGE: usize = 200;
+
+/// What a job last said about its progress.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// The part that is done, 0 to 1.
+    pub fraction: f64,
+    /// What it is doing, where it said so.
+    pub message: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    progress: f64,
+    message: Option<String>,
+}
+
+impl Progress {
+    /// The last progress in `text`, of which the part behind the last line feed is not finished yet.
+    pub fn last(text: &[u8]) -> Option<Self> {
+        let finished = text.iter().rposition(|&byte| byte == b'\n')?;
+        text[..finished].rsplit(|&byte| byte == b'\n' || byte == b'\r').find_map(Self::of_line)
+    }
+
+    fn of_line(line: &[u8]) -> Option<Self> {
+        let line = str::from_utf8(line).ok().filter(|line| line.len() <= MAX_LINE)?.trim();
+        let (fraction, message) = if line.starts_with('{') {
+            let line: Line = serde_json::from_str(line).ok()?;
+            (line.progress, line.message)
+        } else {
+            (percentage(line)? / 100.0, None)
+        };
+        let message = message.map(|message| message.chars().take(MAX_MESSAGE).collect());
+        (0.0..=1.0).contains(&fraction).then_some(Self { fraction, message })
+    }
+}
+
+/// The number in `progress: 40%`.
+fn percentage(line: &str) -> Option<f64> {
+    const WORD: &str = "progress:";
+    let at = line.to_ascii_lowercase().rfind(WORD)?;
+    let (number, _) = line[at + WORD.len()..].split_once('%')?;
+    number.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last(text: &str) -> Option<(f64, Option<String>)> {
+        Progress::last(text.as_bytes()).map(|progress| (progress.fraction, progress.message))
+    }
+
+    #[test]
+    fn both_forms_are_understood_and_the_last_counts() {
+        assert_eq!(last("Progress: 40%\n"), Some((0.4, None)));
+        assert_eq!(last("[INFO] progress:  7.5 % of it\nother text\n"), Some((0.075, None)));
+        let json = "{\"progress\": 0.4, \"message\": \"half of it\"}\n";
+        assert_eq!(last(json), Some((0.4, Some("half of it".into()))));
+        assert_eq!(last(&format!("{json}progress: 41%\nlog\n")), Some((0.41, None)));
+        assert_eq!(last("progress: 1%\rprogress: 2%\r\n"), Some((0.02, None)));
+    }
+
+    #[test]
+    fn what_is_no_progress_says_nothing() {
+        for text in [
+            "",
+            "progress: 40%",
+            "progress: 140%\n",
+            "progress: -1%\n",
+            "progress: NaN%\n",
+            "progress: much%\n",
+            "{\"progress\": 2}\n",
+            "{\"progress\": \"0.4\"}\n",
+            "{\"progress\": 0.4\n",
+            "no progress\n",
+        ] {
+            assert_eq!(last(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_message_is_cut() {
+        let text = format!("{{\"progress\":1,\"message\":\"{}\"}}\n", "ä".repeat(1000));
+        assert_eq!(last(&text).unwrap().1.unwrap().chars().count(), MAX_MESSAGE);
+    }
+}

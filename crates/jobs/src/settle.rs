@@ -1,0 +1,185 @@
+//! Brings the end of a job where everybody looks for it: the named state, the database, `job.json`.
+//!
+//! Theory of operation. `exit.json` is written first, by whoever holds the job's lock; from then on the end is a fact, and
+//! everything here can be done again by anybody, after any crash:
+//!
+//! ```text
+//! exit.json ─ turn to write the state ─ row: patching ─ state/<field>.json ─ row: final, slot free, next job admitted ─ job.json
+//! ```
+//!
+//! A crash between "patching" and "final" leaves a row that says so. The next writer of the state, whoever it is, applies that
+//! patch before its own, so that a document is never replaced by an older one.
+//!
+//! Invariants
+//!
+//! - A result reaches the named state exactly once, and in the order in which the jobs ended.
+//! - A document keeps its value where the result cannot be read or the pointer finds nothing; the record says why.
+//! - Whoever sees a job as completed finds the state already changed (J-139).
+
+use serde_json::Value;
+use unhang_switches::stands;
+
+use crate::{
+    document::{Documents, Field, MAX_DOCUMENT, Turn},
+    folder::{DataFolder, EXIT, FileError, FileName, RECORD, read_at_most},
+    id::JobId,
+    record::{Ending, JobState, Outcome, Record},
+    store::{self, Starter, Store, StoreError},
+};
+
+/// What came of settling a job.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    /// Jobs that have a slot now and whose shims the caller has to start.
+    pub(crate) admitted: Vec<JobId>,
+}
+
+/// Who asks for the next jobs, and by which limit: a server goes by its own, a shim by what each job brought with it.
+#[derive(Debug)]
+pub(crate) struct Handover<'a> {
+    pub(crate) starter: &'a Starter,
+    pub(crate) limit: Option<u32>,
+    /// Whether anything may start now.
+    pub(crate) is_open: bool,
+}
+
+impl Handover<'_> {
+    /// Fills the free slots.
+    pub(crate) fn admit(&self, connection: &rusqlite::Connection) -> rusqlite::Result<Vec<JobId>> {
+        let mut admitted = Vec::new();
+        while self.is_open
+            && let Some(id) = store::admit(connection, self.limit, self.starter)?
+        {
+            admitted.push(id);
+        }
+        Ok(admitted)
+    }
+}
+
+/// Notes how a job ended, if that was not noted before. The caller holds the job's lock, or has seen its `exit.json`.
+pub(crate) fn settle(
+    data: &DataFolder,
+    store: &mut Store,
+    id: JobId,
+    ending: &Ending,
+    handover: &Handover<'_>,
+) -> Result<Settled, StoreError> {
+    let Some(job) = store.read(|connection| store::get(connection, id))? else {
+        // It was removed, or never accepted.
+        return Ok(Settled { admitted: store.write(|transaction| handover.admit(transaction))? });
+    };
+    let mut record = job.record;
+    if record.status.is_final() {
+        return Ok(Settled { admitted: store.write(|transaction| handover.admit(transaction))? });
+    }
+    record.end(ending);
+    // Held until the row is final, so that no other document comes in between.
+    let _turn = match &record.patch {
+        Some(_) if ending.outcome == Outcome::Completed => Some(patch(data, store, &mut record)?),
+        _ => None,
+    };
+    let admitted = store.write(|transaction| {
+        store::finish(transaction, &record)?;
+        handover.admit(transaction)
+    })?;
+    // A copy for people: it can be made again from the row.
+    if let Err(error) = data.job(id).write_lightly(RECORD, &record) {
+        tracing::warn!("{error}");
+    }
+    Ok(Settled { admitted })
+}
+
+/// Applies the result to the named state, and notes in the record what came of it.
+fn patch(data: &DataFolder, store: &mut Store, record: &mut Record) -> Result<Turn, StoreError> {
+    let turn = Documents::of(data).turn()?;
+    finish_patches(data, store, &turn)?;
+    // The one before may have come as far as the document, and no further.
+    let current = store.read(|connection| store::get(connection, record.job_id))?;
+    if let Some(current) =
+        current.filter(|current| current.record.state_applied.is_some() && stands("patch-applied-once"))
+    {
+        record.state_applied = current.record.state_applied;
+        record.state_reason = current.record.state_reason;
+        return Ok(turn);
+    }
+    let mut open = record.clone();
+    open.status = JobState::Running;
+    open.ending = None;
+    store.write(|transaction| store::note_patch(transaction, &open, true))?;
+    apply(data, &turn, record)?;
+    Ok(turn)
+}
+
+/// Applies what writers that died on the way had begun.
+pub(crate) fn finish_patches(data: &DataFolder, store: &mut Store, turn: &Turn) -> Result<usize, StoreError> {
+    if !stands("patches-finished-first") {
+        return Ok(0);
+    }
+    let begun = store.read(store::patching)?;
+    for job in &begun {
+        let mut record = job.record.clone();
+        apply(data, turn, &mut record)?;
+        store.write(|transaction| store::note_patch(transaction, &record, false))?;
+    }
+    Ok(begun.len())
+}
+
+/// Replaces the document, or says why not.
+fn apply(data: &DataFolder, turn: &Turn, record: &mut Record) -> Result<(), FileError> {
+    let Some(patch) = &record.patch else { return Ok(()) };
+    let outcome = match value(data, record) {
+        Ok(value) => turn.write(&patch.field, &value).map(|()| None)?,
+        Err(reason) => Some(reason),
+    };
+    record.state_applied = Some(outcome.is_none());
+    record.state_reason = outcome;
+    Ok(())
+}
+
+/// What the document becomes, or why it stays.
+fn value(data: &DataFolder, record: &Record) -> Result<Value, String> {
+    let patch = record.patch.as_ref().ok_or("no state field was agreed on")?;
+    let name = record.results.as_deref().ok_or("no result file was agreed on")?;
+    let result = read_result(data, record.job_id, name).map_err(|error| error.to_string())?;
+    let result = result.ok_or_else(|| format!("{name} is not there any more"))?;
+    match &patch.pointer {
+        None => Ok(result),
+        Some(pointer) => {
+            let found = pointer.find(&result).cloned();
+            found.ok_or_else(|| format!("the pointer `{pointer}` finds nothing in {name}"))
+        }
+    }
+}
+
+/// Reads a job's result; none where there is no file.
+pub(crate) fn read_result(data: &DataFolder, id: JobId, name: &str) -> Result<Option<Value>, FileError> {
+    let path = data.job(id).file(name);
+    // The name came out of a file.
+    FileName::new(name).map_err(|error| FileError::damaged(&path, error))?;
+    let Some(bytes) = read_at_most(&path, MAX_DOCUMENT)? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| FileError::damaged(&path, error))
+}
+
+/// Writes down how a job ended, for good, unless that has been done. The caller holds the job's lock.
+pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &Ending) -> Result<Ending, FileError> {
+    let folder = data.job(id);
+    if stands("exit-written-once")
+        && let Some(earlier) = folder.read(EXIT)?
+    {
+        return Ok(earlier);
+    }
+    folder.write(EXIT, ending)?;
+    Ok(ending.clone())
+}
+
+/// Replaces a document because somebody said so.
+pub(crate) fn set_document(
+    data: &DataFolder,
+    store: &mut Store,
+    field: &Field,
+    value: &Value,
+) -> Result<(), StoreError> {
+    let turn = Documents::of(data).turn()?;
+    finish_patches(data, store, &turn)?;
+    Ok(turn.write(field, value)?)
+}

@@ -1,0 +1,138 @@
+//! Keeps a log that somebody else writes within its limit, without the writer noticing.
+//!
+//! Theory of operation. The work writes straight to the file, so nobody can hold it back or cut what it writes. When the file has
+//! grown over its limit, a hole is punched in its head: the blocks go back to the disk, every other byte keeps its offset.
+//! A fast writer fills hundreds of mebibytes in a second, so that the file is looked at right after each write, as the
+//! system tells of them, and not by the clock.
+//!
+//! Invariants
+//!
+//! - The end of the log is never touched: at least half of the limit is kept.
+//! - An idle log costs nothing; a busy one at most one look in [`BREATH`].
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
+    path::Path,
+    time::Duration,
+};
+
+use rustix::fs::{FallocateFlags, OFlags, fallocate, inotify};
+use unhang_proc::tree::Tree;
+use unhang_switches::stands;
+
+use crate::folder::FileError;
+
+/// The shortest time between two looks. At 2 GB a second, 8 MB are written meanwhile.
+const BREATH: Duration = Duration::from_millis(4);
+
+/// Between two looks where the system does not tell of writes.
+const WITHOUT_WATCH: Duration = Duration::from_millis(20);
+
+/// The size of a hole is a multiple of this, whatever the file system's own blocks are.
+const BLOCK: u64 = 64 << 10;
+
+/// One log.
+#[derive(Debug)]
+pub(super) struct Log {
+    file: File,
+    limit: u64,
+    /// Where what is kept begins.
+    kept_from: u64,
+    /// The file system cannot punch holes.
+    is_stuck: bool,
+}
+
+impl Log {
+    /// Opens the log for appending, for the owner alone.
+    pub(super) fn create(path: &Path, limit: u64) -> Result<Self, FileError> {
+        let flags = OFlags::NOFOLLOW.bits().cast_signed();
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600).custom_flags(flags);
+        let file = options.open(path).map_err(|error| FileError::system("cannot open", path, error))?;
+        Ok(Self { file, limit, kept_from: 0, is_stuck: false })
+    }
+
+    /// The descriptor for the work.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.try_clone()?.into())
+    }
+
+    /// Punches a hole if the log is over its limit.
+    pub(super) fn check(&mut self) -> io::Result<()> {
+        let length = self.file.metadata()?.len();
+        if length.saturating_sub(self.kept_from) <= self.limit || self.is_stuck || !stands("log-limit") {
+            return Ok(());
+        }
+        let end = (length - self.limit / 2) / BLOCK * BLOCK;
+        if end <= self.kept_from {
+            return Ok(());
+        }
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if let Err(error) = fallocate(&self.file, hole, self.kept_from, end - self.kept_from) {
+            self.is_stuck = true;
+            return Err(error.into());
+        }
+        self.kept_from = end;
+        Ok(())
+    }
+}
+
+/// Both logs of a job.
+#[derive(Debug)]
+pub(super) struct Logs {
+    pub(super) stdout: Log,
+    pub(super) stderr: Log,
+    watch: Option<OwnedFd>,
+}
+
+impl Logs {
+    pub(super) fn create(stdout: &Path, stderr: &Path, limit: u64) -> Result<Self, FileError> {
+        let logs = (Log::create(stdout, limit)?, Log::create(stderr, limit)?);
+        Ok(Self { stdout: logs.0, stderr: logs.1, watch: watch([stdout, stderr]) })
+    }
+
+    /// Waits for something of the tree or a write to a log, but not longer than `limit`, and keeps the logs short.
+    pub(super) fn wait(&mut self, tree: &Tree, limit: Option<Duration>) -> io::Result<()> {
+        let limit = match &self.watch {
+            Some(_) => limit,
+            None => Some(limit.unwrap_or(WITHOUT_WATCH).min(WITHOUT_WATCH)),
+        };
+        let watched: Vec<BorrowedFd<'_>> = self.watch.iter().map(AsFd::as_fd).collect();
+        tree.wait(&watched, limit);
+        if self.had_writes() {
+            self.check()?;
+            // The signals and the end of the work are listened to meanwhile.
+            tree.wait(&[], Some(limit.map_or(BREATH, |limit| limit.min(BREATH))));
+        }
+        Ok(())
+    }
+
+    /// Looks at both logs.
+    pub(super) fn check(&mut self) -> io::Result<()> {
+        let checked = self.stdout.check();
+        self.stderr.check().and(checked)
+    }
+
+    fn had_writes(&self) -> bool {
+        let Some(watch) = &self.watch else { return true };
+        let mut events = [0; 4096];
+        let mut any = false;
+        while matches!(rustix::io::read(watch, &mut events), Ok(1..)) {
+            any = true;
+        }
+        any
+    }
+}
+
+fn watch(paths: [&Path; 2]) -> Option<OwnedFd> {
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok()?;
+    for path in paths {
+        inotify::add_watch(&watch, path, inotify::WatchFlags::MODIFY).ok()?;
+    }
+    Some(watch)
+}

@@ -1,0 +1,301 @@
+//! The shim: one small process for each job, which outlives whoever accepted the job and sees it to its end.
+//!
+//! Theory of operation. It stands in the job's folder and needs nothing else. It takes the lock, writes down who it is, starts
+//! the work with null stdin and its outputs straight to files, and waits: for the end of the work, for a signal, for the job's
+//! time to be over, for the logs to grow. When the work has ended, everything that it left is ended too, `exit.json` is
+//! written, the end is brought to the database, and the next job is started.
+//!
+//! ```text
+//! lock ─ run.json ─ work spawned ─ run.json with the work ─ (launch.json removed) ─ exit.json ─ settled ─ next shim
+//! ```
+//!
+//! Invariants
+//!
+//! - A job is run by the holder of its lock, and once: whoever finds a `run.json` does not start the work.
+//! - Nothing of the job is kept alive by the shim but its lock, and nothing of the shim is known to the work.
+//! - Every step can be the last one. [`Step`] names them, and each is a test that kills a real shim there.
+
+mod cap;
+mod outcome;
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use rustix::process::Signal;
+use unhang_proc::{
+    identity::{Identity, ask_for_short_turns, boot_id, set_process_name},
+    inherited::Strangers,
+    lock::Lock,
+    lookup,
+    spawn::{Environment, Exit, Launch, Stream},
+    tree::{self, Plan, Swept, Tier, Tree},
+};
+use unhang_switches::stands;
+
+use self::{cap::Logs, outcome::Stopped};
+use crate::{
+    folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LAUNCH, LOCK, RECORD, RUN, STDERR, STDOUT},
+    id::JobId,
+    launch,
+    moment::Moment,
+    record::{Ending, FORMAT, JobState, Outcome, Reason, Record, Run},
+    settle::{Handover, settle, write_ending},
+    shims::{self, ShimCommand},
+    store::{self, Store},
+    wait::{Limit, look_until, pause},
+};
+
+/// How long the lock is tried for: whoever looks at the job holds it for moments.
+const LOCK_LIMIT: Duration = Duration::from_secs(5);
+
+/// The pause between two tries.
+const LOCK_LOOK: Duration = Duration::from_millis(2);
+
+/// How often a shim that cannot hand over for lack of room looks again.
+const ROOM_LOOK: Duration = Duration::from_secs(1);
+
+/// Held by the one shim that waits for room.
+const QUEUE_LOCK: &str = "queue.lock";
+
+/// Exit code where the arguments make no sense: nobody but ourselves is meant to call this.
+const USAGE: u8 = 2;
+
+/// Where a shim has got to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It lives, and holds nothing.
+    Alive,
+    /// It has the lock.
+    Locked,
+    /// `run.json` says that it has the job.
+    Begun,
+    /// The work runs.
+    Spawned,
+    /// `run.json` says so.
+    Told,
+    /// The work has ended, and everything that it started.
+    Ended,
+    /// `exit.json` says how.
+    Recorded,
+    /// The database knows, and the next job has the slot.
+    Settled,
+    /// The next shim was started.
+    HandedOver,
+}
+
+/// Runs a shim to its end. `words` are those after the hidden ones in `command`, which is how the next shim is started.
+/// `witness` is told of each step before the next one begins.
+pub fn run(
+    command: &ShimCommand,
+    mut words: impl Iterator<Item = OsString>,
+    witness: &dyn Fn(Step),
+) -> ExitCode {
+    // Whoever started the server that started us may wait for the end of a pipe that came along.
+    Strangers::find(&[]).close();
+    let id = words.next().and_then(|word| word.to_str()?.parse().ok());
+    let (Some(id), None) = (id, words.next()) else { return ExitCode::from(USAGE) };
+    set_process_name(c"mcp-job");
+    ask_for_short_turns();
+    let Ok(data) = std::env::current_dir().and_then(|folder| data_folder(&folder, id)) else {
+        return ExitCode::from(USAGE);
+    };
+    let shim = Shim { folder: data.job(id), data, id, command, witness };
+    match shim.live() {
+        Ok(()) => ExitCode::SUCCESS,
+        // What happened is on the disk as far as it came, and whoever looks at the job goes on from there.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// The data folder is two above the job's.
+fn data_folder(folder: &Path, id: JobId) -> io::Result<DataFolder> {
+    let is_ours = folder.file_name() == Some(OsStr::new(id.as_str()));
+    let root = folder.parent().and_then(Path::parent).filter(|_| is_ours);
+    let root = root.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    DataFolder::open(root).map_err(io::Error::other)
+}
+
+struct Shim<'a> {
+    data: DataFolder,
+    folder: JobFolder,
+    id: JobId,
+    command: &'a ShimCommand,
+    witness: &'a dyn Fn(Step),
+}
+
+/// Why a shim had to give up; the state on the disk says the rest.
+type Trouble = Box<dyn std::error::Error>;
+
+impl Shim<'_> {
+    fn live(&self) -> Result<(), Trouble> {
+        (self.witness)(Step::Alive);
+        let Some(_lock) = self.lock()? else { return Ok(()) };
+        (self.witness)(Step::Locked);
+        let ending = match self.folder.read::<Ending>(EXIT)? {
+            Some(ending) => ending,
+            // Another shim has had it. Whoever judges says what that means.
+            None if self.folder.has(RUN) && stands("work-started-once") => return Ok(()),
+            None => self.see_to_the_end()?,
+        };
+        let ending = write_ending(&self.data, self.id, &ending)?;
+        (self.witness)(Step::Recorded);
+        self.hand_over(&ending)
+    }
+
+    fn lock(&self) -> io::Result<Option<Lock>> {
+        let path = self.folder.file(LOCK);
+        look_until(Limit::after(LOCK_LIMIT), LOCK_LOOK, || Lock::try_take(&path))
+    }
+
+    /// Runs the work, and says how it ended.
+    fn see_to_the_end(&self) -> Result<Ending, Trouble> {
+        if self.folder.has(CANCEL) {
+            return Ok(Ending::without_run(Outcome::Cancelled));
+        }
+        let (mut record, launch) = match self.read_orders() {
+            Ok(orders) => orders,
+            Err(error) => return Ok(failed_start(Reason::RecordDamaged, &error)),
+        };
+        let mut run = Run {
+            format: FORMAT,
+            boot_id: boot_id()?,
+            shim: Identity::own().ok_or(io::ErrorKind::Unsupported).map_err(io::Error::from)?.into(),
+            work: None,
+            control_group: None,
+            started_at: Moment::now(),
+        };
+        if stands("run-before-work") {
+            self.folder.write(RUN, &run)?;
+        }
+        (self.witness)(Step::Begun);
+        let started_at = Some(run.started_at);
+        let (tree, logs) = match self.start_work(&record, &launch) {
+            Ok(started) => started,
+            Err(error) => return Ok(Ending { started_at, ..failed_start(Reason::StartFailed, &error) }),
+        };
+        (self.witness)(Step::Spawned);
+        run.work = Identity::of(tree.pid()).map(Into::into);
+        run.control_group = tree.group().map(PathBuf::from);
+        self.folder.write_lightly(RUN, &run)?;
+        // What it says may be secret, and nobody needs it any more.
+        if stands("orders-removed") {
+            let _ = std::fs::remove_file(self.folder.file(LAUNCH));
+        }
+        (record.status, record.started_at) = (JobState::Running, started_at);
+        self.folder.write_lightly(RECORD, &record)?;
+        (self.witness)(Step::Told);
+        let (exit, stopped, swept) = self.hold(tree, logs, &record);
+        (self.witness)(Step::Ended);
+        let ending = outcome::judge(&self.folder, &record, exit, stopped);
+        Ok(Ending { started_at, leaked: swept.leaked, unkilled: swept.unkilled, ..ending })
+    }
+
+    fn read_orders(&self) -> Result<(Record, launch::Launch), FileError> {
+        let missing = |name: &str| FileError::damaged(&self.folder.file(name), "it is missing");
+        let record: Record = self.folder.read(RECORD)?.ok_or_else(|| missing(RECORD))?;
+        let launch: launch::Launch = self.folder.read(LAUNCH)?.ok_or_else(|| missing(LAUNCH))?;
+        if record.format.max(launch.format) > FORMAT {
+            return Err(FileError::damaged(&self.folder.file(RECORD), "it was made by a newer unhang"));
+        }
+        Ok((record, launch))
+    }
+
+    fn start_work(&self, record: &Record, launch: &launch::Launch) -> Result<(Tree, Logs), Trouble> {
+        let command = launch.command();
+        let (name, arguments) = command.split_first().ok_or("the command is empty")?;
+        let folder = launch.folder();
+        let environment = Environment::Exactly(launch.environment());
+        let program = lookup::executable(name, &environment, Some(&folder))?;
+        let logs = Logs::create(&self.folder.file(STDOUT), &self.folder.file(STDERR), record.log_limit)?;
+        let plan =
+            Plan { best_tier: Tier::ControlGroup, stop_signals: &[Signal::TERM, Signal::INT, Signal::HUP] };
+        let tree = Tree::start(&plan, || {
+            Ok(Launch {
+                name: Some(name),
+                environment: &environment,
+                folder: Some(&folder),
+                output: Stream::Descriptor(logs.stdout.descriptor()?),
+                error: Stream::Descriptor(logs.stderr.descriptor()?),
+                ..Launch::new(&program, arguments)
+            })
+        });
+        let tree = tree.map_err(|error| format!("{} could not be started: {error}", program.display()))?;
+        Ok((tree, logs))
+    }
+
+    /// Holds the work until it has ended, by itself or because it has to.
+    fn hold(&self, mut tree: Tree, mut logs: Logs, record: &Record) -> (Exit, Option<Stopped>, Swept) {
+        let timeout = record.timeout().filter(|_| stands("job-timeout"));
+        let deadline = timeout.map(|timeout| tree::now() + timeout);
+        // Why it has to end, and when it is killed.
+        let mut stop: Option<(Stopped, Duration)> = None;
+        let exit = loop {
+            if let Some(exit) = tree.reap() {
+                break Some(exit);
+            }
+            let next = stop.map_or(deadline, |(_, kill_at)| Some(kill_at));
+            let is_due = next.is_some_and(|next| tree::now() >= next);
+            if is_due && stop.is_some() {
+                break None;
+            }
+            let why = is_due
+                .then_some(Stopped::Timeout)
+                .or_else(|| tree.stop_asked().then_some(Stopped::Cancelled));
+            if let Some(why) = why
+                && stop.is_none()
+            {
+                stop = Some((why, tree::now() + record.stop_grace()));
+                tree.terminate();
+                continue;
+            }
+            // Where a log cannot be kept short the job goes on all the same: to end it would lose more.
+            let _ = logs.wait(&tree, next.map(|next| next.saturating_sub(tree::now())));
+        };
+        let swept = tree.sweep(tree::SWEEP_LIMIT);
+        let exit = exit.or_else(|| tree.reap()).unwrap_or(Exit::Unknown);
+        let _ = logs.check();
+        (exit, stop.map(|(stopped, _)| stopped), swept)
+    }
+
+    /// Brings the end to the database, and starts what is next.
+    fn hand_over(&self, ending: &Ending) -> Result<(), Trouble> {
+        let (mut store, _) = Store::open(&self.data)?;
+        let starter = shims::this_process()?;
+        let rules = |store: &Store| store.read(store::next_rules);
+        let is_open = rules(&store)?.is_none_or(|rules| rules.lack(&self.data).is_none());
+        let handover = Handover { starter: &starter, limit: None, is_open };
+        let settled = settle(&self.data, &mut store, self.id, ending, &handover)?;
+        (self.witness)(Step::Settled);
+        self.start(&settled.admitted);
+        (self.witness)(Step::HandedOver);
+        if is_open || !stands("queue-waits-for-room") {
+            return Ok(());
+        }
+        let Some(_queue) = Lock::try_take(&self.data.path().join(QUEUE_LOCK))? else { return Ok(()) };
+        while let Some(next) = rules(&store)? {
+            if next.lack(&self.data).is_none() {
+                let handover = Handover { is_open: true, ..handover };
+                self.start(&store.write(|transaction| handover.admit(transaction))?);
+                break;
+            }
+            pause(ROOM_LOOK);
+        }
+        Ok(())
+    }
+
+    fn start(&self, admitted: &[JobId]) {
+        for &id in admitted {
+            // Whoever looks at the jobs next sees that nobody has it, and tries again.
+            let _ = shims::start(self.command, &self.data, id);
+        }
+    }
+}
+
+fn failed_start(reason: Reason, error: &dyn std::fmt::Display) -> Ending {
+    Ending::without_run(Outcome::Failed).because(reason, error.to_string())
+}

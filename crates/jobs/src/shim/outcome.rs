@@ -1,0 +1,54 @@
+//! How a job ended, from how its work ended and what it left.
+
+use std::fmt::Display;
+
+use unhang_proc::spawn::Exit;
+use unhang_switches::stands;
+
+use crate::{
+    document::{MAX_DOCUMENT, check},
+    folder::{FileError, JobFolder, read_at_most},
+    record::{Ending, Outcome, Reason, Record},
+};
+
+/// Why the work had to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// Somebody wanted it.
+    Cancelled,
+    /// It ran longer than it may.
+    Timeout,
+}
+
+/// Judges. Nothing is taken for completed that did not end with code 0 and leave what was agreed on.
+pub(super) fn judge(folder: &JobFolder, record: &Record, exit: Exit, stopped: Option<Stopped>) -> Ending {
+    let ending = Ending {
+        exit_code: if let Exit::Code(code) = exit { Some(code) } else { None },
+        signal: if let Exit::Signal(signal) = exit { Some(signal) } else { None },
+        ..Ending::without_run(Outcome::Failed)
+    };
+    match stopped {
+        Some(Stopped::Cancelled) => Ending { outcome: Outcome::Cancelled, ..ending },
+        Some(Stopped::Timeout) => {
+            let limit = record.timeout().unwrap_or_default();
+            ending
+                .because(Reason::Timeout, format!("it ran longer than {}", humantime::format_duration(limit)))
+        }
+        None if !exit.is_success() => Ending { detail: Some(exit.to_string()), ..ending },
+        None => match record.results.as_deref().map(|name| missing(folder, name)) {
+            Some(Err((reason, detail))) if stands("results-checked") => ending.because(reason, detail),
+            _ => Ending { outcome: Outcome::Completed, ..ending },
+        },
+    }
+}
+
+/// What is wrong with the result file, if anything is.
+fn missing(folder: &JobFolder, name: &str) -> Result<(), (Reason, String)> {
+    let invalid = |error: &dyn Display| (Reason::ResultsInvalid, error.to_string());
+    let path = folder.file(name);
+    match read_at_most(&path, MAX_DOCUMENT) {
+        Ok(None) => Err((Reason::ResultsMissing, format!("it ended with code 0 and left no {name}"))),
+        Ok(Some(bytes)) => check(&bytes).map_err(|error| invalid(&FileError::damaged(&path, error))),
+        Err(error) => Err(invalid(&error)),
+    }
+}

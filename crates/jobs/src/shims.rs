@@ -1,0 +1,51 @@
+//! Starts the shim of a job that has a slot.
+//!
+//! Invariants
+//!
+//! - A shim inherits nothing: no stream, no environment, no terminal. Its name and its arguments hold neither ours nor the path
+//!   of the data folder, so that `pkill unhang` spares it, with `-f` too.
+
+use std::{ffi::OsString, io, path::PathBuf};
+
+use unhang_proc::spawn::{Environment, Launch, spawn};
+
+use crate::{folder::DataFolder, id::JobId, moment::Moment, record::Identity, store::Starter};
+
+/// What a shim is called in the process list.
+pub const NAME: &str = "mcp-job";
+
+/// The hidden first argument of our own binary.
+pub const ARGUMENT: &str = "mcp-job";
+
+/// How our own binary is run as a shim: the command that ends up in [`shim::run`](crate::shim::run).
+#[derive(Clone, Debug)]
+pub struct ShimCommand {
+    /// Usually `/proc/self/exe`, which stays right when the file is replaced.
+    pub program: PathBuf,
+    /// The hidden words before the job's id, usually [`ARGUMENT`].
+    pub arguments: Vec<OsString>,
+}
+
+/// Starts a shim for the job and returns. It stands in the job's folder, which tells it everything.
+pub(crate) fn start(command: &ShimCommand, data: &DataFolder, id: JobId) -> io::Result<()> {
+    let mut arguments = command.arguments.clone();
+    arguments.push(id.as_str().into());
+    let folder = data.job(id);
+    let process = spawn(Launch {
+        name: Some(NAME.as_ref()),
+        folder: Some(folder.path()),
+        environment: &Environment::Exactly(Vec::new()),
+        ..Launch::new(&command.program, &arguments)
+    })?;
+    // It outlives us; if it does not, it is reaped with the next start.
+    drop(process);
+    Ok(())
+}
+
+/// This process as the one who is to start shims.
+pub(crate) fn this_process() -> io::Result<Starter> {
+    let unknown =
+        || io::Error::new(io::ErrorKind::Unsupported, "the system does not tell when a process was started");
+    let process: Identity = unhang_proc::identity::Identity::own().ok_or_else(unknown)?.into();
+    Ok(Starter { boot_id: unhang_proc::identity::boot_id()?, process, since: Moment::now() })
+}

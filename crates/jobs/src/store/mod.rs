@@ -1,0 +1,490 @@
+//! The database: which jobs there are, in which order, and who is to start the next one.
+//!
+//! Several processes share it: servers, command lines, and each shim at its end. Every change is one transaction that takes
+//! the write lock first (`BEGIN IMMEDIATE`), so that what it reads is still true when it writes.
+//!
+//! Invariants
+//!
+//! - What a caller was told is on the disk (`synchronous=FULL`): an accepted job outlives a power failure.
+//! - Jobs run in the order of their acceptance, and never more than the limit that counts for the next one.
+//! - A slot is taken and given back in the transaction that changes the state, so that it cannot leak.
+//! - A state that is final stays as it is.
+//! - What is known only here can be found again in the folders: see `rebuild.rs`.
+
+mod rebuild;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fs::OpenOptions,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior,
+    params, types::ToSqlOutput,
+};
+use serde::{Deserialize, Serialize};
+use unhang_switches::stands;
+
+pub use self::rebuild::Rebuilt;
+use crate::{
+    folder::{DataFolder, FileError},
+    id::JobId,
+    moment::Moment,
+    record::{Identity, JobState, Record},
+    room::Rules,
+    wait::{Limit, pause},
+};
+
+/// The version of the tables.
+const VERSION: i64 = 1;
+
+/// How long a transaction waits for those of other processes. Each takes milliseconds; a disk may stall for seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pause between two tries. SQLite's own handler waits up to 100 ms between two, which is what a submit may take.
+const RETRY: Duration = Duration::from_micros(500);
+
+/// Kibibytes of pages that a connection keeps: a job's shim opens one for a moment and has 4 MiB for everything.
+const CACHE: i64 = 512;
+
+const TABLES: &str = "
+    CREATE TABLE jobs (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        state TEXT NOT NULL CHECK (state IN ('queued', 'active', 'completed', 'failed', 'cancelled', 'lost')),
+        revision INTEGER NOT NULL,
+        max_concurrent INTEGER NOT NULL,
+        starter TEXT,
+        starts INTEGER NOT NULL DEFAULT 0,
+        completed_at INTEGER,
+        is_patching INTEGER NOT NULL DEFAULT 0,
+        record TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX jobs_open ON jobs (sequence) WHERE state IN ('queued', 'active');
+    CREATE INDEX jobs_active ON jobs (id) WHERE state = 'active';
+    CREATE INDEX jobs_state ON jobs (state, sequence);
+    CREATE INDEX jobs_revision ON jobs (revision);
+    CREATE INDEX jobs_completed ON jobs (completed_at) WHERE completed_at IS NOT NULL;
+    CREATE INDEX jobs_patching ON jobs (sequence) WHERE is_patching;
+    CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+    INSERT INTO counters VALUES ('revision', 0), ('removals', 0);
+";
+
+/// Why the database did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// It is no database any more, or not one of ours.
+    #[error("the database {} is damaged ({detail}); `unhang job rebuild` makes it anew from the job folders", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What SQLite said.
+        detail: String,
+    },
+    /// It was made by a later version of unhang.
+    #[error(
+        "the database {} has format {found}, and this unhang knows formats up to {VERSION}: use the newer unhang",
+        path.display()
+    )]
+    Newer {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+    },
+    /// Others have kept it busy for too long.
+    #[error("the database {} was busy for {} s; another unhang or a slow disk holds it, try again", path.display(), PATIENCE.as_secs())]
+    Busy {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The system or SQLite said no.
+    #[error("the database {}: {detail}", path.display())]
+    Failed {
+        /// Which file.
+        path: PathBuf,
+        /// What SQLite said.
+        detail: String,
+    },
+    /// A file beside it.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Who is to start a job's shim, and since when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Starter {
+    pub(crate) boot_id: String,
+    pub(crate) process: Identity,
+    pub(crate) since: Moment,
+}
+
+/// A row.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Job {
+    /// Its place in the order of acceptance.
+    pub(crate) sequence: i64,
+    /// Grows with every change of any job.
+    pub(crate) revision: i64,
+    /// Whether it has a slot.
+    pub(crate) is_active: bool,
+    /// Who is to start its shim.
+    pub(crate) starter: Option<Starter>,
+    /// How often a shim was to be started for it.
+    pub(crate) starts: u32,
+    pub(crate) record: Record,
+}
+
+const COLUMNS: &str = "sequence, revision, state = 'active', starter, starts, record";
+
+impl Job {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let starter: Option<String> = row.get(3)?;
+        let record: String = row.get(5)?;
+        Ok(Self {
+            sequence: row.get(0)?,
+            revision: row.get(1)?,
+            is_active: row.get(2)?,
+            starter: starter.as_deref().map(from_json).transpose()?,
+            starts: row.get(4)?,
+            record: from_json(&record)?,
+        })
+    }
+}
+
+fn from_json<'a, T: Deserialize<'a>>(text: &'a str) -> rusqlite::Result<T> {
+    let text_type = rusqlite::types::Type::Text;
+    serde_json::from_str(text)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, text_type, Box::new(error)))
+}
+
+fn to_json(value: &impl Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+/// The state as the table has it: that of a job with a slot is told by its lock and its files.
+fn column(state: JobState) -> &'static str {
+    match state {
+        JobState::Starting | JobState::Running => "active",
+        other => other.as_str(),
+    }
+}
+
+/// A connection to the database.
+#[derive(Debug)]
+pub(crate) struct Store {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Store {
+    /// Opens it, and makes it where it is missing, from the folders if there are any.
+    pub(crate) fn open(data: &DataFolder) -> Result<(Self, Option<Rebuilt>), StoreError> {
+        let path = data.database();
+        make_private(&path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let failed = |error| explain(&path, &error);
+        let mut connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
+        connection.busy_handler(Some(wait_for_others)).map_err(failed)?;
+        let mut store = Self { connection, path };
+        store.configure()?;
+        let rebuilt = store.migrate(data)?;
+        Ok((store, rebuilt))
+    }
+
+    fn configure(&self) -> Result<(), StoreError> {
+        let limit = Limit::after(PATIENCE);
+        loop {
+            let configured = self.connection.execute_batch(&format!(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -{CACHE};
+                 PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;"
+            ));
+            match configured {
+                Ok(()) => return Ok(()),
+                // The change to WAL needs the file for itself, and does not ask the handler.
+                Err(error) if is_busy(&error) && !limit.is_over() => pause(RETRY),
+                Err(error) => return Err(explain(&self.path, &error)),
+            }
+        }
+    }
+
+    fn migrate(&mut self, data: &DataFolder) -> Result<Option<Rebuilt>, StoreError> {
+        let version = |connection: &Connection| -> rusqlite::Result<i64> {
+            connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+        };
+        let path = self.path.clone();
+        match version(&self.connection).map_err(|error| explain(&path, &error))? {
+            0 => {}
+            VERSION => return Ok(None),
+            found => return Err(StoreError::Newer { path, found }),
+        }
+        let found = rebuild::scan(data)?;
+        let rebuilt = self.write(|transaction| {
+            // Somebody else may have been first.
+            if version(transaction)? != 0 {
+                return Ok(None);
+            }
+            transaction.execute_batch(TABLES)?;
+            transaction.pragma_update(None, "user_version", VERSION)?;
+            rebuild::insert_all(transaction, &found.jobs)?;
+            Ok(Some(found.summary()))
+        })?;
+        Ok(rebuilt.filter(|rebuilt| !rebuilt.is_empty()))
+    }
+
+    /// Does some changes as one.
+    pub(crate) fn write<T>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let path = &self.path;
+        let run = |connection: &mut Connection| -> rusqlite::Result<T> {
+            let behavior = if stands("write-lock-first") {
+                TransactionBehavior::Immediate
+            } else {
+                TransactionBehavior::Deferred
+            };
+            let transaction = connection.transaction_with_behavior(behavior)?;
+            let value = work(&transaction)?;
+            transaction.commit()?;
+            Ok(value)
+        };
+        run(&mut self.connection).map_err(|error| explain(path, &error))
+    }
+
+    /// Reads.
+    pub(crate) fn read<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        work(&self.connection).map_err(|error| explain(&self.path, &error))
+    }
+}
+
+/// Takes in a job at the end of the queue. False where its id is taken.
+pub(crate) fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
+    let added = connection
+        .prepare_cached(
+            "INSERT INTO jobs (id, state, revision, max_concurrent, completed_at, record)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (id) DO NOTHING",
+        )?
+        .execute(params![
+            record.job_id,
+            column(record.status),
+            next_revision(connection)?,
+            record.rules.max_concurrent,
+            completed_at(record),
+            to_json(record)?,
+        ])?;
+    Ok(added == 1)
+}
+
+fn completed_at(record: &Record) -> Option<i64> {
+    record.ending.as_ref().and_then(|ending| i64::try_from(ending.completed_at.millis()).ok())
+}
+
+fn next_revision(connection: &Connection) -> rusqlite::Result<i64> {
+    count(connection, "revision")
+}
+
+fn count(connection: &Connection, name: &str) -> rusqlite::Result<i64> {
+    connection
+        .prepare_cached("UPDATE counters SET value = value + 1 WHERE name = ?1 RETURNING value")?
+        .query_row([name], |row| row.get(0))
+}
+
+/// Gives a slot to the first job of the queue if there is one and a slot is free. `limit` is that of a server; a shim
+/// goes by the one that the job brought with it.
+pub(crate) fn admit(
+    connection: &Connection,
+    limit: Option<u32>,
+    starter: &Starter,
+) -> rusqlite::Result<Option<JobId>> {
+    let first = connection
+        .prepare_cached(
+            "SELECT id, max_concurrent FROM jobs WHERE state = 'queued' ORDER BY sequence LIMIT 1",
+        )?
+        .query_row([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?)))
+        .optional()?;
+    let Some((id, own_limit)) = first else { return Ok(None) };
+    let running: u32 = connection
+        .prepare_cached("SELECT count(*) FROM jobs WHERE state = 'active'")?
+        .query_row([], |row| row.get(0))?;
+    if running >= limit.unwrap_or(own_limit) && stands("slots-are-counted") {
+        return Ok(None);
+    }
+    let Ok(id) = id.parse() else { return Ok(None) };
+    connection
+        .prepare_cached(
+            "UPDATE jobs SET state = 'active', starter = ?2, starts = starts + 1, revision = ?3 WHERE id = ?1",
+        )?
+        .execute(params![id, to_json(starter)?, next_revision(connection)?])?;
+    Ok(Some(id))
+}
+
+/// The rules of the first job of the queue.
+pub(crate) fn next_rules(connection: &Connection) -> rusqlite::Result<Option<Rules>> {
+    let first = select(connection, "WHERE state = 'queued' ORDER BY sequence LIMIT 1", [])?.pop();
+    Ok(first.map(|job| job.record.rules))
+}
+
+/// Makes `starter` the one who is to start the shim of a job with a slot, if nobody else did so meanwhile.
+pub(crate) fn take_over(
+    connection: &Connection,
+    id: JobId,
+    seen: Option<&Starter>,
+    starter: &Starter,
+) -> rusqlite::Result<bool> {
+    let seen = seen.map(to_json).transpose()?;
+    let changed = connection
+        .prepare_cached(
+            "UPDATE jobs SET starter = ?2, starts = starts + 1, revision = ?3
+             WHERE id = ?1 AND state = 'active' AND starter IS ?4",
+        )?
+        .execute(params![id, to_json(starter)?, next_revision(connection)?, seen])?;
+    Ok(changed == 1)
+}
+
+/// Brings a job to its final state. False where it has one already, or is not there.
+pub(crate) fn finish(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
+    let changed = connection
+        .prepare_cached(
+            "UPDATE jobs SET state = ?2, record = ?3, completed_at = ?4, revision = ?5, starter = NULL, is_patching = 0
+             WHERE id = ?1 AND state IN ('queued', 'active')",
+        )?
+        .execute(params![
+            record.job_id,
+            column(record.status),
+            to_json(record)?,
+            completed_at(record),
+            next_revision(connection)?,
+        ])?;
+    Ok(changed == 1)
+}
+
+/// Notes that the result of this job is about to reach the named state, or that it has (or could not), as the record says.
+pub(crate) fn note_patch(
+    connection: &Connection,
+    record: &Record,
+    is_patching: bool,
+) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("UPDATE jobs SET record = ?2, is_patching = ?3, revision = ?4 WHERE id = ?1")?
+        .execute(params![record.job_id, to_json(record)?, is_patching, next_revision(connection)?])?;
+    Ok(())
+}
+
+/// Jobs whose results were about to reach the named state when their writer died.
+pub(crate) fn patching(connection: &Connection) -> rusqlite::Result<Vec<Job>> {
+    select(connection, "INDEXED BY jobs_patching WHERE is_patching ORDER BY sequence", [])
+}
+
+/// One job.
+pub(crate) fn get(connection: &Connection, id: JobId) -> rusqlite::Result<Option<Job>> {
+    Ok(select(connection, "WHERE id = ?1", [id])?.pop())
+}
+
+/// Every job that has not ended, in the order of acceptance.
+pub(crate) fn open_jobs(connection: &Connection) -> rusqlite::Result<Vec<Job>> {
+    select(connection, "INDEXED BY jobs_open WHERE state IN ('queued', 'active') ORDER BY sequence", [])
+}
+
+/// What has changed since, oldest change first.
+pub(crate) fn changed_since(connection: &Connection, revision: i64) -> rusqlite::Result<Vec<Job>> {
+    select(connection, "WHERE revision > ?1 ORDER BY revision", [revision])
+}
+
+/// The newest jobs of these states, newest first. Starting and running jobs are one to the table.
+pub(crate) fn newest(
+    connection: &Connection,
+    state: Option<JobState>,
+    limit: u32,
+) -> rusqlite::Result<Vec<Job>> {
+    match state {
+        None => select(connection, "ORDER BY sequence DESC LIMIT ?1", [limit]),
+        Some(state) => select(
+            connection,
+            "WHERE state = ?1 ORDER BY sequence DESC LIMIT ?2",
+            params![column(state), limit],
+        ),
+    }
+}
+
+/// Jobs that ended before `moment`, oldest first.
+pub(crate) fn ended_before(
+    connection: &Connection,
+    moment: Moment,
+    limit: u32,
+) -> rusqlite::Result<Vec<Job>> {
+    let moment = i64::try_from(moment.millis()).unwrap_or(i64::MAX);
+    let rest = "WHERE completed_at IS NOT NULL AND completed_at < ?1 ORDER BY completed_at LIMIT ?2";
+    select(connection, rest, params![moment, limit])
+}
+
+/// Forgets a job that has ended. False where it has not, or is not there.
+pub(crate) fn remove(connection: &Connection, id: JobId) -> rusqlite::Result<bool> {
+    let mut sql = String::from("DELETE FROM jobs WHERE id = ?1");
+    if stands("open-jobs-kept") {
+        sql.push_str(" AND state NOT IN ('queued', 'active')");
+    }
+    let removed = connection.prepare_cached(&sql)?.execute([id])?;
+    if removed == 1 {
+        count(connection, "removals")?;
+    }
+    Ok(removed == 1)
+}
+
+/// The last revision, and how many jobs were ever removed.
+pub(crate) fn counters(connection: &Connection) -> rusqlite::Result<(i64, i64)> {
+    let read = |name: &str| {
+        connection
+            .prepare_cached("SELECT value FROM counters WHERE name = ?1")?
+            .query_row([name], |row| row.get(0))
+    };
+    Ok((read("revision")?, read("removals")?))
+}
+
+fn select(connection: &Connection, rest: &str, values: impl rusqlite::Params) -> rusqlite::Result<Vec<Job>> {
+    let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs {rest}"))?;
+    statement.query_map(values, Job::read)?.collect()
+}
+
+impl ToSql for JobId {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.as_str().into())
+    }
+}
+
+/// Makes an empty file that is ours alone; SQLite gives the files that it makes beside it the same mode.
+fn make_private(path: &Path) -> Result<(), StoreError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).map_err(|error| FileError::system("cannot open", path, error))?;
+    Ok(())
+}
+
+fn wait_for_others(tries: i32) -> bool {
+    pause(RETRY);
+    RETRY * u32::try_from(tries).unwrap_or(u32::MAX) < PATIENCE
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
+    let (path, detail) = (path.to_owned(), error.to_string());
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged { path, detail },
+        _ if is_busy(error) => StoreError::Busy { path },
+        None if matches!(error, rusqlite::Error::FromSqlConversionFailure(..)) => {
+            StoreError::Damaged { path, detail }
+        }
+        _ => StoreError::Failed { path, detail },
+    }
+}

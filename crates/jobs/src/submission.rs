@@ -1,0 +1,231 @@
+//! What a caller wants to be run, and how it becomes a job's folder.
+//!
+//! Theory of operation. The caller draws the id, so that a submit whose outcome nobody learnt can be looked up afterwards.
+//! The folder is made with "must not exist" and filled, and only then the job is taken into the database; whoever dies in
+//! between leaves a folder that no row knows, which the retention removes.
+//!
+//! Invariants
+//!
+//! - Nothing is started from a folder that is not complete and durable.
+//! - A submission that fails leaves no folder (J-21, J-136).
+//! - The work gets the environment that the submission names and nothing else, besides three variables of ours.
+
+use std::{ffi::OsString, fs, io, path::PathBuf, time::Duration};
+
+use serde_json::Value;
+use unhang_proc::{lookup, spawn::Environment};
+use unhang_switches::stands;
+
+use crate::{
+    document::{Documents, Field, MAX_DOCUMENT},
+    error::JobError,
+    folder::{
+        ARGUMENTS, DataFolder, FileError, FileName, JobFolder, LAUNCH, RECORD, read_at_most, sync_folder,
+    },
+    id::JobId,
+    launch::{Launch, shown},
+    moment::Moment,
+    record::{FORMAT, JobState, Patch, Record},
+    room::Rules,
+};
+
+/// Bytes on the disk for each of a job's logs.
+pub const LOG_LIMIT: u64 = 8 << 20;
+/// The smallest limit: a hole has the size of a few blocks.
+pub const MIN_LOG_LIMIT: u64 = 64 << 10;
+/// Between SIGTERM and SIGKILL when a job has to end. It may have results to write, so it gets longer than a server.
+pub const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// A job to be run.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// Its id, from [`JobId::random`] or from the user.
+    pub id: JobId,
+    /// What people call it.
+    pub name: String,
+    /// The configured tool that makes it.
+    pub tool: Option<String>,
+    /// The program, which is looked for in the `PATH` of `environment`, and its arguments.
+    pub command: Vec<OsString>,
+    /// The folder that it works in.
+    pub folder: PathBuf,
+    /// Its whole environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Files that are in its folder before it starts.
+    pub inputs: Vec<Input>,
+    /// All arguments of the tool call, for `input.json`.
+    pub arguments: Option<Value>,
+    /// The file in its folder that it has to leave there for its end to be a good one.
+    pub results: Option<FileName>,
+    /// What the result does to the named state.
+    pub patch: Option<Patch>,
+    /// How long it may run.
+    pub timeout: Option<Duration>,
+    /// Between SIGTERM and SIGKILL when it has to end.
+    pub stop_grace: Duration,
+    /// Bytes on the disk for each of its logs.
+    pub log_limit: u64,
+}
+
+/// A file that is in the job's folder before it starts.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// Its name there.
+    pub file: FileName,
+    /// Where its content comes from.
+    pub source: Source,
+}
+
+/// Where an input comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A document of the named state.
+    State(Field),
+    /// A file somewhere, which is copied.
+    File(PathBuf),
+    /// These bytes.
+    Bytes(Vec<u8>),
+}
+
+impl Submission {
+    /// A submission of this command with everything else at its default.
+    ///
+    /// # Errors
+    /// Where the system has no random source to draw an id from.
+    pub fn new(command: Vec<OsString>, folder: PathBuf) -> io::Result<Self> {
+        Ok(Self {
+            id: JobId::random()?,
+            name: command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default(),
+            tool: None,
+            command,
+            folder,
+            environment: Vec::new(),
+            inputs: Vec::new(),
+            arguments: None,
+            results: None,
+            patch: None,
+            timeout: None,
+            stop_grace: STOP_GRACE,
+            log_limit: LOG_LIMIT,
+        })
+    }
+
+    /// Says what is wrong with it before anything is made.
+    pub(crate) fn check(&self) -> Result<(), JobError> {
+        let program = self.command.first().ok_or(JobError::NoCommand)?;
+        let environment = Environment::Exactly(self.environment.clone());
+        lookup::executable(program, &environment, Some(&self.folder)).map_err(JobError::Command)?;
+        Ok(())
+    }
+
+    /// Makes the folder. Whoever calls it has to remove the folder if the job is not accepted after all.
+    pub(crate) fn prepare(&self, data: &DataFolder, rules: Rules) -> Result<Record, JobError> {
+        let folder = data.job(self.id);
+        match folder.create() {
+            Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {
+                return Err(JobError::IdTaken(self.id));
+            }
+            made => made?,
+        }
+        let filled = self.fill(data, &folder, rules);
+        if filled.is_err() {
+            discard(&folder);
+        }
+        filled
+    }
+
+    fn fill(&self, data: &DataFolder, folder: &JobFolder, rules: Rules) -> Result<Record, JobError> {
+        for input in &self.inputs {
+            let content = input.read(data)?;
+            folder.add(input.file.as_str(), &content).map_err(JobError::Serialization)?;
+        }
+        if let Some(arguments) = &self.arguments {
+            let text = format!("{arguments}\n");
+            folder.add(ARGUMENTS, text.as_bytes()).map_err(JobError::Serialization)?;
+        }
+        let record = self.record(rules);
+        folder.add_json(LAUNCH, &self.launch(folder)).map_err(JobError::Serialization)?;
+        folder.add_json(RECORD, &record).map_err(JobError::Serialization)?;
+        folder.sync()?;
+        sync_folder(&data.jobs())?;
+        Ok(record)
+    }
+
+    fn record(&self, rules: Rules) -> Record {
+        Record {
+            format: FORMAT,
+            job_id: self.id,
+            name: self.name.clone(),
+            tool: self.tool.clone(),
+            command: shown(&self.command),
+            folder: self.folder.to_string_lossy().into_owned().into(),
+            results: self.results.as_ref().map(|name| name.as_str().to_owned()),
+            patch: self.patch.clone(),
+            timeout_ms: self.timeout.map(millis),
+            stop_grace_ms: millis(self.stop_grace),
+            log_limit: self.log_limit.max(MIN_LOG_LIMIT),
+            rules,
+            status: JobState::Queued,
+            created_at: Moment::now(),
+            started_at: None,
+            ending: None,
+            state_applied: None,
+            state_reason: None,
+        }
+    }
+
+    fn launch(&self, folder: &JobFolder) -> Launch {
+        let mut environment = self.environment.clone();
+        let ours: [(&str, OsString); 3] = [
+            ("UNHANG_JOB_ID", self.id.as_str().into()),
+            ("UNHANG_JOB_DIR", folder.path().into()),
+            // Python holds back what it prints to a file, so that progress and the last words of a killed job would be missing.
+            ("PYTHONUNBUFFERED", "1".into()),
+        ];
+        for (name, value) in ours {
+            environment.retain(|(other, _)| other != name || !stands("job-variables-are-ours"));
+            environment.push((name.into(), value));
+        }
+        Launch {
+            format: FORMAT,
+            command: self.command.iter().map(|word| word.as_os_str().into()).collect(),
+            folder: self.folder.as_os_str().into(),
+            environment: environment
+                .iter()
+                .map(|(name, value)| (name.as_os_str().into(), value.as_os_str().into()))
+                .collect(),
+        }
+    }
+}
+
+impl Input {
+    fn read(&self, data: &DataFolder) -> Result<Vec<u8>, JobError> {
+        match &self.source {
+            Source::Bytes(bytes) => Ok(bytes.clone()),
+            Source::State(field) => {
+                let document = Documents::of(data).raw(field).map_err(JobError::Serialization)?;
+                document.ok_or_else(|| JobError::MissingState(field.clone()))
+            }
+            Source::File(path) => {
+                let content = read_at_most(path, MAX_DOCUMENT).map_err(JobError::Serialization)?;
+                content.ok_or_else(|| {
+                    let error = FileError::system("cannot read", path, io::ErrorKind::NotFound.into());
+                    JobError::Serialization(error)
+                })
+            }
+        }
+    }
+}
+
+/// Removes the folder of a job that was not accepted.
+pub(crate) fn discard(folder: &JobFolder) {
+    if stands("failed-submit-leaves-no-folder")
+        && let Err(error) = fs::remove_dir_all(folder.path())
+    {
+        tracing::warn!("cannot remove {}: {error}", folder.path().display());
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,125 @@
+//! What became of a job that was given to a shim, judged from what is on the disk and from what lives.
+//!
+//! Theory of operation. A job goes through these steps, and each leaves something behind that the next reader can see:
+//!
+//! ```text
+//! row `starting` ─ shim spawned ─ lock taken ─ run.json ─ work spawned ─ run.json with the work ─ exit.json ─ lock free
+//! ```
+//!
+//! Whoever judges looks at the lock first, then at `run.json`, then at `exit.json`: the shim writes in the other order, so
+//! what is seen can be old and still never wrong.
+//!
+//! Invariants
+//!
+//! - An `exit.json` is the truth, whoever lives (X-07). Without one, nothing is ever taken for completed.
+//! - What may have run is never started again: `run.json` is written before the work is spawned.
+//! - A pid says nothing without the boot and the start time that belong to it.
+
+use unhang_switches::stands;
+
+use crate::record::Run;
+
+/// What can be seen of a job that was given to a shim.
+#[derive(Clone, Debug)]
+pub struct Evidence<'a> {
+    /// Whether somebody holds the job's lock: the shim does, as long as it lives.
+    pub is_locked: bool,
+    /// `run.json`, if it is there.
+    pub run: Option<&'a Run>,
+    /// Whether `exit.json` is there.
+    pub has_exit: bool,
+    /// Whether the process that was to start the shim still lives, in this boot.
+    pub starter_lives: bool,
+    /// This boot.
+    pub boot_id: &'a str,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nobody has begun with it, and nobody is about to: it may be started.
+    NeverStarted,
+    /// Somebody is about to begin.
+    Starting,
+    /// It runs.
+    Running,
+    /// It has ended, as `exit.json` says.
+    Ended,
+    /// Nobody will ever know.
+    Lost(Loss),
+}
+
+/// Why nobody will ever know how a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its shim was killed.
+    ShimKilled,
+    /// The machine was started anew.
+    Reboot,
+}
+
+impl Evidence<'_> {
+    /// Judges.
+    pub fn verdict(&self) -> Verdict {
+        if self.has_exit {
+            return Verdict::Ended;
+        }
+        match self.run {
+            None if self.is_locked || self.starter_lives => Verdict::Starting,
+            None => Verdict::NeverStarted,
+            Some(run) if self.is_locked && run.work.is_none() => Verdict::Starting,
+            Some(_) if self.is_locked => Verdict::Running,
+            Some(run) if run.boot_id != self.boot_id => Verdict::Lost(Loss::Reboot),
+            Some(_) if stands("killed-shim-is-lost") => Verdict::Lost(Loss::ShimKilled),
+            Some(_) => Verdict::Ended,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{moment::Moment, record::Identity};
+
+    const BOOT: &str = "6b2c";
+
+    fn run(boot_id: &str, work: bool) -> Run {
+        let identity = Identity { pid: 7, start: 70 };
+        Run {
+            format: 1,
+            boot_id: boot_id.into(),
+            shim: identity,
+            work: work.then_some(identity),
+            control_group: None,
+            started_at: Moment::now(),
+        }
+    }
+
+    /// (locked, run.json, exit.json, starter lives) and what follows.
+    #[test]
+    fn x_07_every_crash_point_is_decided() {
+        let (begun, running, before) = (run(BOOT, false), run(BOOT, true), run("0000", true));
+        let cases = [
+            // The starter died before it spawned the shim, or the shim before it had the lock.
+            (false, None, false, false, Verdict::NeverStarted),
+            (false, None, false, true, Verdict::Starting),
+            (true, None, false, false, Verdict::Starting),
+            (true, Some(&begun), false, false, Verdict::Starting),
+            (true, Some(&running), false, false, Verdict::Running),
+            // The shim died: before the spawn, or after it, which nobody can tell apart.
+            (false, Some(&begun), false, true, Verdict::Lost(Loss::ShimKilled)),
+            (false, Some(&running), false, false, Verdict::Lost(Loss::ShimKilled)),
+            (false, Some(&before), false, false, Verdict::Lost(Loss::Reboot)),
+            // The work has ended, the shim may still be handing over.
+            (true, Some(&running), true, false, Verdict::Ended),
+            (false, Some(&running), true, false, Verdict::Ended),
+            (false, Some(&before), true, false, Verdict::Ended),
+            // A job that could not be started has an end and no run.
+            (false, None, true, false, Verdict::Ended),
+        ];
+        for (is_locked, run, has_exit, starter_lives, expected) in cases {
+            let evidence = Evidence { is_locked, run, has_exit, starter_lives, boot_id: BOOT };
+            assert_eq!(evidence.verdict(), expected, "{evidence:?}");
+        }
+    }
+}

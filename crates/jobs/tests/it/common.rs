@@ -1,0 +1,169 @@
+//! What the integration tests share: a data folder with an engine on it, jobs that are shell scripts, waiting with limits.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::{
+    pipe::{PipeFlags, pipe_with},
+    process::Signal,
+};
+use tempfile::TempDir;
+use tokio::time::Instant;
+use unhang_jobs::{
+    engine::{Engine, Opened, Options, Status},
+    id::JobId,
+    record::JobState,
+    shims::ShimCommand,
+    submission::Submission,
+};
+use unhang_proc::{
+    deadline::Deadline,
+    spawn::{Launch, Process, Stream, spawn},
+};
+
+/// For everything that a test waits for; the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn fixture() -> PathBuf {
+    env!("CARGO_BIN_EXE_jobs-fixture").into()
+}
+
+/// A data folder and an engine on it.
+pub(crate) struct Bench {
+    pub(crate) folder: TempDir,
+    pub(crate) engine: Engine,
+    pub(crate) opened: Opened,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut Options)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (engine, opened) = open(folder.path(), change);
+        Self { folder, engine, opened }
+    }
+
+    /// Another engine in place of this one, as after a restart.
+    pub(crate) fn reopen(self) -> Self {
+        self.reopen_with(|_| {})
+    }
+
+    pub(crate) fn reopen_with(self, change: impl FnOnce(&mut Options)) -> Self {
+        let Self { folder, engine, .. } = self;
+        drop(engine);
+        let (engine, opened) = open(folder.path(), change);
+        Self { folder, engine, opened }
+    }
+
+    pub(crate) async fn submit(&self, script: &str) -> JobId {
+        self.submit_with(script, |_| {}).await
+    }
+
+    pub(crate) async fn submit_with(&self, script: &str, change: impl FnOnce(&mut Submission)) -> JobId {
+        let mut submission = self.submission(script);
+        change(&mut submission);
+        self.engine.submit(submission).await.unwrap().record.job_id
+    }
+
+    pub(crate) fn submission(&self, script: &str) -> Submission {
+        let command = ["sh", "-c", script].map(OsString::from).into();
+        let mut submission = Submission::new(command, self.folder.path().to_owned()).unwrap();
+        submission.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
+        submission
+    }
+
+    pub(crate) async fn end(&self, id: JobId) -> Status {
+        let status = self.engine.wait(id, Deadline::after(PATIENCE)).await.unwrap();
+        assert!(status.record.status.is_final(), "it ends: {status:?}");
+        status
+    }
+
+    pub(crate) async fn run(&self, script: &str) -> Status {
+        let id = self.submit(script).await;
+        self.end(id).await
+    }
+
+    pub(crate) async fn until(&self, id: JobId, state: JobState) -> Status {
+        until(&format!("job {id} is {state}"), || {
+            self.engine.status(id).ok().filter(|status| status.record.status == state)
+        })
+        .await
+    }
+
+    pub(crate) fn job(&self, id: JobId) -> PathBuf {
+        self.engine.job_folder(id)
+    }
+
+    pub(crate) fn stdout(&self, id: JobId) -> String {
+        self.stdout_if_any(id).unwrap()
+    }
+
+    pub(crate) fn stdout_if_any(&self, id: JobId) -> Option<String> {
+        fs::read_to_string(self.job(id).join("stdout.log")).ok()
+    }
+}
+
+/// An engine that no pressure of the machine holds back.
+pub(crate) fn open(folder: &Path, change: impl FnOnce(&mut Options)) -> (Engine, Opened) {
+    open_with_shim(folder, "none", change)
+}
+
+/// One whose shims kill themselves at a step.
+pub(crate) fn open_with_shim(
+    folder: &Path,
+    last_step: &str,
+    change: impl FnOnce(&mut Options),
+) -> (Engine, Opened) {
+    let shim = ShimCommand { program: fixture(), arguments: vec!["shim".into(), last_step.into()] };
+    let mut options = Options::new(folder.to_owned(), shim);
+    options.rules.memory_limit = 100.0;
+    options.rules.disk_reserve = 0;
+    change(&mut options);
+    Engine::open(options).unwrap()
+}
+
+/// Waits for a condition, with a generous limit.
+pub(crate) async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(begin.elapsed() < PATIENCE, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A server in a process of its own, whose shims kill themselves at a step, and the ids of the jobs that it accepted.
+pub(crate) struct Server {
+    process: Process,
+    ids: Vec<JobId>,
+}
+
+impl Server {
+    pub(crate) fn start(folder: &Path, limit: u32, last_step: &str, scripts: &[&str]) -> Self {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let mut arguments = vec!["server".into(), folder.into(), limit.to_string().into(), last_step.into()];
+        arguments.extend(scripts.iter().map(OsString::from));
+        let program = fixture();
+        let launch = Launch { output: Stream::Descriptor(writer), ..Launch::new(&program, &arguments) };
+        let process = spawn(launch).unwrap();
+        let lines = BufReader::new(fs::File::from(reader)).lines();
+        let ids = lines.take(scripts.len()).map(|line| line.unwrap().parse().unwrap()).collect();
+        Self { process, ids }
+    }
+
+    pub(crate) async fn kill(mut self) -> Vec<JobId> {
+        self.process.signal(Signal::KILL);
+        until("it has gone", || self.process.try_reap()).await;
+        self.ids
+    }
+}

@@ -1,0 +1,141 @@
+//! What becomes of a job when a shim or a server is killed, at every point where that makes a difference (J-12, X-07).
+
+use std::{fs, time::Duration};
+
+use serde_json::json;
+use unhang_jobs::{
+    engine::Status,
+    folder::FileName,
+    id::JobId,
+    record::{JobState, Patch, Reason},
+    submission::Submission,
+};
+
+use crate::common::{Bench, Server, open_with_shim, until};
+
+/// A job that leaves a line in `runs` each time it runs, and has a result for the state.
+fn change(job: &mut Submission) {
+    job.results = Some(FileName::new("results.json").unwrap());
+    job.patch = Some(Patch { field: "answer".parse().unwrap(), pointer: None });
+}
+
+const SCRIPT: &str = "echo run >> \"$UNHANG_JOB_DIR/runs\"; echo 42 > \"$UNHANG_JOB_DIR/results.json\"";
+
+impl Bench {
+    fn runs(&self, id: JobId) -> usize {
+        fs::read_to_string(self.job(id).join("runs")).unwrap_or_default().lines().count()
+    }
+
+    /// The job's end with a shim that dies at this step, and the bench after it.
+    async fn die_at(step: &str) -> (Self, JobId, Status) {
+        let folder = tempfile::tempdir().unwrap();
+        let (engine, opened) = open_with_shim(folder.path(), step, |_| {});
+        let bench = Self { folder, engine, opened };
+        let id = bench.submit_with(SCRIPT, change).await;
+        let status = bench.end(id).await;
+        (bench, id, status)
+    }
+}
+
+#[tokio::test]
+async fn x_07_a_shim_that_dies_before_the_end_is_known_gives_lost_and_never_completed() {
+    for (step, runs) in [("Begun", 0..=0), ("Spawned", 0..=1), ("Told", 0..=1), ("Ended", 1..=1)] {
+        let (bench, id, status) = Bench::die_at(step).await;
+        let ending = status.record.ending.unwrap();
+        assert_eq!(
+            (status.record.status, ending.reason),
+            (JobState::Lost, Some(Reason::ShimKilled)),
+            "{step}"
+        );
+        assert!(runs.contains(&bench.runs(id)), "{step}: it ran {} times", bench.runs(id));
+        assert_eq!(bench.engine.document("answer".parse().unwrap()).await.unwrap(), None, "{step}");
+    }
+}
+
+#[tokio::test]
+async fn j_48_a_shim_that_dies_after_the_end_loses_nothing_and_repeats_nothing() {
+    for step in ["Recorded", "Settled", "HandedOver"] {
+        let (bench, id, status) = Bench::die_at(step).await;
+        assert_eq!(status.record.status, JobState::Completed, "{step}");
+        assert_eq!(status.record.state_applied, Some(true), "{step}");
+        let document = bench.engine.document("answer".parse().unwrap()).await.unwrap().unwrap();
+        assert_eq!((document.value, bench.runs(id)), (json!(42), 1), "{step}");
+    }
+}
+
+/// Whoever comes next starts it, and it runs once.
+#[tokio::test]
+async fn a_job_whose_shim_died_before_it_began_is_started_again() {
+    for step in ["Alive", "Locked"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (engine, opened) = open_with_shim(folder.path(), step, |_| {});
+        let bench = Bench { folder, engine, opened };
+        let id = bench.submit_with(SCRIPT, change).await;
+        let bench = bench.reopen();
+        let status = bench.end(id).await;
+        assert_eq!((status.record.status, bench.runs(id)), (JobState::Completed, 1), "{step}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_whose_shim_never_comes_up_fails_in_the_end() {
+    let (_bench, _id, status) = Bench::die_at("Alive").await;
+    let ending = status.record.ending.unwrap();
+    assert_eq!((status.record.status, ending.reason), (JobState::Failed, Some(Reason::StartFailed)));
+}
+
+#[tokio::test]
+async fn the_next_job_is_started_by_another_where_the_shim_died_before_it_could() {
+    let folder = tempfile::tempdir().unwrap();
+    let (engine, opened) =
+        open_with_shim(folder.path(), "Settled", |options| options.rules.max_concurrent = 1);
+    let bench = Bench { folder, engine, opened };
+    let first = bench.submit("true").await;
+    let second = bench.submit("true").await;
+    for id in [first, second] {
+        assert_eq!(bench.end(id).await.record.status, JobState::Completed);
+    }
+}
+
+#[tokio::test]
+async fn j_95_jobs_outlive_a_killed_server_and_the_queue_drains_without_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let scripts = ["echo a; sleep 0.2; echo b; exit 42", "echo c", "echo d", "echo e"];
+    let ids = Server::start(folder.path(), 1, "none", &scripts).kill().await;
+    // Nobody but the shims is there.
+    let has_ended = |id: &JobId| folder.path().join("jobs").join(id.as_str()).join("exit.json").exists();
+    until("all jobs end", || ids.iter().all(has_ended).then_some(())).await;
+    let (engine, opened) = open_with_shim(folder.path(), "none", |_| {});
+    let bench = Bench { folder, engine, opened };
+    let mut seen = Vec::new();
+    for id in ids {
+        let status = bench.end(id).await;
+        seen.push((status.record.status, status.record.ending.unwrap().exit_code, bench.stdout(id)));
+    }
+    let ended = |state, code, text: &str| (state, Some(code), text.to_owned());
+    assert_eq!(
+        seen,
+        [
+            ended(JobState::Failed, 42, "a\nb\n"),
+            ended(JobState::Completed, 0, "c\n"),
+            ended(JobState::Completed, 0, "d\n"),
+            ended(JobState::Completed, 0, "e\n"),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn j_92_a_running_job_is_taken_up_again_by_the_next_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("gate");
+    let script = format!("echo here; until [ -e {} ]; do sleep 0.01; done; echo there", gate.display());
+    let ids = Server::start(folder.path(), 2, "none", &[&script]).kill().await;
+    let (engine, opened) = open_with_shim(folder.path(), "none", |_| {});
+    let bench = Bench { folder, engine, opened };
+    let status = bench.until(ids[0], JobState::Running).await;
+    assert!(status.record.started_at.is_some());
+    fs::write(gate, "").unwrap();
+    let status = bench.end(ids[0]).await;
+    assert_eq!((status.record.status, bench.stdout(ids[0]).as_str()), (JobState::Completed, "here\nthere\n"));
+    assert!(status.elapsed() < Duration::from_secs(60));
+}

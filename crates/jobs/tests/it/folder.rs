@@ -1,0 +1,237 @@
+//! One data folder: shared by many, damaged, lost and found again, and kept small.
+
+use std::{fs, time::Duration};
+
+use serde_json::json;
+use unhang_jobs::{
+    engine::{self, Options},
+    error::JobError,
+    id::JobId,
+    record::{JobState, Patch, Reason},
+};
+use unhang_proc::lock::is_held;
+
+use crate::common::{Bench, Server, open_with_shim, until};
+
+fn remove_database(bench: &Bench) {
+    for name in ["unhang.db", "unhang.db-wal", "unhang.db-shm"] {
+        let _ = fs::remove_file(bench.folder.path().join(name));
+    }
+}
+
+#[tokio::test]
+async fn a_missing_database_is_made_anew_from_the_folders() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 1);
+    let done = bench.submit("exit 3").await;
+    bench.end(done).await;
+    let gate = bench.folder.path().join("gate");
+    let running = bench.submit(&format!("until [ -e {} ]; do sleep 0.01; done", gate.display())).await;
+    bench.until(running, JobState::Running).await;
+    let queued = bench.submit("echo mine").await;
+    remove_database(&bench);
+    let bench = bench.reopen_with(|options| options.rules.max_concurrent = 1);
+    assert_eq!(bench.opened.rebuilt.as_ref().map(|rebuilt| rebuilt.jobs), Some(3));
+    let status = bench.engine.status(done).unwrap();
+    assert_eq!((status.record.status, status.record.ending.unwrap().exit_code), (JobState::Failed, Some(3)));
+    assert_eq!(bench.engine.status(queued).unwrap().record.status, JobState::Queued);
+    fs::write(gate, "").unwrap();
+    for id in [running, queued] {
+        assert_eq!(bench.end(id).await.record.status, JobState::Completed);
+    }
+    assert_eq!(bench.stdout(queued), "mine\n");
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_named_and_can_be_replaced() {
+    let bench = Bench::new();
+    let id = bench.submit("true").await;
+    bench.end(id).await;
+    let Bench { folder, engine, .. } = bench;
+    let options = engine.options().clone();
+    drop(engine);
+    for name in ["unhang.db-wal", "unhang.db-shm"] {
+        let _ = fs::remove_file(folder.path().join(name));
+    }
+    fs::write(folder.path().join("unhang.db"), "no database at all, and long enough to be looked at")
+        .unwrap();
+    let open = |options: &Options| engine::Engine::open(options.clone());
+    let error = open(&options).unwrap_err().to_string();
+    assert!(error.contains("is damaged") && error.contains("unhang job rebuild"), "{error}");
+    let (aside, rebuilt) = engine::replace_damaged_database(folder.path()).unwrap();
+    assert!(aside.exists());
+    assert_eq!(rebuilt.jobs, 1);
+    let (engine, _) = open(&options).unwrap();
+    assert_eq!(engine.status(id).unwrap().record.status, JobState::Completed);
+}
+
+/// The shim dies with nobody there who could judge before the file was damaged.
+#[tokio::test]
+async fn a_damaged_file_gives_a_job_that_is_lost_and_says_which_file() {
+    for (file, step) in [("run.json", "Ended"), ("exit.json", "Recorded")] {
+        let folder = tempfile::tempdir().unwrap();
+        let gate = folder.path().join("gate");
+        let script = format!("until [ -e {} ]; do sleep 0.01; done", gate.display());
+        let id = Server::start(folder.path(), 1, step, &[&script]).kill().await[0];
+        let job = folder.path().join("jobs").join(id.as_str());
+        until("it runs", || is_held(&job.join("lock")).unwrap().then_some(())).await;
+        fs::write(gate, "").unwrap();
+        until("its shim has died", || (!is_held(&job.join("lock")).unwrap()).then_some(())).await;
+        fs::write(job.join(file), "{\"form").unwrap();
+        let (engine, opened) = open_with_shim(folder.path(), "none", |_| {});
+        let status = Bench { folder, engine, opened }.end(id).await;
+        let ending = status.record.ending.unwrap();
+        assert_eq!((status.record.status, ending.reason), (JobState::Lost, Some(Reason::RecordDamaged)));
+        assert!(ending.detail.as_ref().unwrap().contains(file), "{ending:?}");
+    }
+}
+
+/// Eight engines, each with connections of its own, as eight processes have them.
+#[tokio::test]
+async fn many_at_once_lose_nothing_and_are_never_told_that_the_database_is_locked() {
+    const ENGINES: usize = 8;
+    const EACH: usize = 12;
+    let bench = Bench::with(|options| options.rules.max_concurrent = 4);
+    let mut tasks = Vec::new();
+    for _ in 0..ENGINES {
+        let folder = bench.folder.path().to_owned();
+        let submissions: Vec<_> = (0..EACH).map(|_| bench.submission("true")).collect();
+        tasks.push(tokio::spawn(async move {
+            let (engine, _) = open_with_shim(&folder, "none", |options| options.rules.max_concurrent = 4);
+            let mut ids = Vec::new();
+            for submission in submissions {
+                ids.push(engine.submit(submission).await.unwrap().record.job_id);
+            }
+            ids
+        }));
+    }
+    let mut ids: Vec<JobId> = Vec::new();
+    for task in tasks {
+        ids.extend(task.await.unwrap());
+    }
+    for &id in &ids {
+        assert_eq!(bench.end(id).await.record.status, JobState::Completed);
+    }
+    assert_eq!(bench.engine.list(None, 1000).await.unwrap().len(), ENGINES * EACH);
+}
+
+#[tokio::test]
+async fn an_id_is_taken_once() {
+    let bench = Bench::new();
+    let first = bench.submission("true");
+    let mut second = bench.submission("true");
+    second.id = first.id;
+    let id = bench.engine.submit(first).await.unwrap().record.job_id;
+    let error = bench.engine.submit(second).await.unwrap_err();
+    assert!(matches!(error, JobError::IdTaken(taken) if taken == id), "{error}");
+    assert_eq!(bench.end(id).await.record.status, JobState::Completed);
+}
+
+#[tokio::test]
+async fn j_136_without_room_a_job_is_refused_and_leaves_no_folder() {
+    let bench = Bench::with(|options| options.rules.memory_limit = 0.0);
+    let error = bench.engine.submit(bench.submission("true")).await.unwrap_err().to_string();
+    assert!(error.contains("of the memory is in use") && error.contains("wait for running jobs"), "{error}");
+    assert_eq!(fs::read_dir(bench.folder.path().join("jobs")).unwrap().count(), 0);
+    let bench = bench.reopen_with(|options| options.rules.disk_reserve = u64::MAX);
+    let error = bench.engine.submit(bench.submission("true")).await.unwrap_err().to_string();
+    assert!(error.contains("MiB are free on the disk"), "{error}");
+}
+
+/// Nothing but a shim is there that could start it when there is room again.
+#[tokio::test]
+async fn a_queue_without_room_waits_and_says_why() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 1);
+    let gate = bench.folder.path().join("gate");
+    let first = bench.submit(&format!("until [ -e {} ]; do sleep 0.01; done", gate.display())).await;
+    let second = bench.submit("true").await;
+    let bench = bench.reopen_with(|options| options.rules.memory_limit = 0.0);
+    let status = bench.engine.status(second).unwrap();
+    assert_eq!(status.queue_position, Some(0));
+    assert!(status.wait_reason.unwrap().contains("memory"));
+    fs::write(gate, "").unwrap();
+    // The rules that it was accepted under let it start.
+    for id in [first, second] {
+        assert_eq!(bench.end(id).await.record.status, JobState::Completed);
+    }
+}
+
+#[tokio::test]
+async fn x_08_only_what_has_ended_long_enough_ago_is_removed() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 1);
+    let ended = bench.submit("true").await;
+    bench.end(ended).await;
+    let running = bench.submit("exec sleep 3600").await;
+    let queued = bench.submit("true").await;
+    assert_eq!(bench.engine.prune(Duration::from_secs(3600)).await.unwrap().jobs, []);
+    // The clock of the database counts milliseconds.
+    let pruned = until("it is older than nothing", || {
+        let is_over = bench.engine.status(ended).unwrap().record.ending.unwrap().completed_at
+            < unhang_jobs::moment::Moment::now();
+        is_over.then_some(bench.engine.prune(Duration::ZERO))
+    })
+    .await
+    .await
+    .unwrap();
+    assert_eq!(pruned.jobs, [ended]);
+    assert!(!bench.job(ended).exists() && bench.job(running).exists() && bench.job(queued).exists());
+    let error = bench.engine.remove(running).await.unwrap_err();
+    assert!(matches!(error, JobError::HasNotEnded { .. }), "{error}");
+    assert!(matches!(bench.engine.status(ended), Err(JobError::NoSuchJob(_))));
+    bench.engine.cancel(queued).await.unwrap();
+    bench.engine.cancel(running).await.unwrap();
+    bench.engine.remove(queued).await.unwrap();
+    assert!(!bench.job(queued).exists());
+}
+
+#[tokio::test]
+async fn a_folder_that_somebody_removed_gives_a_job_that_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let gone = open_with_shim(folder.path(), "Told", |_| {});
+    let bench = Bench { folder, engine: gone.0, opened: gone.1 };
+    let id = bench.submit("exec sleep 3600").await;
+    fs::remove_dir_all(bench.job(id)).unwrap();
+    assert_eq!(bench.end(id).await.record.status, JobState::Lost);
+}
+
+/// Written by the first version of this format; it must load for ever.
+#[tokio::test]
+async fn a_data_folder_of_the_first_format_loads() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/format-1");
+    for entry in fs::read_dir(&fixture).unwrap() {
+        let entry = entry.unwrap();
+        let job = folder.path().join("jobs").join(entry.file_name());
+        fs::create_dir_all(&job).unwrap();
+        for file in fs::read_dir(entry.path()).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), job.join(file.file_name())).unwrap();
+        }
+    }
+    let (engine, opened) = open_with_shim(folder.path(), "none", |_| {});
+    let rebuilt = opened.rebuilt.unwrap();
+    assert_eq!((rebuilt.jobs, rebuilt.damaged), (3, vec![]));
+    let status = |id: &str| engine.status(id.parse().unwrap()).unwrap().record;
+    let completed = status("completedaaa");
+    assert_eq!((completed.status, completed.state_applied), (JobState::Completed, Some(true)));
+    let patch = Patch { field: "answer".parse().unwrap(), pointer: Some("/value".parse().unwrap()) };
+    assert_eq!(completed.patch, Some(patch));
+    let failed = status("failedaaaaaa");
+    assert_eq!((failed.status, failed.ending.unwrap().reason), (JobState::Failed, Some(Reason::Timeout)));
+    // Of another boot, and never ended.
+    let lost = status("runningaaaaa");
+    assert_eq!((lost.status, lost.ending.unwrap().reason), (JobState::Lost, Some(Reason::Reboot)));
+}
+
+#[tokio::test]
+async fn a_document_is_set_listed_and_read_and_a_broken_one_is_named() {
+    let bench = Bench::new();
+    let (one, two) = ("one".parse().unwrap(), "two.b-c".parse().unwrap());
+    bench.engine.set_document(two, json!([1, 2])).await.unwrap();
+    bench.engine.set_document(one, json!("text")).await.unwrap();
+    let listed = bench.engine.documents().await.unwrap();
+    let names: Vec<_> = listed.iter().map(|listed| listed.field.as_str()).collect();
+    assert_eq!(names, ["one", "two.b-c"]);
+    fs::write(bench.folder.path().join("state/one.json"), "{").unwrap();
+    let error = bench.engine.document("one".parse().unwrap()).await.unwrap_err().to_string();
+    assert!(error.contains("one.json is damaged"), "{error}");
+}

@@ -1,0 +1,10 @@
+//! Tests with real processes: they need a POSIX shell and the fixture (`fixture/main.rs`), which cargo builds for them.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+mod crashes;
+mod folder;
+mod life;
+mod logs;
+mod survivors;
