@@ -262,3 +262,51 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), serde_json::Error> {
 fn file_name(field: &Field) -> String {
     format!("{field}{EXTENSION}")
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_field_is_safe_as_a_part_of_a_path() {
+        for name in ["a", "_x", "basis_of_design", "a.b-c", &"a".repeat(64)] {
+            assert_eq!(name.parse::<Field>().unwrap().as_str(), name);
+        }
+        for name in ["", ".", "..", ".lock", "1a", "a/b", "../x", "a b", "ä", "a\n", &"a".repeat(65)] {
+            assert!(name.parse::<Field>().is_err(), "{name}");
+        }
+    }
+
+    /// The document and the pointers of RFC 6901, section 5, and what is none.
+    #[test]
+    fn j_43_pointers_are_those_of_rfc_6901() {
+        let document = json!({
+            "foo": ["bar", "baz"], "": 0, "a/b": 1, "c%d": 2, "e^f": 3, "g|h": 4, "i\\j": 5, "k\"l": 6, " ": 7, "m~n": 8,
+        });
+        let find = |pointer: &str| pointer.parse::<Pointer>().unwrap().find(&document).cloned();
+        assert_eq!(find(""), Some(document.clone()));
+        for (pointer, value) in [
+            ("/foo", json!(["bar", "baz"])),
+            ("/foo/0", json!("bar")),
+            ("/", json!(0)),
+            ("/a~1b", json!(1)),
+            ("/c%d", json!(2)),
+            ("/e^f", json!(3)),
+            ("/g|h", json!(4)),
+            ("/i\\j", json!(5)),
+            ("/k\"l", json!(6)),
+            ("/ ", json!(7)),
+            ("/m~0n", json!(8)),
+        ] {
+            assert_eq!(find(pointer), Some(value), "{pointer}");
+        }
+        for pointer in ["/foo/2", "/foo/-", "/foo/01", "/foo/+1", "/nothing", "/foo/0/x", "//"] {
+            assert_eq!(find(pointer), None, "{pointer}");
+        }
+        for text in ["foo", "/m~n", "/~", "/~2"] {
+            assert!(text.parse::<Pointer>().is_err(), "{text}");
+        }
+    }
+}

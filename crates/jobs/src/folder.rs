@@ -327,3 +327,60 @@ fn make_folder(path: &Path, may_exist: bool) -> Result<(), FileError> {
         .create(path)
         .map_err(|error| FileError::system("cannot make", path, error))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_file_name_is_one_plain_part_of_a_path_and_none_of_ours() {
+        for name in ["basis.json", "a", "A_b-1.tar.gz"] {
+            assert_eq!(FileName::new(name).unwrap().as_str(), name);
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            ".hidden",
+            "a/b",
+            "../x",
+            "/etc/passwd",
+            "a b",
+            "ä",
+            "a\0",
+            "job.json",
+            "lock",
+            "exit.json",
+        ] {
+            assert!(FileName::new(name).is_err(), "{name}");
+        }
+        assert!(FileName::new(&"a".repeat(101)).unwrap_err().to_string().contains("1 to 100 letters"));
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_and_for_its_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        for content in ["a longer one", "short"] {
+            replace(folder.path(), "file", content.as_bytes(), Durability::Disk).unwrap();
+            assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), content);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(folder.path().join("file").metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_is_too_long_or_no_plain_file_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        assert!(read_at_most(&path, 4).unwrap().is_none());
+        fs::write(&path, "12345").unwrap();
+        assert!(read_at_most(&path, 4).unwrap_err().to_string().contains("more than 4 bytes"));
+        assert_eq!(read_at_most(&path, 5).unwrap().unwrap(), b"12345");
+        let link = folder.path().join("link");
+        symlink(&path, &link).unwrap();
+        assert!(read_at_most(&link, 5).is_err());
+        assert!(read_at_most(folder.path(), 5).is_err());
+    }
+}

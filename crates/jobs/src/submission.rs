@@ -182,10 +182,8 @@ impl Submission {
             // Python holds back what it prints to a file, so that progress and the last words of a killed job would be missing.
             ("PYTHONUNBUFFERED", "1".into()),
         ];
-        for (name, value) in ours {
-            environment.retain(|(other, _)| other != name || !stands("job-variables-are-ours"));
-            environment.push((name.into(), value));
-        }
+        // Of two with the same name the later counts.
+        environment.extend(ours.map(|(name, value)| (name.into(), value)));
         Launch {
             format: FORMAT,
             command: self.command.iter().map(|word| word.as_os_str().into()).collect(),

@@ -1,1 +1,149 @@
+use std::{sync::mpsc, thread, time::Duration};
 
+use super::*;
+use crate::{
+    record::{Ending, Outcome},
+    settle,
+    submission::Submission,
+};
+
+/// A data folder, its database, and who starts shims.
+struct Desk {
+    _folder: tempfile::TempDir,
+    data: DataFolder,
+    store: Store,
+    starter: Starter,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let data = DataFolder::open(folder.path()).unwrap();
+        let (store, _) = Store::open(&data).unwrap();
+        Self { _folder: folder, data, store, starter: crate::shims::this_process().unwrap() }
+    }
+
+    fn accept(&mut self, change: impl FnOnce(&mut Submission)) -> Record {
+        let mut submission = Submission::new(vec!["true".into()], "/".into()).unwrap();
+        change(&mut submission);
+        let rules = Rules { max_concurrent: 2, memory_limit: 100.0, disk_reserve: 0 };
+        let record = submission.prepare(&self.data, rules).unwrap();
+        assert!(self.store.write(|transaction| insert(transaction, &record)).unwrap());
+        record
+    }
+
+    fn admit(&mut self, limit: Option<u32>) -> Option<JobId> {
+        self.store.write(|transaction| admit(transaction, limit, &self.starter)).unwrap()
+    }
+
+    fn get(&self, id: JobId) -> Job {
+        self.store.read(|connection| get(connection, id)).unwrap().unwrap()
+    }
+
+    fn settle(&mut self, id: JobId, outcome: Outcome) {
+        let handover = settle::Handover { starter: &self.starter, limit: None, is_open: false };
+        let ending = Ending::without_run(outcome);
+        settle::settle(&self.data, &mut self.store, id, &ending, &handover).unwrap();
+    }
+}
+
+#[test]
+fn slots_are_given_in_order_and_counted() {
+    let mut desk = Desk::new();
+    let ids: Vec<JobId> = (0..4).map(|_| desk.accept(|_| {}).job_id).collect();
+    assert_eq!(desk.admit(Some(1)), Some(ids[0]));
+    assert_eq!(desk.admit(Some(1)), None);
+    // The limit that the job brought with it.
+    assert_eq!(desk.admit(None), Some(ids[1]));
+    assert_eq!(desk.admit(None), None);
+    desk.settle(ids[0], Outcome::Failed);
+    assert_eq!(desk.admit(None), Some(ids[2]));
+}
+
+#[test]
+fn a_final_state_stays_as_it_is_and_an_open_job_cannot_be_removed() {
+    let mut desk = Desk::new();
+    let record = desk.accept(|_| {});
+    let id = record.job_id;
+    assert!(!desk.store.write(|transaction| remove(transaction, id)).unwrap());
+    desk.settle(id, Outcome::Cancelled);
+    desk.settle(id, Outcome::Completed);
+    assert_eq!(desk.get(id).record.status, JobState::Cancelled);
+    assert!(desk.store.write(|transaction| remove(transaction, id)).unwrap());
+}
+
+#[test]
+fn one_of_two_takes_a_job_over() {
+    let mut desk = Desk::new();
+    let id = desk.accept(|_| {}).job_id;
+    desk.admit(None);
+    let seen = desk.get(id).starter;
+    let mut take = |starter: &Starter| {
+        desk.store.write(|transaction| take_over(transaction, id, seen.as_ref(), starter)).unwrap()
+    };
+    let other = Starter { since: Moment::from_millis(1), ..crate::shims::this_process().unwrap() };
+    assert!(take(&other));
+    assert!(!take(&other));
+}
+
+/// What was read in a transaction is still true when it writes.
+#[test]
+fn a_transaction_that_reads_first_is_not_overtaken() {
+    let mut desk = Desk::new();
+    let mut other = Store::open(&desk.data).unwrap().0;
+    let (done, is_done) = mpsc::sync_channel(1);
+    let mut writer = None;
+    desk.store
+        .write(|transaction| {
+            counters(transaction)?;
+            writer = Some(thread::spawn(move || {
+                let written = other.write(|transaction| count(transaction, "removals"));
+                done.send(()).ok();
+                written
+            }));
+            // It is done only if nothing kept it from that.
+            is_done.recv_timeout(Duration::from_millis(200)).ok();
+            count(transaction, "revision")
+        })
+        .unwrap();
+    writer.unwrap().join().unwrap().unwrap();
+}
+
+/// The writer of job A dies when its document may be written and the row does not say so yet. Then somebody sets the same
+/// document, and only then A is settled by another.
+#[test]
+fn j_48_a_patch_is_applied_once_and_before_what_was_set_later() {
+    let mut desk = Desk::new();
+    let field: crate::document::Field = "answer".parse().unwrap();
+    let record = desk.accept(|job| {
+        job.results = Some(crate::folder::FileName::new("results.json").unwrap());
+        job.patch = Some(crate::record::Patch { field: field.clone(), pointer: None });
+    });
+    let id = record.job_id;
+    desk.admit(None);
+    std::fs::write(desk.data.job(id).file("results.json"), "1").unwrap();
+    desk.store.write(|transaction| note_patch(transaction, &record, true)).unwrap();
+    settle::set_document(&desk.data, &mut desk.store, &field, &serde_json::json!(2)).unwrap();
+    desk.settle(id, Outcome::Completed);
+    let document = crate::document::Documents::of(&desk.data).get(&field).unwrap().unwrap();
+    assert_eq!(document.value, serde_json::json!(2));
+    assert_eq!(desk.get(id).record.state_applied, Some(true));
+}
+
+#[test]
+fn what_was_written_about_an_end_stays() {
+    let mut desk = Desk::new();
+    let id = desk.accept(|_| {}).job_id;
+    let first = Ending::without_run(Outcome::Completed);
+    settle::write_ending(&desk.data, id, &first).unwrap();
+    let kept = settle::write_ending(&desk.data, id, &Ending::without_run(Outcome::Lost)).unwrap();
+    assert_eq!(kept, first);
+}
+
+#[test]
+fn a_database_of_a_later_version_is_not_touched() {
+    let mut desk = Desk::new();
+    desk.store.write(|transaction| transaction.pragma_update(None, "user_version", 99)).unwrap();
+    let error = Store::open(&desk.data).unwrap_err().to_string();
+    assert!(error.contains("format 99") && error.contains("newer unhang"), "{error}");
+}

@@ -10,8 +10,9 @@ use std::{
 
 use rustix::{
     pipe::{PipeFlags, pipe_with},
-    process::Signal,
+    process::{Pid, Signal},
 };
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::Instant;
 use unhang_jobs::{
@@ -27,7 +28,7 @@ use unhang_proc::{
 };
 
 /// For everything that a test waits for; the machine may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn fixture() -> PathBuf {
     env!("CARGO_BIN_EXE_jobs-fixture").into()
@@ -100,6 +101,29 @@ impl Bench {
 
     pub(crate) fn job(&self, id: JobId) -> PathBuf {
         self.engine.job_folder(id)
+    }
+
+    /// Live processes that were started with the job's id in their environment.
+    pub(crate) fn alive(&self, id: JobId) -> Vec<String> {
+        let cookie = format!("UNHANG_JOB_ID={id}");
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();
+            let is_mine =
+                read("environ").split(|&byte| byte == 0).any(|variable| variable == cookie.as_bytes());
+            let stat = String::from_utf8_lossy(&read("stat")).into_owned();
+            if is_mine && !stat.contains(") Z ") {
+                found.push(stat);
+            }
+        }
+        found
+    }
+
+    /// The shim of a job whose work runs.
+    pub(crate) fn shim(&self, id: JobId) -> Option<Pid> {
+        let run: Value = serde_json::from_slice(&fs::read(self.job(id).join("run.json")).ok()?).ok()?;
+        run.get("work")?;
+        Pid::from_raw(i32::try_from(run["shim"]["pid"].as_i64()?).ok()?)
     }
 
     pub(crate) fn stdout(&self, id: JobId) -> String {

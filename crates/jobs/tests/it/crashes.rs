@@ -10,8 +10,13 @@ use unhang_jobs::{
     record::{JobState, Patch, Reason},
     submission::Submission,
 };
+use unhang_proc::{
+    lock::is_held,
+    pressure::free_disk,
+    spawn::{Launch, spawn},
+};
 
-use crate::common::{Bench, Server, open_with_shim, until};
+use crate::common::{Bench, Server, fixture, open_with_shim, until};
 
 /// A job that leaves a line in `runs` each time it runs, and has a result for the state.
 fn change(job: &mut Submission) {
@@ -138,4 +143,45 @@ async fn j_92_a_running_job_is_taken_up_again_by_the_next_server() {
     let status = bench.end(ids[0]).await;
     assert_eq!((status.record.status, bench.stdout(ids[0]).as_str()), (JobState::Completed, "here\nthere\n"));
     assert!(status.elapsed() < Duration::from_secs(60));
+}
+
+/// Two shims may be started for one job, where the first one is slow to come up.
+#[tokio::test]
+async fn work_that_has_begun_is_not_begun_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let id = Server::start(folder.path(), 1, "Ended", &[SCRIPT]).kill().await[0];
+    let job = folder.path().join("jobs").join(id.as_str());
+    let runs = || fs::read_to_string(job.join("runs")).unwrap_or_default();
+    until("its shim has died", || (!runs().is_empty() && !is_held(&job.join("lock")).unwrap()).then_some(()))
+        .await;
+    let (program, arguments) = (fixture(), ["shim".into(), "none".into(), id.as_str().into()]);
+    let mut second = spawn(Launch { folder: Some(&job), ..Launch::new(&program, &arguments) }).unwrap();
+    until("the second shim has gone", || second.try_reap()).await;
+    assert_eq!(runs(), "run\n");
+}
+
+/// The disk is full when the first job ends, and no server is there.
+#[tokio::test]
+async fn a_shim_that_cannot_hand_over_stays_until_there_is_room() {
+    const MARGIN: u64 = 64 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let free = free_disk(folder.path()).unwrap();
+    let (engine, opened) = open_with_shim(folder.path(), "none", |options| {
+        options.rules.max_concurrent = 1;
+        options.rules.disk_reserve = free - MARGIN;
+    });
+    let bench = Bench { folder, engine, opened };
+    let script = "fallocate -l 1G large; until [ -e gate ]; do sleep 0.01; done";
+    let (first, second) = (bench.submit(script).await, bench.submit("true").await);
+    let (first, second) = (bench.job(first), bench.job(second));
+    let Bench { folder, engine, .. } = bench;
+    let path = |name: &str| folder.path().join(name);
+    until("the disk is full", || path("large").exists().then_some(())).await;
+    drop(engine);
+    fs::write(path("gate"), "").unwrap();
+    until("the first job ends", || first.join("exit.json").exists().then_some(())).await;
+    until("its shim waits for room", || is_held(&path("queue.lock")).unwrap().then_some(())).await;
+    assert!(!second.join("run.json").exists());
+    fs::remove_file(path("large")).unwrap();
+    until("the second job ends", || second.join("exit.json").exists().then_some(())).await;
 }

@@ -235,3 +235,18 @@ async fn a_document_is_set_listed_and_read_and_a_broken_one_is_named() {
     let error = bench.engine.document("one".parse().unwrap()).await.unwrap_err().to_string();
     assert!(error.contains("one.json is damaged"), "{error}");
 }
+
+/// A folder that no row knows is a job in the making, or what is left of one whose maker died.
+#[tokio::test]
+async fn an_unknown_folder_is_removed_when_it_is_old() {
+    let bench = Bench::new();
+    let folder = |id: &str| bench.job(id.parse().unwrap());
+    let (young, old) = (folder("youngaaaaaaa"), folder("oldaaaaaaaaa"));
+    for path in [&young, &old] {
+        fs::create_dir(path).unwrap();
+    }
+    let hours_ago = std::time::SystemTime::now() - Duration::from_secs(2 * 60 * 60);
+    fs::File::open(&old).unwrap().set_modified(hours_ago).unwrap();
+    let pruned = bench.engine.prune(Duration::from_secs(3600)).await.unwrap();
+    assert_eq!((pruned.orphans, young.exists(), old.exists()), (1, true, false));
+}

@@ -2,6 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use unhang_jobs::{
     document::Field,
@@ -125,6 +126,20 @@ async fn a_running_job_and_a_queued_one_can_be_cancelled_and_an_ended_one_cannot
     assert!(!bench.job(queued).join("stdout.log").exists());
 }
 
+/// The shim stands still, so that nobody answers for the job.
+#[tokio::test]
+async fn a_job_whose_shim_is_deaf_can_be_cancelled() {
+    let bench = Bench::new();
+    let id = bench
+        .submit_with("echo here; exec sleep 3600", |job| job.stop_grace = Duration::from_millis(100))
+        .await;
+    let shim = until("its shim", || bench.shim(id)).await;
+    kill_process(shim, Signal::STOP).unwrap();
+    let status = bench.engine.cancel(id).await.unwrap();
+    assert_eq!(status.record.status, JobState::Cancelled);
+    assert_eq!(bench.alive(id), [""; 0]);
+}
+
 #[tokio::test]
 async fn j_89_no_more_than_the_limit_run_and_they_run_in_their_order() {
     for limit in [1, 2] {
@@ -202,6 +217,7 @@ async fn j_17_inputs_come_from_the_state_and_a_missing_one_is_an_error_and_no_jo
     let error = bench.engine.submit(submission).await.unwrap_err().to_string();
     assert!(error.contains("the state field `basis` is missing"), "{error}");
     assert_eq!(bench.engine.list(None, 20).await.unwrap().len(), 0);
+    assert_eq!(fs::read_dir(bench.folder.path().join("jobs")).unwrap().count(), 0);
     bench.engine.set_document(field, json!({ "cod": 5 })).await.unwrap();
     let id = bench.submit_with("cat \"$UNHANG_JOB_DIR/basis.json\"", |job| job.inputs = vec![input]).await;
     bench.end(id).await;

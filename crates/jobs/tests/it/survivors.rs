@@ -3,10 +3,9 @@
 
 use std::{collections::BTreeMap, fs};
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use rustix::process::{Signal, kill_process};
 use tokio::time::Instant;
-use unhang_jobs::{id::JobId, record::JobState};
+use unhang_jobs::record::JobState;
 
 use crate::common::{Bench, PATIENCE, until};
 
@@ -27,27 +26,6 @@ const ROWS: [(&str, &str); 7] = [
     ),
 ];
 
-/// Live processes that have the job's cookie.
-fn alive(id: JobId) -> Vec<String> {
-    let cookie = format!("UNHANG_JOB_ID={id}");
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();
-        let is_mine = read("environ").split(|&byte| byte == 0).any(|variable| variable == cookie.as_bytes());
-        let stat = String::from_utf8_lossy(&read("stat")).into_owned();
-        if is_mine && !stat.contains(") Z ") {
-            found.push(stat);
-        }
-    }
-    found
-}
-
-fn shim_of(bench: &Bench, id: JobId) -> Option<Pid> {
-    let run: Value = serde_json::from_slice(&fs::read(bench.job(id).join("run.json")).ok()?).ok()?;
-    run.get("work")?;
-    Pid::from_raw(i32::try_from(run["shim"]["pid"].as_i64()?).ok()?)
-}
-
 #[tokio::test]
 async fn of_seven_ways_to_leave_something_behind_none_outlives_the_end_of_a_job() {
     let bench = Bench::new();
@@ -58,7 +36,7 @@ async fn of_seven_ways_to_leave_something_behind_none_outlives_the_end_of_a_job(
             ))
             .await;
         let status = bench.end(id).await;
-        assert_eq!(alive(id), [""; 0], "{row}");
+        assert_eq!(bench.alive(id), [""; 0], "{row}");
         let ending = status.record.ending.unwrap();
         assert_eq!((ending.exit_code, ending.unkilled), (Some(7), 0), "{row}");
         assert!(ending.leaked >= 1, "{row}: {ending:?}");
@@ -71,11 +49,11 @@ async fn of_seven_ways_to_leave_something_behind_none_outlives_a_killed_shim() {
     for (row, script) in ROWS {
         let id = bench.submit(&format!("{script} exec sleep 3600")).await;
         until(row, || bench.stdout_if_any(id).filter(|text| text.contains("ready"))).await;
-        let shim = until("its shim", || shim_of(&bench, id)).await;
+        let shim = until("its shim", || bench.shim(id)).await;
         kill_process(shim, Signal::KILL).unwrap();
         let status = bench.end(id).await;
         assert_eq!(status.record.status, JobState::Lost, "{row}");
-        assert_eq!(alive(id), [""; 0], "{row}");
+        assert_eq!(bench.alive(id), [""; 0], "{row}");
         let ending = status.record.ending.unwrap();
         assert!(ending.leaked >= 1 && ending.unkilled == 0, "{row}: {ending:?}");
     }
@@ -113,7 +91,7 @@ async fn a_shim_is_small_and_is_not_called_like_us() {
     let bench = Bench::new();
     let id = bench.submit("echo ready; exec sleep 3600").await;
     until("it runs", || bench.stdout_if_any(id).filter(|text| text.contains("ready"))).await;
-    let shim = until("its shim", || shim_of(&bench, id)).await;
+    let shim = until("its shim", || bench.shim(id)).await;
     let folder = std::path::PathBuf::from(format!("/proc/{}", shim.as_raw_nonzero()));
     let rollup = fs::read_to_string(folder.join("smaps_rollup")).unwrap();
     let pss = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
