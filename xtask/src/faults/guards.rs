@@ -1,4 +1,4 @@
-//! The guards of `wire`, `proc` and `hub`, each with the test that fails without it.
+//! The guards of `wire`, `proc`, `jobs` and `hub`, each with the test that fails without it.
 //!
 //! # Invariants
 //!
@@ -13,6 +13,7 @@ macro_rules! guards {
 }
 
 mod hub;
+mod jobs;
 mod proc;
 mod wire;
 
@@ -52,6 +53,7 @@ pub(crate) struct Room {
 pub(crate) const ROOMS: &[Room] = &[
     Room { name: "wire", guards: wire::GUARDS },
     Room { name: "proc", guards: proc::GUARDS },
+    Room { name: "jobs", guards: jobs::GUARDS },
     Room { name: "hub", guards: hub::GUARDS },
 ];
 
@@ -68,6 +70,11 @@ const fn unit(room: &'static str, path: &'static str) -> Test {
 /// A test of a room with real processes.
 const fn process(path: &'static str) -> Test {
     Test { room: "proc", target: "it", path }
+}
+
+/// A test of the jobs with real processes.
+const fn job(path: &'static str) -> Test {
+    Test { room: "jobs", target: "it", path }
 }
 
 /// A test of the whole binary.

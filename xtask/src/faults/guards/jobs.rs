@@ -1,0 +1,85 @@
+//! The guards of `jobs`.
+
+use super::{Guard, job, unit};
+
+#[rustfmt::skip]
+pub(super) const GUARDS: &[Guard] = guards! {
+    "job-id-alphabet" [7]
+        "An id from outside is checked against the alphabet, so it names no other folder than a job's."
+        unit("jobs", "id::tests::x_10_only_the_alphabet_and_the_length_make_an_id");
+    "job-file-name-checked" [7]
+        "The name of an input or a result is one plain part of a path and none of our own files."
+        unit("jobs", "folder::tests::a_file_name_is_one_plain_part_of_a_path_and_none_of_ours");
+    "state-field-checked" [7]
+        "The name of a state field is checked before it becomes part of a path."
+        unit("jobs", "document::tests::a_field_is_safe_as_a_part_of_a_path");
+    "job-secrets-hidden" [7]
+        "What looks like a secret in a command is not written into the job's record."
+        unit("jobs", "launch::tests::what_looks_like_a_secret_is_not_shown");
+    "orders-removed" [7]
+        "The file with the command and its environment is removed when the work runs, so no secret is kept."
+        job("life::nothing_secret_is_kept");
+    "pages-cut-between-characters" [7]
+        "A page of a log ends between two characters, so whoever reads on loses and repeats nothing."
+        unit("jobs", "log::tests::pages_follow_one_another_without_gap_or_repetition");
+    "log-limit" [3, 7]
+        "A log over its limit loses its head, so no job can fill the disk."
+        job("logs::a_gibibyte_at_full_speed_does_not_stay_on_the_disk_and_keeps_its_last_line");
+    "failed-submit-leaves-no-folder" [7]
+        "A submission that fails leaves no folder, so nothing that was refused can be taken for a job."
+        job("life::j_17_inputs_come_from_the_state_and_a_missing_one_is_an_error_and_no_job");
+    "write-lock-first" [7]
+        "A transaction takes the write lock before it reads, so nobody changes in between what it decides by."
+        unit("jobs", "store::tests::a_transaction_that_reads_first_is_not_overtaken");
+    "slots-are-counted" [8]
+        "A job gets a slot only while fewer than the limit have one, counted over all processes."
+        unit("jobs", "store::tests::slots_are_given_in_order_and_counted");
+    "open-jobs-kept" [7]
+        "A job that has not ended is never removed."
+        unit("jobs", "store::tests::a_final_state_stays_as_it_is_and_an_open_job_cannot_be_removed");
+    "young-folders-kept" [7]
+        "A folder that no row knows yet is left alone until it is surely not a job that is being accepted."
+        job("folder::an_unknown_folder_is_removed_when_it_is_old");
+    "memory-gate" [8]
+        "Nothing starts while the memory is nearly full."
+        job("folder::j_136_without_room_a_job_is_refused_and_leaves_no_folder");
+    "disk-gate" [8]
+        "Nothing starts while the disk is nearly full."
+        job("folder::j_136_without_room_a_job_is_refused_and_leaves_no_folder");
+    "queue-waits-for-room" [7]
+        "A shim that cannot start the next job for lack of room stays until it can, so a queue drains without a server."
+        job("crashes::a_shim_that_cannot_hand_over_stays_until_there_is_room");
+    "run-before-work" [7]
+        "A shim writes down that it has the job before it starts the work, so what may have run is not started again."
+        job("crashes::x_07_a_shim_that_dies_before_the_end_is_known_gives_lost_and_never_completed");
+    "work-started-once" [7]
+        "A shim that finds that another one has had the job does not start the work."
+        job("crashes::work_that_has_begun_is_not_begun_again");
+    "job-timeout" [7]
+        "A job that runs longer than it may is ended."
+        job("life::a_job_that_takes_too_long_is_ended_with_everything_that_it_started");
+    "results-checked" [7]
+        "A job that ends with code 0 without the result that was agreed on has failed."
+        job("life::a_result_that_is_missing_or_no_json_fails_the_job");
+    "exit-written-once" [7]
+        "What was written about the end of a job is not written over."
+        unit("jobs", "store::tests::what_was_written_about_an_end_stays");
+    "killed-shim-is-lost" [7]
+        "A job whose shim was killed is lost and never taken for completed."
+        unit("jobs", "verdict::tests::x_07_every_crash_point_is_decided");
+    "survivors-of-a-shim-ended" [5, 7]
+        "What a killed shim left behind is ended before its job is called lost."
+        job("survivors::of_seven_ways_to_leave_something_behind_none_outlives_a_killed_shim");
+    "active-jobs-judged" [7]
+        "Each job with a slot is looked at, so one whose shim has died does not hold it for ever."
+        job("crashes::j_48_a_shim_that_dies_after_the_end_loses_nothing_and_repeats_nothing");
+    "deaf-shim-killed" [7]
+        "A shim that does not end its job in time is killed, so that a job can always be cancelled."
+        job("life::a_job_whose_shim_is_deaf_can_be_cancelled");
+    "patches-finished-first" [7]
+        "A result that was about to reach the state gets there before anything later does."
+        unit("jobs", "store::tests::j_48_a_patch_is_applied_once_and_before_what_was_set_later");
+    "patch-applied-once" [7]
+        "A result that has reached the state is not applied again, so it replaces nothing newer."
+        unit("jobs", "store::tests::j_48_a_patch_is_applied_once_and_before_what_was_set_later");
+};
