@@ -7,14 +7,15 @@ mod commands;
 mod data_folder;
 mod diagnostics;
 mod output;
+mod own_program;
 mod server_name;
+mod signals;
 mod words;
 
 fn main() -> ExitCode {
-    // The lifeline comes first: it has to stay small, so it sees neither the argument parser nor the runtime.
-    let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == unhang::process::lifeline::ARGUMENT) {
-        return unhang::process::lifeline::run(words);
+    // They come first: they have to stay small, so they see neither the argument parser nor the runtime.
+    if let Some(code) = own_program::small_process(std::env::args_os().skip(1)) {
+        return code;
     }
     diagnostics::report_bugs();
     match arguments::parse() {

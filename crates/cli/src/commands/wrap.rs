@@ -1,24 +1,18 @@
 //! `unhang wrap`: the guard in front of one stdio server.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
-use tokio::{
-    runtime,
-    signal::unix::{SignalKind, signal},
-    sync::mpsc,
-};
+use tokio::runtime;
 use unhang::{
     exit,
-    guard::{self, GuardSpec, Stop},
-    process::{
-        adopt_orphans, lifeline,
-        pipe::take_standard_streams,
-        server::{LifelineCommand, ServerSpec},
-        spawn::Environment,
-    },
+    guard::{self, GuardSpec},
+    process::{adopt_orphans, pipe::take_standard_streams, server::ServerSpec, spawn::Environment},
 };
 
-use crate::{arguments::Wrap, diagnostics::Diagnostics, output, server_name::server_name};
+use crate::{
+    arguments::Wrap, diagnostics::Diagnostics, output, own_program::lifeline_command,
+    server_name::server_name, signals::signals,
+};
 
 /// Guards the server until the client or a signal ends it.
 pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
@@ -55,30 +49,4 @@ pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
             ExitCode::from(exit::BUG)
         }
     }
-}
-
-/// Our own binary, which also is the lifeline.
-fn lifeline_command() -> LifelineCommand {
-    // The link still leads to this very program after an upgrade has replaced the file.
-    let program = PathBuf::from("/proc/self/exe");
-    let program = if program.exists() { program } else { std::env::current_exe().unwrap_or(program) };
-    LifelineCommand { program, arguments: vec![lifeline::ARGUMENT.into()] }
-}
-
-/// Turns signals into stops. A hang-up is the client's terminal going away, so it ends us as SIGTERM does.
-fn signals() -> std::io::Result<mpsc::Receiver<Stop>> {
-    let (sender, receiver) = mpsc::channel(4);
-    for (kind, stop) in [
-        (SignalKind::interrupt(), Stop::Interrupt),
-        (SignalKind::terminate(), Stop::Terminate),
-        (SignalKind::hangup(), Stop::Terminate),
-    ] {
-        let mut signals = signal(kind)?;
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            // The receiver has gone when the guard has ended.
-            while signals.recv().await.is_some() && sender.send(stop).await.is_ok() {}
-        });
-    }
-    Ok(receiver)
 }

@@ -63,7 +63,9 @@ pub enum Stop {
 }
 
 impl Stop {
-    fn exit_code(self) -> u8 {
+    /// The exit code of a program that ended because of it.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
         match self {
             Stop::Interrupt => exit::INTERRUPTED,
             Stop::Terminate => exit::TERMINATED,
