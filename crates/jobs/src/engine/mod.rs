@@ -226,12 +226,33 @@ impl Engine {
         let id = submission.id;
         let (answer, outcome) = oneshot::channel();
         let submit = async {
-            self.requests.send((submission, answer)).await.map_err(|_| JobError::Closed)?;
+            let request = writer::Request::Submit(Box::new((submission, answer)));
+            self.requests.send(request).await.map_err(|_| JobError::Closed)?;
             outcome.await.map_err(|_| JobError::Closed)?
         };
         let accepted = timeout(SUBMIT_LIMIT, submit).await;
         let id = accepted.map_err(|_| JobError::Uncertain { id, waited: SUBMIT_LIMIT })??;
         self.inner.status(id)
+    }
+
+    /// Waits until whatever was accepted and has a slot has been given to its shim, which happens just after the submit has
+    /// been answered. A program that ends right after a submit calls this first: otherwise the job would wait for the next
+    /// process that opens the folder.
+    ///
+    /// # Errors
+    /// Where the disk takes too long.
+    pub async fn handed_over(&self) -> Result<(), JobError> {
+        let (done, outcome) = oneshot::channel();
+        let ask = async {
+            let request = writer::Request::SayWhenDone(done);
+            self.requests.send(request).await.map_err(|_| JobError::Closed)?;
+            outcome.await.map_err(|_| JobError::Closed)
+        };
+        let late = || {
+            let error = std::io::ErrorKind::TimedOut.into();
+            FileError::system("cannot start the jobs of", self.inner.data.path(), error)
+        };
+        timeout(SUBMIT_LIMIT, ask).await.map_err(|_| late())?
     }
 
     /// Where a job is.

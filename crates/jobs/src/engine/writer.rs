@@ -24,8 +24,17 @@ pub(super) const WAITING: usize = 256;
 /// Submissions of one commit (processes.md 3).
 const TOGETHER: usize = 32;
 
-/// One submission and where its outcome is awaited.
-pub(super) type Request = (Submission, oneshot::Sender<Result<JobId, JobError>>);
+/// A submission and where its outcome is awaited.
+type Asked = (Submission, oneshot::Sender<Result<JobId, JobError>>);
+
+/// What the writer is asked for.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// Take a job in.
+    Submit(Box<Asked>),
+    /// Say when everything that was asked for before has been done, the start of shims included.
+    SayWhenDone(oneshot::Sender<()>),
+}
 
 /// Starts the thread. It ends when the engine has gone.
 pub(super) fn start(
@@ -35,18 +44,28 @@ pub(super) fn start(
 ) -> std::io::Result<thread::JoinHandle<()>> {
     thread::Builder::new().name("jobs-writer".into()).spawn(move || {
         while let Some(first) = requests.blocking_recv() {
-            let mut batch = vec![first];
-            while batch.len() < TOGETHER
-                && let Ok(next) = requests.try_recv()
-            {
-                batch.push(next);
+            let (mut batch, mut waiting) = (Vec::new(), Vec::new());
+            let mut sort = |request| match request {
+                Request::Submit(asked) => batch.push(*asked),
+                Request::SayWhenDone(done) => waiting.push(done),
+            };
+            sort(first);
+            for _ in 1..TOGETHER {
+                match requests.try_recv() {
+                    Ok(next) => sort(next),
+                    Err(_) => break,
+                }
             }
             accept(&inner, &mut store, batch);
+            for done in waiting {
+                // Whoever asked may have gone.
+                let _ = done.send(());
+            }
         }
     })
 }
 
-fn accept(inner: &Inner, store: &mut Store, batch: Vec<Request>) {
+fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) {
     let mut prepared = Vec::with_capacity(batch.len());
     for (submission, answer) in batch {
         match prepare(inner, &submission) {
