@@ -45,11 +45,11 @@ impl Stream {
     }
 }
 
-/// A piece of a log.
+/// A piece of a log, as text or as the bytes that were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct Page<Text = String> {
     /// The text; what is no UTF-8 in it is replaced.
-    pub text: String,
+    pub text: Text,
     /// Where it begins, which is later than what was asked for if that has been dropped.
     pub offset: u64,
     /// Where the next one begins.
@@ -60,22 +60,55 @@ pub struct Page {
     pub dropped_before: u64,
 }
 
+impl Page<Vec<u8>> {
+    fn into_text(self) -> Page {
+        let Self { text, offset, next_offset, eof, dropped_before } = self;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Page { text, offset, next_offset, eof, dropped_before }
+    }
+}
+
 /// Reads a page. A log that is not there yet is empty.
 ///
 /// # Errors
 /// Where the file is there and cannot be read.
 pub fn page(path: &Path, offset: u64, max_bytes: usize, has_ended: bool) -> Result<Page, FileError> {
+    Ok(read_page(path, offset, max_bytes, has_ended, Cut::BetweenCharacters)?.into_text())
+}
+
+/// The same with the bytes as they were written, none of them left out.
+///
+/// # Errors
+/// As [`page`].
+pub fn raw_page(
+    path: &Path,
+    offset: u64,
+    max_bytes: usize,
+    has_ended: bool,
+) -> Result<Page<Vec<u8>>, FileError> {
+    read_page(path, offset, max_bytes, has_ended, Cut::Anywhere)
+}
+
+/// Where a page may begin and end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    Anywhere,
+    BetweenCharacters,
+}
+
+fn read_page(
+    path: &Path,
+    offset: u64,
+    max_bytes: usize,
+    has_ended: bool,
+    cut: Cut,
+) -> Result<Page<Vec<u8>>, FileError> {
     let Some(file) = open_file(path)? else {
-        return Ok(Page {
-            text: String::new(),
-            offset: 0,
-            next_offset: 0,
-            eof: has_ended,
-            dropped_before: 0,
-        });
+        return Ok(Page { text: Vec::new(), offset: 0, next_offset: 0, eof: has_ended, dropped_before: 0 });
     };
     let max_bytes = max_bytes.clamp(4, MAX_PAGE);
-    read(&file, offset, max_bytes, has_ended).map_err(|error| FileError::system("cannot read", path, error))
+    read(&file, offset, max_bytes, has_ended, cut)
+        .map_err(|error| FileError::system("cannot read", path, error))
 }
 
 /// Reads the end of a log.
@@ -87,13 +120,13 @@ pub fn tail(path: &Path, max_bytes: usize) -> Result<String, FileError> {
     let read = || -> io::Result<String> {
         let length = file.metadata()?.len();
         let wanted = u64::try_from(max_bytes).unwrap_or(u64::MAX);
-        let page = read(&file, length.saturating_sub(wanted), max_bytes, true)?;
-        Ok(page.text)
+        let page = read(&file, length.saturating_sub(wanted), max_bytes, true, Cut::BetweenCharacters)?;
+        Ok(page.into_text().text)
     };
     read().map_err(|error| FileError::system("cannot read", path, error))
 }
 
-fn read(file: &File, offset: u64, max_bytes: usize, has_ended: bool) -> io::Result<Page> {
+fn read(file: &File, offset: u64, max_bytes: usize, has_ended: bool, cut: Cut) -> io::Result<Page<Vec<u8>>> {
     let dropped_before = first_byte(file)?;
     // Whoever asks for what is not there yet waits at the end.
     let end = file.metadata()?.len();
@@ -103,7 +136,7 @@ fn read(file: &File, offset: u64, max_bytes: usize, has_ended: bool) -> io::Resu
     bytes.truncate(length);
     let reached_end = offset + wide(length) >= end;
     // A page may have been begun in the middle of a character, by a hole or by whoever asked.
-    if stands("pages-cut-between-characters") {
+    if cut == Cut::BetweenCharacters && stands("pages-cut-between-characters") {
         let begin = bytes.iter().take(3).take_while(|byte| is_continuation(**byte)).count();
         // Text that begins like that at the very beginning of the file is no UTF-8 anyway.
         if offset > 0 && begin < bytes.len() {
@@ -115,13 +148,7 @@ fn read(file: &File, offset: u64, max_bytes: usize, has_ended: bool) -> io::Resu
         bytes.truncate(kept);
     }
     let next_offset = offset + wide(bytes.len());
-    Ok(Page {
-        text: String::from_utf8_lossy(&bytes).into_owned(),
-        offset,
-        next_offset,
-        eof: has_ended && next_offset >= end,
-        dropped_before,
-    })
+    Ok(Page { text: bytes, offset, next_offset, eof: has_ended && next_offset >= end, dropped_before })
 }
 
 /// Where the data begins: behind the hole at the head of the file, if there is one.
@@ -208,6 +235,19 @@ mod tests {
             }
             assert_eq!(read, text, "in pages of {size} bytes");
         }
+    }
+
+    #[test]
+    fn raw_pages_leave_out_nothing() {
+        let bytes: Vec<u8> = (0..=255).cycle().take(2000).collect();
+        let (_folder, path) = log(&bytes);
+        let (mut offset, mut read) = (0, Vec::new());
+        while read.len() < bytes.len() {
+            let page = raw_page(&path, offset, 7, true).unwrap();
+            read.extend_from_slice(&page.text);
+            offset = page.next_offset;
+        }
+        assert_eq!(read, bytes);
     }
 
     #[test]

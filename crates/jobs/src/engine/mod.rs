@@ -44,7 +44,7 @@ use crate::{
     error::JobError,
     folder::{DataFolder, ERROR, FileError, JobFolder},
     id::JobId,
-    log::{Page, Stream, page, tail},
+    log::{Page, Stream, page, raw_page, tail},
     record::JobState,
     room::Rules,
     settle::{Handover, read_result, set_document},
@@ -343,10 +343,33 @@ impl Engine {
         offset: u64,
         max_bytes: usize,
     ) -> Result<Page, JobError> {
+        self.read_log(id, stream, move |file, has_ended| page(file, offset, max_bytes, has_ended)).await
+    }
+
+    /// The same with the bytes as they were written, be they text or not.
+    ///
+    /// # Errors
+    /// As [`Self::logs`].
+    pub async fn raw_logs(
+        &self,
+        id: JobId,
+        stream: Stream,
+        offset: u64,
+        max_bytes: usize,
+    ) -> Result<Page<Vec<u8>>, JobError> {
+        self.read_log(id, stream, move |file, has_ended| raw_page(file, offset, max_bytes, has_ended)).await
+    }
+
+    async fn read_log<T: Send + 'static>(
+        &self,
+        id: JobId,
+        stream: Stream,
+        read: impl FnOnce(&Path, bool) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, JobError> {
         self.blocking(move |inner| {
             // Asked before the log is read: what was written before the end is there then.
             let has_ended = inner.status(id)?.record.status.is_final();
-            Ok(page(&inner.data.job(id).file(stream.file()), offset, max_bytes, has_ended)?)
+            Ok(read(&inner.data.job(id).file(stream.file()), has_ended)?)
         })
         .await
     }
