@@ -5,7 +5,7 @@
 //! (see the README). The binary `unhang` is a thin shell over it.
 //!
 //! Rooms: [`guard`] is one client and one server; [`queue`], [`breaker`], [`health`] and [`session`] are the pure parts it
-//! is made of; [`fault`] is how errors are told; [`config`] holds every limit.
+//! is made of; [`fault`] is how errors are told, and [`job_report`] how jobs are; [`config`] holds every limit.
 //!
 //! Invariants: this library touches no terminal, no process environment, no home folder and no global logger, and it never
 //! exits. It emits [`tracing`] events and leaves it to the program what becomes of them.
@@ -17,6 +17,7 @@ pub mod exit;
 pub mod fault;
 pub mod guard;
 pub mod health;
+pub mod job_report;
 pub mod queue;
 pub mod session;
 
