@@ -5,7 +5,14 @@
 //! - What another process changes is known here within [`ROUND`], sooner where the system tells of writes to the database.
 //! - A failure of one round is told and does not end the thread: the next round may find the disk well again.
 
-use std::{collections::HashMap, os::fd::OwnedFd, path::Path, sync::Arc, thread, time::Duration};
+use std::{
+    collections::HashMap,
+    os::fd::OwnedFd,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
@@ -43,12 +50,12 @@ const WINDOW: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Keeper {
     stop: Arc<OwnedFd>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // The counter cannot be full: this is the only write.
-        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        self.ask_to_stop();
     }
 }
 
@@ -70,11 +77,26 @@ impl Keeper {
         };
         rounds.round()?;
         let stopped = stop.clone();
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("jobs-keeper".into())
             .spawn(move || rounds.run(&stopped))
             .map_err(failed)?;
-        Ok(Self { stop })
+        Ok(Self { stop, thread: Mutex::new(Some(thread)) })
+    }
+
+    fn ask_to_stop(&self) {
+        // The counter cannot be full: there are few writes.
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+    }
+
+    /// Lets the thread finish its round, and waits for that.
+    pub(super) fn finish(&self) {
+        self.ask_to_stop();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic in it has been told.
+            let _ = thread.join();
+        }
     }
 }
 

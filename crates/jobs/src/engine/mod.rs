@@ -56,6 +56,9 @@ use crate::{
 /// How long a submit may take. With a disk that is well it takes milliseconds.
 const SUBMIT_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long the end may take: one round of the keeper.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
 /// How an engine works.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -173,7 +176,7 @@ const TAIL: usize = 2000;
 pub struct Engine {
     inner: Arc<Inner>,
     requests: mpsc::Sender<writer::Request>,
-    _keeper: Arc<Keeper>,
+    keeper: Arc<Keeper>,
 }
 
 impl Engine {
@@ -199,7 +202,7 @@ impl Engine {
         let (requests, received) = mpsc::channel(writer::WAITING);
         writer::start(inner.clone(), writing, received)
             .map_err(|error| FileError::system("cannot start a thread for", inner.data.path(), error))?;
-        Ok((Self { inner, requests, _keeper: Arc::new(keeper) }, opened))
+        Ok((Self { inner, requests, keeper: Arc::new(keeper) }, opened))
     }
 
     /// Its options.
@@ -253,6 +256,17 @@ impl Engine {
             FileError::system("cannot start the jobs of", self.inner.data.path(), error)
         };
         timeout(SUBMIT_LIMIT, ask).await.map_err(|_| late())?
+    }
+
+    /// Ends the engine's work and none of its jobs: whatever it has given a slot has a shim when this returns. A program that
+    /// ends without it may leave a job with a slot and no shim, until another process opens the folder.
+    ///
+    /// # Errors
+    /// Where the disk takes too long.
+    pub async fn close(self) -> Result<(), JobError> {
+        self.handed_over().await?;
+        let finished = tokio::task::spawn_blocking(move || self.keeper.finish());
+        timeout(CLOSE_LIMIT, finished).await.map_err(|_| JobError::Closed)?.map_err(|_| JobError::Closed)
     }
 
     /// Where a job is.
