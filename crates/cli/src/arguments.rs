@@ -6,7 +6,10 @@ use clap::{Args, Parser, Subcommand};
 use unhang::config::{self, Limits, parse_duration, parse_size};
 use unhang_zoo::corpus::PROMISES;
 
-use crate::words;
+use crate::{
+    job_arguments::{Job, State},
+    words,
+};
 
 /// Puts itself between MCP clients and servers so that nothing can hang.
 #[derive(Debug, Parser)]
@@ -24,6 +27,10 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Guard one stdio server: put `unhang wrap --` in front of any command in an mcp.json
     Wrap(Wrap),
+    /// Run commands as durable background jobs: submit, follow, wait, cancel
+    Job(Job),
+    /// Read and set the named documents that jobs work on
+    State(State),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
     /// Measure what the guard costs, beside what two more pipes cost

@@ -45,21 +45,18 @@ impl Diagnostics {
                 None
             }
         };
-        let sinks = Sinks {
-            log: log.clone(),
-            notices: verbose.then(|| notices.clone()),
-            event_loop: thread::current().id(),
-        };
         let level = if verbose { Level::DEBUG } else { Level::INFO };
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_target(false)
-            .with_max_level(level)
-            .with_writer(sinks)
-            .finish();
-        // Only a second call could fail, and there is none.
-        let _already_set = tracing::subscriber::set_global_default(subscriber);
+        subscribe(log.clone(), verbose.then(|| notices.clone()), level);
         Diagnostics { notices, log }
+    }
+
+    /// Becomes the process's tracing subscriber for a command without a server, and without a log: what goes wrong in the
+    /// background is said on stderr.
+    pub(crate) fn on_stderr(verbose: bool) -> Diagnostics {
+        let notices = LossyWriter::new("notices", io::stderr(), NOTICES_BYTES);
+        let level = if verbose { Level::DEBUG } else { Level::WARN };
+        subscribe(None, Some(notices.clone()), level);
+        Diagnostics { notices, log: None }
     }
 
     /// Lets what was said last leave, bounded.
@@ -69,6 +66,17 @@ impl Diagnostics {
             log.flush(LAST_FLUSH);
         }
     }
+}
+
+fn subscribe(log: Option<LossyWriter>, notices: Option<LossyWriter>, level: Level) {
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_target(false)
+        .with_max_level(level)
+        .with_writer(Sinks { log, notices, event_loop: thread::current().id() })
+        .finish();
+    // Only a second call could fail, and there is none.
+    let _already_set = tracing::subscriber::set_global_default(subscriber);
 }
 
 fn open_log(name: &str, cap: u64) -> io::Result<LogFile> {

@@ -6,10 +6,12 @@ mod arguments;
 mod commands;
 mod data_folder;
 mod diagnostics;
+mod job_arguments;
 mod output;
 mod own_program;
 mod server_name;
 mod signals;
+mod terminal_text;
 mod words;
 
 fn main() -> ExitCode {

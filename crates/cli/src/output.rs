@@ -5,16 +5,72 @@ use std::{
     process::ExitCode,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json;
 use unhang::exit;
+
+use crate::job_arguments::Format;
+
+/// What went wrong, as it is told.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The exit code.
+    pub(crate) code: u8,
+    /// The kind, for programs.
+    pub(crate) kind: &'static str,
+    /// One sentence for a person.
+    pub(crate) message: String,
+    /// What to do, where the sentence does not say it.
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    /// What the system refused.
+    pub(crate) fn system(what: &str, error: &io::Error) -> Failure {
+        Failure { code: exit::FAILED, kind: "system", message: format!("{what}: {error}"), hint: None }
+    }
+
+    /// Prints it as was asked for, and gives its exit code.
+    pub(crate) fn print(&self, format: Option<Format>) -> ExitCode {
+        if format == Some(Format::Json) {
+            let data = self.hint.as_ref().map_or_else(|| json!({}), |hint| json!({ "hint": hint }));
+            let error = json!({"error": {"kind": self.kind, "message": self.message, "data": data}});
+            let _nobody_reads = writeln!(io::stderr().lock(), "{error}");
+        } else {
+            error(&self.message, self.hint.as_deref());
+        }
+        ExitCode::from(self.code)
+    }
+}
 
 /// Prints data.
 pub(crate) fn data(text: &str) -> ExitCode {
+    ExitCode::from(bytes(text.as_bytes()))
+}
+
+/// The same for data that may be no text, with the bare exit code.
+pub(crate) fn bytes(bytes: &[u8]) -> u8 {
+    write(bytes).err().unwrap_or(exit::DONE)
+}
+
+/// Prints a part of the data.
+///
+/// # Errors
+/// The exit code, where there is nobody who reads it or it cannot be written.
+pub(crate) fn write(bytes: &[u8]) -> Result<(), u8> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Ok(()) => ExitCode::from(exit::DONE),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(exit::DONE),
-        Err(_) => ExitCode::from(exit::FAILED),
-    }
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => exit::DONE,
+        _ => exit::FAILED,
+    })
+}
+
+/// Whether somebody may still read what is printed. A pipe that nobody reads tells so before anything is written.
+pub(crate) fn is_read() -> bool {
+    let stdout = io::stdout();
+    let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+    let _what_cannot_be_asked_is_read = poll(&mut polled, Some(&Timespec::default()));
+    !polled[0].revents().contains(PollFlags::ERR)
 }
 
 /// Prints an error and a hint, where there is one. Nobody reading it is no reason to fail.

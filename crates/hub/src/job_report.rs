@@ -16,7 +16,7 @@ use crate::jobs::{
     id::JobId,
     log::Page,
     moment::Moment,
-    record::{JobState, Reason},
+    record::{JobState, Reason, Record},
 };
 
 /// Who reads the next steps.
@@ -157,7 +157,7 @@ impl Accepted {
         let message = match status.queue_position {
             None => format!("job {id} is being started"),
             Some(0) => format!("job {id} is queued and starts next"),
-            Some(before) => format!("job {id} is queued; {before} start before it"),
+            Some(before) => format!("job {id} is queued with {before} ahead of it"),
         };
         let next_steps = match reader {
             Reader::Agent => vec![
@@ -167,7 +167,7 @@ impl Accepted {
                 ),
                 format!("When it is completed, fetch what it left with get_job_results, job_id {id}."),
             ],
-            Reader::Person => next_steps(id, status.record.status, reader),
+            Reader::Person => next_steps(&status.record, reader),
         };
         Self { job_id: id, status: status.record.status, message, next_steps }
     }
@@ -199,7 +199,7 @@ impl JobReport {
             detail: ending.and_then(|ending| ending.detail.clone()),
             state_applied: record.state_applied,
             state_reason: record.state_reason.clone(),
-            next_steps: next_steps(record.job_id, record.status, reader),
+            next_steps: next_steps(record, reader),
         }
     }
 
@@ -221,8 +221,9 @@ impl JobReport {
 }
 
 /// What can be done with a job that is where it is.
-fn next_steps(id: JobId, status: JobState, reader: Reader) -> Vec<String> {
-    let steps: [String; 2] = match (reader, status) {
+fn next_steps(record: &Record, reader: Reader) -> Vec<String> {
+    let id = record.job_id;
+    let steps: [String; 2] = match (reader, record.status) {
         (Reader::Agent, JobState::Queued | JobState::Starting | JobState::Running) => [
             "Ask again in about 10 seconds, or with wait_seconds up to 25, and do other work in between."
                 .to_owned(),
@@ -238,6 +239,9 @@ fn next_steps(id: JobId, status: JobState, reader: Reader) -> Vec<String> {
         ],
         (Reader::Person, JobState::Queued | JobState::Starting | JobState::Running) => {
             [format!("unhang job wait {id}"), format!("unhang job logs -f {id}")]
+        }
+        (Reader::Person, JobState::Completed) if record.results.is_none() => {
+            [format!("unhang job logs {id}"), format!("unhang job remove {id}")]
         }
         (Reader::Person, JobState::Completed) => {
             [format!("unhang job result {id}"), format!("unhang job logs {id}")]
@@ -305,7 +309,7 @@ mod tests {
     use super::*;
     use crate::jobs::{
         progress::Progress,
-        record::{Ending, Outcome, Record},
+        record::{Ending, Outcome},
     };
 
     fn status(change: impl FnOnce(&mut Record)) -> Status {

@@ -8,6 +8,9 @@ use crate::arguments::{Arguments, Command};
 
 mod bench;
 mod demo;
+mod engine;
+mod job;
+mod state;
 mod wrap;
 mod zoo;
 
@@ -16,6 +19,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     let verbose = arguments.verbose;
     let run = move || match arguments.command {
         Command::Wrap(wrap) => wrap::run(&wrap, verbose),
+        Command::Job(job) => job::run(job, verbose),
+        Command::State(state) => state::run(state, verbose),
         Command::Demo(demo) => demo::run(&demo),
         Command::Bench(bench) => bench::run(&bench),
         Command::Zoo(zoo) => zoo::run(&zoo),

@@ -1,0 +1,215 @@
+//! What the commands about jobs and the state share: the engine on the data folder, how errors are told, how data is printed.
+//!
+//! Invariants
+//!
+//! - No server is needed, and none is started: each command opens the data folder itself.
+//! - A command comes home: what blocks has a limit, and nothing waits for the runtime at the end.
+//! - One place maps the errors of the engine to exit codes.
+
+use std::{
+    cell::RefCell,
+    io::{self, IsTerminal},
+    process::ExitCode,
+    time::Duration,
+};
+
+use comfy_table::Table;
+use serde::Serialize;
+use tokio::{runtime, task::spawn_blocking, time::timeout};
+use unhang::{
+    exit,
+    job_report::kind,
+    jobs::{
+        engine::{Engine, Options},
+        error::JobError,
+        store::{Rebuilt, StoreError},
+    },
+};
+
+use crate::{
+    data_folder::data_folder,
+    diagnostics::Diagnostics,
+    job_arguments::{Common, Format},
+    output::{self, Failure},
+    own_program::shim_command,
+};
+
+/// How long the folder may take to be opened. It takes milliseconds; other processes may hold the database for ten seconds.
+const OPEN_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a command comes to: its exit code, or what went wrong.
+pub(super) type Outcome = Result<u8, Failure>;
+
+/// One command at work.
+pub(super) struct Desk {
+    /// How the engine is to work.
+    pub(super) options: Options,
+    format: Option<Format>,
+    opened: RefCell<Vec<Engine>>,
+}
+
+/// Lets a command work to its end, and tells what went wrong.
+pub(super) fn run(common: &Common, verbose: bool, work: impl AsyncFnOnce(&Desk) -> Outcome) -> ExitCode {
+    let diagnostics = Diagnostics::on_stderr(verbose);
+    let outcome = Desk::new(common).and_then(|desk| {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::system("events cannot be waited for", &error))?;
+        let outcome = runtime.block_on(async {
+            let outcome = work(&desk).await;
+            desk.close().await;
+            outcome
+        });
+        // Nothing that is still running may hold the end up (C-59).
+        runtime.shutdown_background();
+        outcome
+    });
+    let code = match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.print(common.output),
+    };
+    diagnostics.finish();
+    code
+}
+
+impl Desk {
+    fn new(common: &Common) -> Result<Self, Failure> {
+        let folder = data_folder().ok_or_else(|| Failure {
+            code: exit::USAGE,
+            kind: "no_data_folder",
+            message: "there is no place for jobs: neither UNHANG_HOME nor HOME is set".to_owned(),
+            hint: Some("set UNHANG_HOME to the folder that shall hold them".to_owned()),
+        })?;
+        let mut options = Options::new(folder, shim_command());
+        let limits = &common.limits;
+        options.rules.max_concurrent = limits.max_concurrent.unwrap_or(options.rules.max_concurrent);
+        options.rules.memory_limit = limits.memory_limit.map_or(options.rules.memory_limit, f64::from);
+        options.retention = limits.retention.unwrap_or(options.retention);
+        Ok(Self { options, format: common.output, opened: RefCell::default() })
+    }
+
+    /// Opens the data folder, and says what was found amiss.
+    pub(super) async fn engine(&self) -> Result<Engine, Failure> {
+        let options = self.options.clone();
+        let (engine, opened) = self.blocking("be opened", move || Engine::open(options)).await?;
+        if opened.replayed > 0 {
+            tracing::info!("{} had not reached the state yet", counted(opened.replayed, "result"));
+        }
+        if let Some(Rebuilt { jobs, damaged }) = opened.rebuilt {
+            let hint = format!(
+                "{} cannot be read; `unhang job rebuild` names them",
+                counted(damaged.len(), "job folder")
+            );
+            output::error(
+                &format!(
+                    "the database was missing and was made anew from the folders of {}",
+                    counted(jobs, "job")
+                ),
+                Some(hint.as_str()).filter(|_| !damaged.is_empty()),
+            );
+        }
+        Ok(self.keep(engine))
+    }
+
+    /// Remembers an engine, so that it is closed at the end.
+    pub(super) fn keep(&self, engine: Engine) -> Engine {
+        self.opened.borrow_mut().push(engine.clone());
+        engine
+    }
+
+    /// Lets what this command has given a slot be started before we go.
+    async fn close(&self) {
+        for engine in self.opened.take() {
+            if let Err(error) = engine.close().await {
+                tracing::warn!("{error}");
+            }
+        }
+    }
+
+    /// Does what may wait for the disk, within a limit.
+    pub(super) async fn blocking<T: Send + 'static>(
+        &self,
+        what: &str,
+        work: impl FnOnce() -> Result<T, JobError> + Send + 'static,
+    ) -> Result<T, Failure> {
+        tracing::debug!("waiting for the data folder {} to {what}", self.options.folder.display());
+        match timeout(OPEN_LIMIT, spawn_blocking(work)).await {
+            Ok(Ok(done)) => done.map_err(|error| failure(&error)),
+            // A panic, which has been told.
+            Ok(Err(_)) => Err(failure(&JobError::Closed)),
+            Err(_) => Err(Failure {
+                code: exit::DEADLINE,
+                kind: "deadline",
+                message: format!(
+                    "the data folder {} could not {what} within {} s",
+                    self.options.folder.display(),
+                    OPEN_LIMIT.as_secs()
+                ),
+                hint: Some("see whether its disk answers, or set UNHANG_HOME to another folder".to_owned()),
+            }),
+        }
+    }
+
+    /// How a report is printed: text for a person who looks, JSON for whoever reads on.
+    pub(super) fn report_format(&self) -> Format {
+        let unsaid = if io::stdout().is_terminal() { Format::Text } else { Format::Json };
+        self.format.unwrap_or(unsaid)
+    }
+
+    /// How something is printed that already is what was asked for: an id, a log, a document.
+    pub(super) fn plain_format(&self) -> Format {
+        self.format.unwrap_or(Format::Text)
+    }
+
+    /// Prints a report.
+    pub(super) fn report(&self, report: &impl Serialize, text: impl FnOnce() -> String) -> u8 {
+        match self.report_format() {
+            Format::Json => json(report),
+            Format::Text => output::bytes(text().as_bytes()),
+        }
+    }
+
+    /// Tells of something that went wrong beside others that went well.
+    pub(super) fn complain(&self, failure: &Failure) {
+        failure.print(self.format);
+    }
+}
+
+/// Prints a document.
+pub(super) fn json(document: &impl Serialize) -> u8 {
+    // Nothing that is printed has keys that are no text.
+    let text = serde_json::to_string_pretty(document).unwrap_or_default();
+    output::bytes(format!("{text}\n").as_bytes())
+}
+
+/// Prints a document on one line, as one of several. The exit code where nobody reads it.
+pub(super) fn json_line(document: &impl Serialize) -> Result<(), u8> {
+    let text = serde_json::to_string(document).unwrap_or_default();
+    output::write(format!("{text}\n").as_bytes())
+}
+
+/// The lines of a table without the blanks around them.
+pub(super) fn lines(table: &Table) -> String {
+    table.lines().map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(&line).trim_end())).collect()
+}
+
+/// `1 job`, `2 jobs`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// How an error of the engine is told.
+pub(super) fn failure(error: &JobError) -> Failure {
+    let code = match error {
+        JobError::NoSuchJob(_) | JobError::MissingState(_) => exit::NOT_FOUND,
+        JobError::NoCommand => exit::USAGE,
+        JobError::Uncertain { .. } | JobError::StillEnding { .. } => exit::DEADLINE,
+        JobError::Store(error) if matches!(**error, StoreError::Busy { .. }) => exit::DEADLINE,
+        _ => exit::FAILED,
+    };
+    let hint = match error {
+        JobError::File(_) => Some("UNHANG_HOME names the folder that holds jobs and state"),
+        JobError::IdTaken(_) => Some("leave --id out, and one is drawn"),
+        _ => None,
+    };
+    Failure { code, kind: kind(error), message: error.to_string(), hint: hint.map(str::to_owned) }
+}

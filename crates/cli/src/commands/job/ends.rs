@@ -1,0 +1,91 @@
+//! `unhang job cancel`, `remove` and `prune`: what ends jobs and what forgets them.
+//!
+//! Invariant: of several jobs each is tried, whatever becomes of the others; the exit code is that of the first failure.
+
+use serde::Serialize;
+use unhang::{
+    exit,
+    fault::in_words,
+    job_report::{JobReport, Reader},
+    jobs::{engine::Engine, error::JobError, id::JobId},
+};
+
+use super::run::distinct;
+use crate::{
+    commands::engine::{Desk, Outcome, counted, failure},
+    job_arguments::JobPrune,
+    terminal_text::escaped,
+};
+
+pub(super) async fn cancel(desk: &Desk, ids: Vec<JobId>) -> Outcome {
+    let cancel = async |engine: Engine, id| {
+        let status = engine.cancel(id).await?;
+        Ok(JobReport::new(&status, Reader::Person))
+    };
+    let text = |report: &JobReport| format!("{} cancelled ({})\n", report.job_id, escaped(&report.name));
+    each(desk, &ids, cancel, text).await
+}
+
+/// What is said of a job that was removed.
+#[derive(Serialize)]
+struct Removed {
+    job_id: JobId,
+    removed: bool,
+}
+
+pub(super) async fn remove(desk: &Desk, ids: Vec<JobId>) -> Outcome {
+    let remove = async |engine: Engine, id| {
+        engine.remove(id).await?;
+        Ok(Removed { job_id: id, removed: true })
+    };
+    each(desk, &ids, remove, |removed| format!("{} removed\n", removed.job_id)).await
+}
+
+/// Does something with each job, and all at the same time: one that is slow to end delays no other (promise 8).
+async fn each<T: Serialize + Send + 'static, Doing>(
+    desk: &Desk,
+    ids: &[JobId],
+    work: impl Fn(Engine, JobId) -> Doing,
+    text: impl Fn(&T) -> String,
+) -> Outcome
+where
+    Doing: Future<Output = Result<T, JobError>> + Send + 'static,
+{
+    let engine = desk.engine().await?;
+    let tasks: Vec<_> = distinct(ids).into_iter().map(|id| tokio::spawn(work(engine.clone(), id))).collect();
+    let (mut done, mut code) = (Vec::new(), exit::DONE);
+    for task in tasks {
+        match task.await.unwrap_or(Err(JobError::Closed)) {
+            Ok(report) => done.push(report),
+            Err(error) => {
+                let failure = failure(&error);
+                desk.complain(&failure);
+                code = if code == exit::DONE { failure.code } else { code };
+            }
+        }
+    }
+    let printed = desk.report(&done, || done.iter().map(text).collect());
+    Ok(if code == exit::DONE { printed } else { code })
+}
+
+/// What was removed.
+#[derive(Serialize)]
+struct Pruned {
+    jobs: Vec<JobId>,
+    orphans: usize,
+}
+
+pub(super) async fn prune(desk: &Desk, arguments: &JobPrune) -> Outcome {
+    let engine = desk.engine().await?;
+    let age = arguments.older_than.unwrap_or(desk.options.retention);
+    let pruned = engine.prune(age).await.map_err(|error| failure(&error))?;
+    let pruned = Pruned { jobs: pruned.jobs, orphans: pruned.orphans };
+    Ok(desk.report(&pruned, || {
+        let orphans = match pruned.orphans {
+            0 => String::new(),
+            count => format!(", and {} of jobs that were never accepted", counted(count, "folder")),
+        };
+        let jobs = counted(pruned.jobs.len(), "job");
+        format!("Removed {jobs} that ended more than {} ago{orphans}.\n", in_words(age))
+    }))
+}

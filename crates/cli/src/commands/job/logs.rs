@@ -1,0 +1,222 @@
+//! `unhang job logs`: what a job writes, also while it writes it.
+//!
+//! Invariants
+//!
+//! - What is piped away is what the job wrote, byte for byte; a terminal is given nothing that steers it.
+//! - Following ends by itself when the job has ended and all of its log was printed, and when nobody reads any more. Without
+//!   following, what was there at the beginning is printed, however fast the job goes on writing.
+
+use std::{
+    io::{self, IsTerminal},
+    time::Duration,
+};
+
+use tokio::time::timeout;
+use unhang::{
+    exit,
+    guard::Stop,
+    job_report::LogReport,
+    jobs::{
+        engine::Engine,
+        log::{MAX_PAGE, Page, Stream},
+    },
+};
+
+use super::wait::leave_running;
+use crate::{
+    commands::engine::{Desk, Outcome, failure, json_line},
+    job_arguments::{Format, JobLogs},
+    output::{self, Failure},
+    signals::signals,
+    terminal_text::Plain,
+};
+
+/// How often a log that is followed is looked at: files cannot be waited for on every system.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Bytes of one look.
+const PIECE: usize = 64 << 10;
+
+pub(super) async fn run(desk: &Desk, arguments: &JobLogs) -> Outcome {
+    let engine = desk.engine().await?;
+    let mut reader = Reader::new(engine, arguments, desk.plain_format());
+    if arguments.follow { reader.follow().await } else { reader.read().await }
+}
+
+/// Reads a log from where it is, and prints it.
+struct Reader<'a> {
+    engine: Engine,
+    arguments: &'a JobLogs,
+    stream: Stream,
+    offset: u64,
+    /// Bytes that may still be printed.
+    left: u64,
+    form: Form,
+}
+
+/// How it is printed.
+enum Form {
+    /// As it was written.
+    Raw,
+    /// For a terminal.
+    Terminal(Terminal),
+    /// One page a line.
+    Json,
+}
+
+/// What came of one look.
+struct Look {
+    /// Whether there was anything.
+    is_new: bool,
+    /// Whether nothing will come any more.
+    is_last: bool,
+    /// Whether it could be printed, and the exit code if not.
+    printed: Result<(), u8>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(engine: Engine, arguments: &'a JobLogs, format: Format) -> Self {
+        let form = match format {
+            Format::Json => Form::Json,
+            Format::Text if io::stdout().is_terminal() => Form::Terminal(Terminal::default()),
+            Format::Text => Form::Raw,
+        };
+        Self {
+            engine,
+            arguments,
+            stream: if arguments.stderr { Stream::Stderr } else { Stream::Stdout },
+            offset: arguments.offset,
+            left: arguments.max_bytes.unwrap_or(u64::MAX),
+            form,
+        }
+    }
+
+    /// Prints what is there; as JSON, one page of it.
+    async fn read(&mut self) -> Outcome {
+        // Whoever asks for more than there is waits at the end.
+        let end = self.raw_page(u64::MAX, 0).await?.offset;
+        loop {
+            self.left = self.left.min(end.saturating_sub(self.offset));
+            let look = self.look().await?;
+            match look.printed {
+                Err(code) => return Ok(code),
+                Ok(()) if self.left == 0 || !look.is_new || matches!(self.form, Form::Json) => {
+                    return Ok(exit::DONE);
+                }
+                Ok(()) => {}
+            }
+        }
+    }
+
+    /// Prints what is there and what comes, until nothing can come any more.
+    async fn follow(&mut self) -> Outcome {
+        let mut changes = self.engine.changes();
+        let mut signals =
+            signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
+        loop {
+            let look = self.look().await?;
+            match look.printed {
+                Err(code) => return Ok(code),
+                Ok(()) if look.is_last || self.left == 0 || !output::is_read() => return Ok(exit::DONE),
+                Ok(()) => {}
+            }
+            tokio::select! {
+                biased;
+                stop = signals.recv() => {
+                    let status = self.engine.status(self.arguments.id).map_err(|error| failure(&error))?;
+                    return Ok(leave_running(&[status], stop.unwrap_or(Stop::Terminate)));
+                }
+                // There may be more already.
+                () = std::future::ready(()), if look.is_new => {}
+                // It has ended, or may have written.
+                _ = timeout(LOOK, changes.changed()) => {}
+            }
+        }
+    }
+
+    /// Reads and prints the next piece.
+    async fn look(&mut self) -> Result<Look, Failure> {
+        if matches!(self.form, Form::Json) {
+            return self.look_for_page().await;
+        }
+        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let mut page = self.raw_page(self.offset, left.min(PIECE)).await?;
+        // A page has a smallest size.
+        page.text.truncate(left);
+        let printed = match &mut self.form {
+            Form::Terminal(terminal) => output::write(terminal.plain(&page.text).as_bytes()),
+            Form::Raw | Form::Json => output::write(&page.text),
+        };
+        let length = u64::try_from(page.text.len()).unwrap_or(u64::MAX);
+        self.go_on(page.offset, length);
+        Ok(Look { is_new: length > 0, is_last: page.eof, printed })
+    }
+
+    async fn look_for_page(&mut self) -> Result<Look, Failure> {
+        let length = usize::try_from(self.left).map_or(MAX_PAGE, |left| left.min(MAX_PAGE));
+        let page = self.engine.logs(self.arguments.id, self.stream, self.offset, length).await;
+        let page = LogReport::from(page.map_err(|error| failure(&error))?);
+        let (is_new, is_last) = (page.next_offset > page.offset, page.eof);
+        let is_told = is_new || is_last || !self.arguments.follow;
+        let printed = if is_told { json_line(&page) } else { Ok(()) };
+        self.go_on(page.offset, page.next_offset.saturating_sub(page.offset));
+        Ok(Look { is_new, is_last, printed })
+    }
+
+    fn go_on(&mut self, begin: u64, length: u64) {
+        if begin > self.offset && !matches!(self.form, Form::Json) {
+            let dropped = begin - self.offset;
+            output::error(
+                &format!("{dropped} bytes were dropped here, to keep the log within its limit"),
+                None,
+            );
+        }
+        self.offset = begin + length;
+        self.left = self.left.saturating_sub(length);
+    }
+
+    async fn raw_page(&self, offset: u64, length: usize) -> Result<Page<Vec<u8>>, Failure> {
+        let page = self.engine.raw_logs(self.arguments.id, self.stream, offset, length).await;
+        page.map_err(|error| failure(&error))
+    }
+}
+
+/// Makes plain text of bytes that were cut anywhere.
+#[derive(Default)]
+struct Terminal {
+    plain: Plain,
+    /// The beginning of a character whose rest is in the next piece.
+    unfinished: Vec<u8>,
+}
+
+impl Terminal {
+    fn plain(&mut self, piece: &[u8]) -> String {
+        let bytes = [std::mem::take(&mut self.unfinished).as_slice(), piece].concat();
+        let mut text = String::with_capacity(bytes.len());
+        for chunk in bytes.utf8_chunks() {
+            text.push_str(chunk.valid());
+            match std::str::from_utf8(chunk.invalid()) {
+                Err(error) if error.error_len().is_none() => self.unfinished = chunk.invalid().to_owned(),
+                Err(_) => text.push(char::REPLACEMENT_CHARACTER),
+                Ok(_) => {}
+            }
+        }
+        self.plain.take(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_given_whole_characters_wherever_the_pieces_were_cut() {
+        let text = "grüße\u{1b}[31m 世界 🦀\n".as_bytes();
+        for cut in 0..=text.len() {
+            let mut terminal = Terminal::default();
+            let pieces = [terminal.plain(&text[..cut]), terminal.plain(&text[cut..])];
+            assert_eq!(pieces.concat(), "grüße 世界 🦀\n", "cut at {cut}");
+        }
+        assert_eq!(Terminal::default().plain(b"a\xff\xfeb"), "a\u{fffd}\u{fffd}b");
+    }
+}

@@ -1,0 +1,35 @@
+//! `unhang job`: durable background jobs without a server. One file a verb.
+
+use std::process::ExitCode;
+
+use crate::{
+    commands::engine,
+    job_arguments::{Job, JobVerb},
+};
+
+mod ends;
+mod list;
+mod logs;
+mod progress;
+mod rebuild;
+mod result;
+mod run;
+mod show;
+mod wait;
+
+/// Does what was asked for.
+pub(super) fn run(job: Job, verbose: bool) -> ExitCode {
+    let Job { common, verb } = job;
+    engine::run(&common, verbose, async |desk| match verb {
+        JobVerb::Run(arguments) => run::run(desk, arguments).await,
+        JobVerb::List(arguments) => list::run(desk, &arguments).await,
+        JobVerb::Show(arguments) => show::run(desk, arguments.id).await,
+        JobVerb::Logs(arguments) => logs::run(desk, &arguments).await,
+        JobVerb::Result(arguments) => result::run(desk, arguments.id).await,
+        JobVerb::Wait(arguments) => wait::run(desk, &arguments).await,
+        JobVerb::Cancel(arguments) => ends::cancel(desk, arguments.ids).await,
+        JobVerb::Remove(arguments) => ends::remove(desk, arguments.ids).await,
+        JobVerb::Prune(arguments) => ends::prune(desk, &arguments).await,
+        JobVerb::Rebuild => rebuild::run(desk).await,
+    })
+}

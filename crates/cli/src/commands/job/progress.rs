@@ -1,0 +1,98 @@
+//! How far jobs are, on one line of a terminal that is written over.
+//!
+//! Invariant: nothing is written where stderr is no terminal, and nothing is left of the line at the end.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use unhang::{
+    job_report::{JobReport, Reader},
+    jobs::engine::Status,
+};
+
+use super::wait::has_ended;
+use crate::terminal_text::escaped;
+
+/// How often the elapsed time is drawn anew.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Steps of a whole bar.
+const STEPS: u64 = 1000;
+
+/// The line.
+pub(super) struct Bar(ProgressBar);
+
+impl Bar {
+    /// One for these jobs.
+    pub(super) fn new(statuses: &[Status]) -> Self {
+        let longest = statuses.iter().map(Status::elapsed).max().unwrap_or_default();
+        // Where stderr is no terminal the line is hidden.
+        let bar =
+            ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr()).with_elapsed(longest);
+        let style = ProgressStyle::with_template("[{bar:24}] {percent:>3} % {elapsed} {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(TICK);
+        }
+        Self(bar)
+    }
+
+    /// Shows where they are.
+    pub(super) fn show(&self, statuses: &[Status]) {
+        if self.0.is_hidden() {
+            return;
+        }
+        let (done, text) = far(statuses);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a fraction of a thousand"
+        )]
+        self.0.set_position((done.clamp(0.0, 1.0) * STEPS as f64) as u64);
+        self.0.set_message(text);
+    }
+
+    /// Lets something else be written.
+    pub(super) fn aside(&self, write: impl FnOnce()) {
+        self.0.suspend(write);
+    }
+
+    /// Takes the line away.
+    pub(super) fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// The part that is done, and what to say of it.
+fn far(statuses: &[Status]) -> (f64, String) {
+    let part = |status: &Status| match &status.progress {
+        _ if has_ended(status) => 1.0,
+        Some(progress) => progress.fraction,
+        None => 0.0,
+    };
+    let count = statuses.len().max(1);
+    #[expect(clippy::cast_precision_loss, reason = "nobody waits for that many jobs")]
+    let done = statuses.iter().map(part).sum::<f64>() / count as f64;
+    let text = match statuses {
+        [status] => words(&JobReport::new(status, Reader::Person)),
+        _ => {
+            let ended = statuses.iter().filter(|status| has_ended(status)).count();
+            let first = statuses.iter().find(|status| !has_ended(status));
+            let first = first.map(|status| JobReport::new(status, Reader::Person));
+            let first = first.map(|report| format!("; {} {}", report.job_id, words(&report)));
+            format!("{ended} of {count} ended{}", first.unwrap_or_default())
+        }
+    };
+    (done, text)
+}
+
+/// Where a job that has not ended is.
+pub(super) fn words(report: &JobReport) -> String {
+    let said = report.progress_message.as_deref().or(report.wait_reason.as_deref());
+    match (said, report.queue_position) {
+        (Some(said), _) => escaped(said),
+        (None, Some(0)) => "next in the queue".to_owned(),
+        (None, Some(before)) => format!("{before} ahead in the queue"),
+        (None, None) => report.status.to_string(),
+    }
+}

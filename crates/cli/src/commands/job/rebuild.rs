@@ -1,0 +1,75 @@
+//! `unhang job rebuild`: the database, anew from the job folders.
+
+use std::{fmt::Write, path::PathBuf};
+
+use serde::Serialize;
+use unhang::jobs::{
+    engine::{Engine, replace_damaged_database},
+    error::JobError,
+    store::{Rebuilt, StoreError},
+};
+
+use crate::{
+    commands::engine::{Desk, Outcome, counted, failure},
+    output::Failure,
+    terminal_text::escaped,
+};
+
+/// What was found.
+#[derive(Serialize)]
+struct Report {
+    jobs: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_database: Option<PathBuf>,
+    damaged: Vec<Damaged>,
+}
+
+/// A folder that could not be understood.
+#[derive(Serialize)]
+struct Damaged {
+    folder: PathBuf,
+    reason: String,
+}
+
+pub(super) async fn run(desk: &Desk) -> Outcome {
+    let (Rebuilt { jobs, damaged }, old_database) = rebuild(desk).await?;
+    let damaged = damaged.into_iter().map(|(folder, reason)| Damaged { folder, reason }).collect();
+    let report = Report { jobs, old_database, damaged };
+    Ok(desk.report(&report, || text(&report)))
+}
+
+async fn rebuild(desk: &Desk) -> Result<(Rebuilt, Option<PathBuf>), Failure> {
+    let (folder, options) = (desk.options.folder.clone(), desk.options.clone());
+    // One that was missing has been made by the opening; one that is well is made anew; a damaged one is put aside.
+    let opened = desk.blocking("be opened", move || match Engine::open(options) {
+        Ok((engine, opened)) => Ok(Ok((engine, opened.rebuilt))),
+        Err(JobError::Store(error)) if matches!(*error, StoreError::Damaged { .. }) => Ok(Err(())),
+        Err(error) => Err(error),
+    });
+    match opened.await? {
+        Ok((engine, Some(rebuilt))) => {
+            desk.keep(engine);
+            Ok((rebuilt, None))
+        }
+        Ok((engine, None)) => Ok((desk.keep(engine).rebuild().await.map_err(|error| failure(&error))?, None)),
+        Err(()) => {
+            let replace = move || replace_damaged_database(folder);
+            let (aside, rebuilt) = desk.blocking("be rebuilt", replace).await?;
+            // What waits in it is looked after again.
+            let _engine = desk.engine().await?;
+            Ok((rebuilt, Some(aside)))
+        }
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!("Found {} in the job folders.\n", counted(report.jobs, "job"));
+    if let Some(old) = &report.old_database {
+        let _infallible = writeln!(text, "The damaged database lies at {}", escaped(&old.to_string_lossy()));
+    }
+    for Damaged { folder, reason } in &report.damaged {
+        let folder = folder.to_string_lossy();
+        let _infallible = writeln!(text, "Left as it is: {}: {}", escaped(&folder), escaped(reason));
+    }
+    text
+}

@@ -1,0 +1,61 @@
+//! `unhang job result`: what a completed job has left.
+
+use unhang::{
+    exit,
+    job_report::{Reader, ResultsReport},
+    jobs::{id::JobId, record::JobState},
+};
+
+use crate::{
+    commands::engine::{Desk, Outcome, failure, json},
+    job_arguments::Format,
+    output::{self, Failure},
+    terminal_text::escaped,
+};
+
+pub(super) async fn run(desk: &Desk, id: JobId) -> Outcome {
+    let engine = desk.engine().await?;
+    let results = engine.results(id).await.map_err(|error| failure(&error))?;
+    let is_agreed = results.status.record.results.is_some();
+    let report = ResultsReport::new(results, Reader::Person);
+    let is_well = report.job.status == JobState::Completed;
+    match desk.plain_format() {
+        Format::Json => {
+            let printed = json(&report);
+            Ok(if is_well { printed } else { exit::FAILED })
+        }
+        Format::Text if !is_well => Err(not_completed(&report)),
+        Format::Text => match &report.results {
+            Some(results) => Ok(json(results)),
+            None => {
+                let what = if is_agreed {
+                    "its result file is not there any more"
+                } else {
+                    "no --result was agreed on"
+                };
+                output::error(
+                    &format!("job {id} has completed; {what}"),
+                    Some(&format!("unhang job logs {id} prints its output")),
+                );
+                Ok(if is_agreed { exit::FAILED } else { exit::DONE })
+            }
+        },
+    }
+}
+
+/// A job that has no result, with the last that it said.
+fn not_completed(report: &ResultsReport) -> Failure {
+    let job = &report.job;
+    let own = report.error.as_ref().map(|error| format!("; it says: {error}")).unwrap_or_default();
+    let last = report.stderr_tail.lines().rev().find(|line| !line.trim().is_empty());
+    let last =
+        last.filter(|_| job.status.is_final()).map(|line| format!("; last on its stderr: {}", line.trim()));
+    let message =
+        format!("job {} has no result ({}){own}{}", job.job_id, job.summary(), last.unwrap_or_default());
+    Failure {
+        code: exit::FAILED,
+        kind: if job.status.is_final() { "not_completed" } else { "has_not_ended" },
+        message: escaped(&message),
+        hint: Some(job.next_steps.join(", or ")),
+    }
+}

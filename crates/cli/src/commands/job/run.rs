@@ -1,0 +1,156 @@
+//! `unhang job run`: a command becomes a job.
+//!
+//! Invariants
+//!
+//! - The id is printed when the job is on the disk and has been given to its shim: from then on this process is not needed.
+//! - The environment is read here, and only the small set that a job inherits is handed on (promise 4).
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+};
+
+use unhang::{
+    exit,
+    job_report::{Accepted, JobReport, Reader},
+    jobs::{
+        engine::Status,
+        folder::FileName,
+        id::JobId,
+        record::JobState,
+        submission::{Input, Source, Submission},
+    },
+};
+
+use super::wait::{Waited, until_ended};
+use crate::{
+    commands::engine::{Desk, Outcome, failure, json},
+    job_arguments::{Format, JobRun},
+    output::{self, Failure},
+    terminal_text::escaped,
+};
+
+/// What a job inherits of the environment (design 6), besides `LC_*`.
+const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"];
+
+pub(super) async fn run(desk: &Desk, arguments: JobRun) -> Outcome {
+    let wait = arguments.wait;
+    let submission = submission(arguments)?;
+    let engine = desk.engine().await?;
+    let status = engine.submit(submission).await.map_err(|error| failure(&error))?;
+    engine.handed_over().await.map_err(|error| failure(&error))?;
+    let id = status.record.job_id;
+    let format = desk.plain_format();
+    let printed = match format {
+        Format::Text => output::bytes(format!("{id}\n").as_bytes()),
+        Format::Json => json(&Accepted::new(&status, Reader::Person)),
+    };
+    if !wait {
+        if format == Format::Text && io::stdout().is_terminal() && io::stderr().is_terminal() {
+            tell_what_next(&status);
+        }
+        return Ok(printed);
+    }
+    let ended = match until_ended(&engine, &[id], None, |_| {}).await? {
+        Waited::Ended(statuses) | Waited::Late(statuses) => statuses,
+        Waited::Stopped(code) => return Ok(code),
+    };
+    let Some(status) = ended.first() else { return Ok(exit::BUG) };
+    let report = JobReport::new(status, Reader::Person);
+    if format == Format::Json {
+        json(&report);
+    } else if report.status != JobState::Completed {
+        let hint = format!("unhang job logs --stderr {id}");
+        output::error(&format!("job {id} {}", escaped(&report.summary())), Some(&hint));
+    }
+    Ok(own_code(&report))
+}
+
+/// To a person who looks; a program has the id alone.
+fn tell_what_next(status: &Status) {
+    let accepted = Accepted::new(status, Reader::Person);
+    output::error(&accepted.message, Some(&accepted.next_steps.join(", or ")));
+}
+
+/// The exit code of a job as its own (design 7).
+fn own_code(report: &JobReport) -> u8 {
+    let of_signal = report.signal.and_then(|signal| u8::try_from(128 + signal).ok());
+    let own = report.exit_code.and_then(|code| u8::try_from(code).ok()).or(of_signal);
+    match report.status {
+        JobState::Completed => exit::DONE,
+        // One that left with 0 has failed all the same, as has one that never ran.
+        _ => own.filter(|code| *code != exit::DONE).unwrap_or(exit::FAILED),
+    }
+}
+
+fn submission(arguments: JobRun) -> Result<Submission, Failure> {
+    let folder = std::env::current_dir()
+        .map_err(|error| Failure::system("the current folder cannot be used", &error))?;
+    let inputs = arguments.input.iter().map(|path| input(path)).collect::<Result<_, _>>()?;
+    let name = arguments.name.unwrap_or_else(|| program_name(&arguments.command));
+    let mut submission = Submission::new(arguments.command, folder)
+        .map_err(|error| Failure::system("there is no random source to draw an id from", &error))?;
+    submission.id = arguments.id.unwrap_or(submission.id);
+    submission.name = name;
+    submission.environment = inherited(std::env::vars_os());
+    submission.inputs = inputs;
+    submission.results = arguments.result;
+    submission.patch = arguments.state;
+    submission.timeout = arguments.timeout;
+    submission.log_limit = arguments.log_limit.unwrap_or(submission.log_limit);
+    Ok(submission)
+}
+
+fn program_name(command: &[OsString]) -> String {
+    let program = command.first().map(PathBuf::from).unwrap_or_default();
+    program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// A file that becomes an input under its own name.
+fn input(path: &Path) -> Result<Input, Failure> {
+    let usage = |message: String| Failure { code: exit::USAGE, kind: "bad_input", message, hint: None };
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let file = FileName::new(name).map_err(|error| usage(format!("--input {}: {error}", path.display())))?;
+    // A link leads to a file in the end; the engine follows none.
+    let source = path
+        .canonicalize()
+        .map_err(|error| usage(format!("--input {} cannot be read: {error}", path.display())))?;
+    Ok(Input { file, source: Source::File(source) })
+}
+
+fn inherited(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    let is_inherited =
+        |name: &OsStr| name.to_str().is_some_and(|name| INHERITED.contains(&name) || name.starts_with("LC_"));
+    variables.filter(|(name, _)| is_inherited(name)).collect()
+}
+
+/// Refuses an id that is taken twice in one command.
+pub(super) fn distinct(ids: &[JobId]) -> Vec<JobId> {
+    let mut distinct: Vec<JobId> = Vec::with_capacity(ids.len());
+    for id in ids {
+        if !distinct.contains(id) {
+            distinct.push(*id);
+        }
+    }
+    distinct
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promise_4_only_the_small_set_is_inherited() {
+        let names = ["PATH", "LC_ALL", "LC_", "AWS_SECRET", "UNHANG_HOME", "LANGUAGE", "TZ", "path"];
+        let variables = names.map(|name| (OsString::from(name), OsString::from("value")));
+        let kept: Vec<_> = inherited(variables.into_iter()).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(kept, ["PATH", "LC_ALL", "LC_", "TZ"]);
+    }
+
+    #[test]
+    fn a_job_is_called_by_its_program() {
+        assert_eq!(program_name(&["/usr/bin/python3".into(), "x.py".into()]), "python3");
+        assert_eq!(program_name(&["..".into()]), "..");
+    }
+}

@@ -1,0 +1,102 @@
+//! `unhang job show`: everything about one job.
+
+use std::{fmt::Write, path::PathBuf, time::Duration};
+
+use serde::Serialize;
+use unhang::{
+    fault::in_words,
+    job_report::{JobReport, Reader},
+    jobs::{id::JobId, record::Record},
+};
+
+use crate::{
+    commands::engine::{Desk, Outcome, failure},
+    terminal_text::escaped,
+};
+
+/// The report, and what only somebody on the same machine has a use for.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    job: JobReport,
+    command: Vec<String>,
+    folder: PathBuf,
+    job_folder: PathBuf,
+}
+
+pub(super) async fn run(desk: &Desk, id: JobId) -> Outcome {
+    let engine = desk.engine().await?;
+    let status = engine.status(id).map_err(|error| failure(&error))?;
+    let Record { command, folder, .. } = status.record.clone();
+    let job = JobReport::new(&status, Reader::Person);
+    let shown = Shown { job, command, folder, job_folder: engine.job_folder(id) };
+    Ok(desk.report(&shown, || text(&shown, &status.record)))
+}
+
+fn text(shown: &Shown, record: &Record) -> String {
+    let job = &shown.job;
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _infallible = writeln!(text, "{name:<12}{}", escaped(value));
+    };
+    line("id", job.job_id.as_str());
+    line("name", &job.name);
+    line("status", &job.summary());
+    if let Some(progress) = job.progress {
+        let message = job.progress_message.as_deref().unwrap_or_default();
+        line("progress", format!("{:.0} % {message}", progress * 100.0).trim_end());
+    }
+    if let Some(before) = job.queue_position {
+        line("queue", &format!("{before} before it"));
+    }
+    line("created", &job.created_at.to_string());
+    if let Some(started) = job.started_at {
+        line("started", &started.to_string());
+    }
+    if let Some(completed) = job.completed_at {
+        line("ended", &completed.to_string());
+    }
+    let took = in_words(Duration::from_secs_f64(job.elapsed_time_seconds));
+    line(if job.started_at.is_some() { "took" } else { "waited" }, &took);
+    if let Some(timeout) = record.timeout() {
+        line("timeout", &in_words(timeout));
+    }
+    if let Some(patch) = &record.patch {
+        let applied = match (job.state_applied, &job.state_reason) {
+            (Some(true), _) => "has the result".to_owned(),
+            (Some(false), Some(reason)) => format!("was not changed: {reason}"),
+            (Some(false), None) => "was not changed".to_owned(),
+            (None, _) => "gets the result".to_owned(),
+        };
+        line("state", &format!("{} {applied}", patch.field));
+    }
+    line("command", &quoted(&shown.command));
+    line("works in", &shown.folder.to_string_lossy());
+    line("files", &shown.job_folder.to_string_lossy());
+    line("next", &job.next_steps.join(", or "));
+    text
+}
+
+/// A command as it would be typed: what a shell would split stands in quotes.
+fn quoted(command: &[String]) -> String {
+    let is_plain = |word: &String| {
+        !word.is_empty()
+            && word.chars().all(|character| character.is_alphanumeric() || "-_./=:,@%+".contains(character))
+    };
+    let quote = |word: &String| match is_plain(word) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    command.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_as_it_would_be_typed() {
+        let command = ["sh", "-c", "echo 'a b'", "", "--out=/x"].map(str::to_owned);
+        assert_eq!(quoted(&command), r"sh -c 'echo '\''a b'\''' '' --out=/x");
+    }
+}

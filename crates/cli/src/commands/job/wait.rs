@@ -1,0 +1,154 @@
+//! `unhang job wait`: until jobs have ended, and what `run --wait` shares with it.
+//!
+//! Invariants
+//!
+//! - Whoever stops waiting leaves the jobs running, and is told so with their ids.
+//! - Each job is looked up until it has ended, and not again.
+
+use tokio::time::sleep_until;
+use unhang::{
+    exit,
+    fault::in_words,
+    guard::Stop,
+    job_report::{JobReport, Reader},
+    jobs::{
+        engine::{Engine, Status},
+        error::JobError,
+        id::JobId,
+        record::JobState,
+    },
+    process::deadline::Deadline,
+};
+
+use super::{progress::Bar, run::distinct};
+use crate::{
+    commands::engine::{Desk, Outcome, counted, failure, json},
+    job_arguments::{Format, JobWait},
+    output::{self, Failure},
+    signals::signals,
+    terminal_text::escaped,
+};
+
+/// How a wait ended.
+pub(super) enum Waited {
+    /// Every job has ended.
+    Ended(Vec<Status>),
+    /// The deadline came first; this is where they are.
+    Late(Vec<Status>),
+    /// We were asked to end, with this exit code.
+    Stopped(u8),
+}
+
+pub(super) async fn run(desk: &Desk, arguments: &JobWait) -> Outcome {
+    let ids = distinct(&arguments.ids);
+    let engine = desk.engine().await?;
+    let format = desk.report_format();
+    let say = |status: &Status| {
+        if format == Format::Text {
+            output::bytes(line(&JobReport::new(status, Reader::Person)).as_bytes());
+        }
+    };
+    let deadline = arguments.timeout.map(Deadline::after);
+    let (statuses, is_late) = match until_ended(&engine, &ids, deadline, say).await? {
+        Waited::Ended(statuses) => (statuses, false),
+        Waited::Late(statuses) => (statuses, true),
+        Waited::Stopped(code) => return Ok(code),
+    };
+    if format == Format::Json {
+        json(&statuses.iter().map(|status| JobReport::new(status, Reader::Person)).collect::<Vec<_>>());
+    }
+    if is_late {
+        return Err(too_late(&statuses, arguments));
+    }
+    let is_well = statuses.iter().all(|status| status.record.status == JobState::Completed);
+    Ok(if is_well { exit::DONE } else { exit::FAILED })
+}
+
+fn line(report: &JobReport) -> String {
+    let took = in_words(std::time::Duration::from_secs_f64(report.elapsed_time_seconds));
+    format!("{} {} after {took} ({})\n", report.job_id, escaped(&report.summary()), escaped(&report.name))
+}
+
+fn too_late(statuses: &[Status], arguments: &JobWait) -> Failure {
+    let open = statuses.iter().map(|status| &status.record).filter(|record| !record.status.is_final());
+    let open: Vec<String> = open.map(|record| format!("{} is {}", record.job_id, record.status)).collect();
+    Failure {
+        code: exit::DEADLINE,
+        kind: "deadline",
+        message: format!(
+            "not ended within {}: {}",
+            arguments.timeout.map(in_words).unwrap_or_default(),
+            open.join(", ")
+        ),
+        hint: Some("they go on; wait again with a longer --timeout".to_owned()),
+    }
+}
+
+/// Waits until all of them have ended, shows how far they are, and tells of each end.
+pub(super) async fn until_ended(
+    engine: &Engine,
+    ids: &[JobId],
+    deadline: Option<Deadline>,
+    tell: impl Fn(&Status),
+) -> Result<Waited, Failure> {
+    let mut changes = engine.changes();
+    let mut signals = signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
+    let mut statuses = look(engine, ids)?;
+    let bar = Bar::new(&statuses);
+    statuses.iter().filter(|status| has_ended(status)).for_each(&tell);
+    loop {
+        if statuses.iter().all(has_ended) {
+            bar.clear();
+            return Ok(Waited::Ended(statuses));
+        }
+        bar.show(&statuses);
+        tokio::select! {
+            changed = changes.changed() => changed.map_err(|_| failure(&JobError::Closed))?,
+            stop = signals.recv() => {
+                bar.clear();
+                return Ok(Waited::Stopped(leave_running(&statuses, stop.unwrap_or(Stop::Terminate))));
+            }
+            () = past(deadline) => {
+                bar.clear();
+                return Ok(Waited::Late(statuses));
+            }
+        }
+        for status in statuses.iter_mut().filter(|status| !has_ended(status)) {
+            *status = engine.status(status.record.job_id).map_err(|error| failure(&error))?;
+            if has_ended(status) {
+                bar.aside(|| tell(status));
+            }
+        }
+    }
+}
+
+fn look(engine: &Engine, ids: &[JobId]) -> Result<Vec<Status>, Failure> {
+    let look = |id: &JobId| engine.status(*id).map_err(|error| failure(&error));
+    ids.iter().map(look).collect()
+}
+
+pub(super) fn has_ended(status: &Status) -> bool {
+    status.record.status.is_final()
+}
+
+async fn past(deadline: Option<Deadline>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline.instant()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Says what goes on without us, and gives our exit code.
+pub(super) fn leave_running(statuses: &[Status], stop: Stop) -> u8 {
+    let open: Vec<&str> = statuses
+        .iter()
+        .filter(|status| !has_ended(status))
+        .map(|status| status.record.job_id.as_str())
+        .collect();
+    let (ids, goes_on) = (open.join(" "), if open.len() == 1 { "goes on" } else { "go on" });
+    output::error(
+        &format!("no longer waiting; {} {goes_on}: {ids}", counted(open.len(), "job")),
+        Some(&format!("unhang job wait {ids}, or end with: unhang job cancel {ids}")),
+    );
+    stop.exit_code()
+}

@@ -1,0 +1,110 @@
+//! `unhang state`: the named documents that jobs start from and leave their results in.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Read},
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    process::ExitCode,
+};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde_json::Value;
+use unhang::{
+    exit,
+    job_report::{DocumentReport, ListedReport},
+    jobs::document::{Field, MAX_DOCUMENT},
+};
+
+use crate::{
+    commands::engine::{self, Desk, Outcome, failure, json},
+    job_arguments::{Format, State, StateVerb},
+    output::Failure,
+};
+
+/// Does what was asked for.
+pub(super) fn run(state: State, verbose: bool) -> ExitCode {
+    let State { common, verb } = state;
+    engine::run(&common, verbose, async |desk| match verb {
+        StateVerb::List => list(desk).await,
+        StateVerb::Get(arguments) => get(desk, arguments.field).await,
+        StateVerb::Set(arguments) => set(desk, arguments.field, &arguments.value).await,
+    })
+}
+
+async fn list(desk: &Desk) -> Outcome {
+    let engine = desk.engine().await?;
+    let listed = engine.documents().await.map_err(|error| failure(&error))?;
+    let reports: Vec<ListedReport> = listed.into_iter().map(Into::into).collect();
+    Ok(desk.report(&reports, || {
+        if reports.is_empty() {
+            return "No field has been set.\n".to_owned();
+        }
+        let mut table = Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Disabled)
+            .set_header(["FIELD", "BYTES", "CHANGED"]);
+        for ListedReport { field, bytes, updated_at } in &reports {
+            table.add_row([field.to_string(), bytes.to_string(), updated_at.to_string()]);
+        }
+        engine::lines(&table)
+    }))
+}
+
+async fn get(desk: &Desk, field: Field) -> Outcome {
+    let engine = desk.engine().await?;
+    let document = engine.document(field.clone()).await.map_err(|error| failure(&error))?;
+    let document = document.ok_or_else(|| Failure {
+        code: exit::NOT_FOUND,
+        kind: "no_such_field",
+        message: format!("the state field `{field}` was never set"),
+        hint: Some("`unhang state list` shows those that there are".to_owned()),
+    })?;
+    Ok(match desk.plain_format() {
+        Format::Json => json(&DocumentReport::from(document)),
+        Format::Text => json(&document.value),
+    })
+}
+
+async fn set(desk: &Desk, field: Field, text: &OsStr) -> Outcome {
+    let value = read(text)?;
+    let engine = desk.engine().await?;
+    engine.set_document(field, value).await.map_err(|error| failure(&error))?;
+    Ok(exit::DONE)
+}
+
+/// The document that was typed, or that lies where it was said to.
+fn read(text: &OsStr) -> Result<Value, Failure> {
+    let (bytes, source) = match text.as_bytes() {
+        b"-" => (read_limited(io::stdin().lock(), "stdin")?, "stdin".to_owned()),
+        [b'@', path @ ..] => {
+            let path = Path::new(OsStr::from_bytes(path));
+            let source = path.display().to_string();
+            let file = File::open(path)
+                .map_err(|error| bad_value(format!("cannot read {source}: {error}"), None))?;
+            (read_limited(file, &source)?, source)
+        }
+        typed => (typed.to_owned(), "this text".to_owned()),
+    };
+    serde_json::from_slice(&bytes).map_err(|error| {
+        let hint = "a text needs quotes of its own, as in '\"hello\"'; a file is named as @FILE, stdin as -";
+        bad_value(format!("{source} is not JSON: {error}"), Some(hint))
+    })
+}
+
+fn read_limited(from: impl Read, source: &str) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    from.take(MAX_DOCUMENT + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| bad_value(format!("cannot read {source}: {error}"), None))?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_DOCUMENT {
+        return Err(bad_value(format!("{source} has more than {} MiB", MAX_DOCUMENT >> 20), None));
+    }
+    Ok(bytes)
+}
+
+fn bad_value(message: String, hint: Option<&str>) -> Failure {
+    Failure { code: exit::USAGE, kind: "bad_value", message, hint: hint.map(str::to_owned) }
+}

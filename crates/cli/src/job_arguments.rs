@@ -1,0 +1,264 @@
+//! What can be typed after `unhang job` and `unhang state`.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand, ValueEnum};
+use unhang::{
+    config::{parse_duration, parse_size},
+    jobs::{
+        document::{Field, Pointer},
+        folder::FileName,
+        id::JobId,
+        record::{JobState, Patch},
+    },
+};
+
+/// How the outcome is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For a person.
+    Text,
+    /// For a program.
+    Json,
+}
+
+/// `unhang job`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Jobs outlive the terminal, unhang and each other. They are kept in $UNHANG_HOME, else in\n\
+    $XDG_STATE_HOME/unhang, else in ~/.local/state/unhang.\n\n\
+    Exit codes: 0 done; 1 a job failed, has ended already or has not ended yet, or the data folder\n\
+    cannot be used; 2 wrong usage, also an id that is none; 4 a deadline passed; 6 no such job;\n\
+    130 and 143 ended by SIGINT and SIGTERM, which leave jobs running."
+)]
+pub(crate) struct Job {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) verb: JobVerb,
+}
+
+/// `unhang state`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A field is one JSON document. Jobs are given such documents, and leave their results in them.\n\n\
+    Exit codes: 0 done; 1 the data folder cannot be used; 2 wrong usage, also what is not JSON;\n\
+    6 the field was never set."
+)]
+pub(crate) struct State {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) verb: StateVerb,
+}
+
+/// What every one of these commands takes.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// Print text or JSON [default: text on a terminal, else JSON; text for an id, a log or a document]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) limits: JobLimits,
+}
+
+/// When jobs may start and how long they are kept. They count for this command and the jobs that it submits.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct JobLimits {
+    /// Jobs at the same time, over all of the data folder [default: half the processors, at least 2]
+    #[arg(long, global = true, env = "UNHANG_MAX_CONCURRENT", hide_env = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_concurrent: Option<u32>,
+    /// Per cent of the memory in use above which nothing starts [default: 90]
+    #[arg(long, global = true, env = "UNHANG_MEMORY_LIMIT", hide_env = true, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) memory_limit: Option<u8>,
+    /// How long an ended job is kept [default: 7days]
+    #[arg(long, global = true, env = "UNHANG_RETENTION", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) retention: Option<Duration>,
+}
+
+/// The verbs of `unhang job`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobVerb {
+    /// Start a command as a job, print its id and return
+    Run(JobRun),
+    /// List the newest jobs
+    List(JobList),
+    /// Show where a job is
+    Show(OneJob),
+    /// Print what a job writes
+    Logs(JobLogs),
+    /// Print the result of a job that has completed
+    Result(OneJob),
+    /// Wait until jobs have ended; the exit code is 0 if all of them completed
+    Wait(JobWait),
+    /// End jobs, with everything that they started
+    Cancel(ManyJobs),
+    /// Remove jobs that have ended, with their files
+    Remove(ManyJobs),
+    /// Remove all jobs that ended some time ago
+    Prune(JobPrune),
+    /// Make the database anew from the job folders, also when it is damaged
+    Rebuild,
+}
+
+/// `unhang job run`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "unhang job run [OPTIONS] -- <CMD>...",
+    after_help = "The job works in the current folder, with PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_*, TZ and\n\
+    TMPDIR of this environment, and with UNHANG_JOB_ID and UNHANG_JOB_DIR. Its stdin is empty.\n\n\
+    With --wait the exit code is the job's own, or 128 and its signal; 1 if it failed in another way."
+)]
+pub(crate) struct JobRun {
+    /// What to call it [default: the program]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Its id, 12 characters out of a-z and 2-7 [default: drawn]
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<JobId>,
+    /// Copy this file into the job's folder first; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: Vec<PathBuf>,
+    /// The JSON file that it has to leave in its folder
+    #[arg(long, value_name = "FILE", value_parser = FileName::new)]
+    pub(crate) result: Option<FileName>,
+    /// Put the result, or the part at the pointer, into this state field when it completes
+    #[arg(long, value_name = "FIELD[=POINTER]", value_parser = parse_patch, requires = "result")]
+    pub(crate) state: Option<Patch>,
+    /// End it if it runs longer than this [default: it may run for ever]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// What is kept on the disk of its stdout, and of its stderr [default: 8MiB, at least 64KiB]
+    #[arg(long, env = "UNHANG_LOG_LIMIT", hide_env = true, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) log_limit: Option<u64>,
+    /// Stay until it has ended
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// The command and its arguments, after `--`
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `unhang job list`.
+#[derive(Debug, Args)]
+pub(crate) struct JobList {
+    /// Only jobs in this state
+    #[arg(long, value_name = "STATUS")]
+    pub(crate) status: Option<JobState>,
+    /// How many at most
+    #[arg(long, value_name = "COUNT", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) limit: u32,
+}
+
+/// One job.
+#[derive(Debug, Args)]
+pub(crate) struct OneJob {
+    /// Which job
+    #[arg(value_name = "ID")]
+    pub(crate) id: JobId,
+}
+
+/// Some jobs.
+#[derive(Debug, Args)]
+pub(crate) struct ManyJobs {
+    /// Which jobs
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) ids: Vec<JobId>,
+}
+
+/// `unhang job logs`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Control sequences are taken out where stdout is a terminal, and kept where it is not."
+)]
+pub(crate) struct JobLogs {
+    /// Which job
+    #[arg(value_name = "ID")]
+    pub(crate) id: JobId,
+    /// Go on until the job has ended
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// What it writes to stderr, in place of stdout
+    #[arg(long)]
+    pub(crate) stderr: bool,
+    /// Begin at this byte
+    #[arg(long, value_name = "BYTES", default_value = "0")]
+    pub(crate) offset: u64,
+    /// Print so many bytes at most [default: all]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_bytes: Option<u64>,
+}
+
+/// `unhang job wait`.
+#[derive(Debug, Args)]
+pub(crate) struct JobWait {
+    /// Which jobs
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) ids: Vec<JobId>,
+    /// Wait no longer than this, then exit with 4 [default: as long as it takes]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// `unhang job prune`.
+#[derive(Debug, Args)]
+pub(crate) struct JobPrune {
+    /// How long ago they ended at least [default: as --retention]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) older_than: Option<Duration>,
+}
+
+/// The verbs of `unhang state`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StateVerb {
+    /// List the fields
+    List,
+    /// Print the document of a field
+    Get(StateGet),
+    /// Replace the document of a field
+    Set(StateSet),
+}
+
+/// `unhang state get`.
+#[derive(Debug, Args)]
+pub(crate) struct StateGet {
+    /// Which field
+    #[arg(value_name = "FIELD")]
+    pub(crate) field: Field,
+}
+
+/// `unhang state set`.
+#[derive(Debug, Args)]
+pub(crate) struct StateSet {
+    /// Which field
+    #[arg(value_name = "FIELD")]
+    pub(crate) field: Field,
+    /// The JSON document, `@FILE` for one in a file, or `-` for one on stdin
+    #[arg(value_name = "@FILE|TEXT|-", allow_hyphen_values = true)]
+    pub(crate) value: OsString,
+}
+
+fn parse_patch(text: &str) -> Result<Patch, String> {
+    let (field, pointer) = match text.split_once('=') {
+        Some((field, pointer)) => (field, Some(pointer)),
+        None => (text, None),
+    };
+    let pointer: Option<Pointer> = pointer.map(str::parse).transpose().map_err(|error| format!("{error}"))?;
+    let field = field.parse().map_err(|error| format!("{error}"))?;
+    Ok(Patch { field, pointer })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_is_a_field_and_perhaps_a_pointer() {
+        let patch = parse_patch("simulation=/digester/a=b").unwrap();
+        assert_eq!((patch.field.as_str(), patch.pointer.unwrap().as_str()), ("simulation", "/digester/a=b"));
+        assert_eq!(parse_patch("simulation").unwrap().pointer, None);
+        assert!(parse_patch("../x").unwrap_err().contains("no name of a state field"));
+        assert!(parse_patch("x=digester").unwrap_err().contains("no JSON pointer"));
+    }
+}

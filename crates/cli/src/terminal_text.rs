@@ -1,0 +1,125 @@
+//! Text from outside as a terminal may be given it: no job moves the cursor, changes a colour or rings the bell.
+//!
+//! Invariants
+//!
+//! - What comes out has no control character but line feed and tab, whatever went in and wherever it was cut.
+//! - A sequence that does not end hides no more than the rest of its line.
+
+/// Makes a name or a message fit into one line: control characters and those that turn the direction of text are spelt out.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        let turns =
+            matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if character.is_control() || turns {
+            escaped.extend(character.escape_default());
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
+}
+
+/// Takes control sequences out of a text that comes in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Plain {
+    state: State,
+    /// A carriage return has come, and what comes next says what it meant.
+    has_returned: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Text,
+    /// Behind ESC.
+    Escape,
+    /// In a sequence of parameters, as for colours.
+    Parameters,
+    /// In a string for the terminal, as for its title.
+    Title,
+}
+
+impl Plain {
+    /// The plain text of the next piece.
+    pub(crate) fn take(&mut self, piece: &str) -> String {
+        let mut plain = String::with_capacity(piece.len());
+        for character in piece.chars() {
+            self.state = self.next(character, &mut plain);
+        }
+        plain
+    }
+
+    fn next(&mut self, character: char, plain: &mut String) -> State {
+        // A line that is written over becomes lines below each other.
+        if std::mem::take(&mut self.has_returned) && character != '\n' {
+            plain.push('\n');
+        }
+        match (self.state, character) {
+            (_, '\n') => {
+                plain.push('\n');
+                State::Text
+            }
+            (_, '\u{1b}') => State::Escape,
+            (State::Text, '\t') => {
+                plain.push('\t');
+                State::Text
+            }
+            (State::Text, '\r') => {
+                self.has_returned = true;
+                State::Text
+            }
+            (State::Text, '\u{9b}') | (State::Escape, '[') => State::Parameters,
+            (State::Text, '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}')
+            | (State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Title,
+            (State::Text, character) => {
+                if !character.is_control() {
+                    plain.push(character);
+                }
+                State::Text
+            }
+            (State::Escape, ' '..='/') => State::Escape,
+            (State::Escape, _) | (State::Parameters, '@'..='~') | (State::Title, '\u{7}' | '\u{9c}') => {
+                State::Text
+            }
+            (State::Parameters | State::Title, _) => self.state,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whole, and in pieces of one character.
+    fn check(text: &str, expect: &str) {
+        assert_eq!(Plain::default().take(text), expect, "{text:?}");
+        let mut plain = Plain::default();
+        let pieces: String = text.chars().map(|character| plain.take(&character.to_string())).collect();
+        assert_eq!(pieces, expect, "{text:?} in pieces");
+    }
+
+    #[test]
+    fn what_steers_a_terminal_is_taken_out() {
+        check("plain\ttext äö\n", "plain\ttext äö\n");
+        check("\u{1b}[1;31mred\u{1b}[0m", "red");
+        check("\u{1b}]0;title\u{7}a\u{1b}]0;title\u{1b}\\b", "ab");
+        check("a\u{1b}(Bb\u{1b}7c", "abc");
+        check("\u{9b}31mred\u{9d}title\u{9c}.", "red.");
+        check("bell\u{7} back\u{8}\u{7f}\0", "bell back");
+        check("10%\r20%\r\nend\r\n", "10%\n20%\nend\n");
+    }
+
+    #[test]
+    fn a_sequence_that_does_not_end_hides_the_rest_of_its_line_alone() {
+        check("\u{1b}]0;never ends\nnext\n", "\nnext\n");
+        check("\u{1b}[31\nnext", "\nnext");
+        check("\u{1b}\u{1b}[0mtext", "text");
+    }
+
+    #[test]
+    fn a_name_stays_on_its_line() {
+        assert_eq!(escaped("simulate α"), "simulate α");
+        assert_eq!(escaped("a\u{1b}[2J\nb\u{202e}c"), "a\\u{1b}[2J\\nb\\u{202e}c");
+    }
+}
