@@ -53,7 +53,7 @@ async fn rebuild(desk: &Desk) -> Result<(Rebuilt, Option<PathBuf>), Failure> {
         }
         Ok((engine, None)) => Ok((desk.keep(engine).rebuild().await.map_err(|error| failure(&error))?, None)),
         Err(()) => {
-            let replace = move || replace_damaged_database(folder);
+            let replace = move || replace_damaged_database(&folder);
             let (aside, rebuilt) = desk.blocking("be rebuilt", replace).await?;
             // What waits in it is looked after again.
             let _engine = desk.engine().await?;
