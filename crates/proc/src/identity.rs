@@ -1,7 +1,7 @@
 //! One process, named so that it cannot be taken for another.
 //!
 //! Invariants: a number is given out again, but never twice with the same start time while the system runs. So number and
-//! start time name one process of this boot, and with [`boot_id`] beside them one process for ever.
+//! start time name one process of this boot, and with [`boot_id`] beside them one process for ever, in this container too.
 
 use std::{ffi::CStr, io};
 
@@ -60,12 +60,15 @@ fn look(pid: u32) -> Option<Entry> {
     system::look(i32::try_from(pid).ok().and_then(Pid::from_raw)?)
 }
 
-/// What names the time since the system was started: another text after each start.
+/// What names the time in which the numbers of processes mean the same: another text after each start of the system, and of the
+/// container where we are in one. A container that is started again counts from one again, so that its few numbers mean others
+/// soon, though the system has not been started anew.
 ///
 /// # Errors
 /// Where the system does not tell.
 pub fn boot_id() -> io::Result<String> {
-    system::boot_id()
+    let first = system::look(Pid::INIT).map_or(0, |first| first.start);
+    Ok(format!("{}-{first}", system::boot_id()?))
 }
 
 /// Lets this process run soon after it was woken, also on a busy machine, for turns that are short in return.
@@ -122,5 +125,12 @@ mod tests {
         let id = boot_id().unwrap();
         assert_eq!(boot_id().unwrap(), id);
         assert!(id.len() >= 32 && id.trim() == id, "{id}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_container_that_is_started_again_is_another_boot() {
+        let first = Identity::of(1).unwrap();
+        assert!(boot_id().unwrap().ends_with(&format!("-{}", first.start)));
     }
 }

@@ -124,7 +124,7 @@ pub(crate) fn environment(pid: Pid) -> Option<Vec<u8>> {
     Some(entries)
 }
 
-/// Names the time since the system was started.
+/// Names the time since the system was started, whatever container we are in.
 pub(crate) fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim_end().to_owned())
 }

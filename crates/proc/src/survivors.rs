@@ -13,7 +13,8 @@
 //!   process is in the session. If a *living* process has the number and is not the shim, then the session had ended before, and
 //!   whoever is in a session of that number now is a stranger. What remains is a stranger that got the number when everybody
 //!   had gone, made a session, left somebody in it and has ended itself, all between the death of the shim and this look.
-//!   So the look should not be put off, and must never be about a shim of another boot, of which nothing is left anyway.
+//!   So the look should not be put off, and must never be about a shim of another [boot](crate::identity::boot_id), of which
+//!   nothing is left anyway.
 //! - Every process of our user that was started with the cookie in its environment. A process can give its descendants
 //!   another environment, so this is the last resort: where there is no control group, one that also left the session and has
 //!   lost its parents gets away.

@@ -75,7 +75,7 @@ pub(crate) fn environment(_pid: Pid) -> Option<Vec<u8>> {
     None
 }
 
-/// Names the time since the system was started.
+/// Names the time since the system was started, whatever container we are in.
 #[expect(unsafe_code, reason = "the name of a boot has no safe interface")]
 pub(crate) fn boot_id() -> io::Result<String> {
     // A UUID and the byte after it.
