@@ -82,7 +82,7 @@ impl Rescue {
 
     /// Processes met, not counting the server itself; and those that were alive in the last round.
     pub(crate) fn counts(&self, server: Option<Pid>) -> (u32, u32) {
-        (self.sweep.met(server), self.alive)
+        (self.sweep.met(server, &[]), self.alive)
     }
 }
 

@@ -75,7 +75,7 @@ pub fn end(remains: &Remains<'_>) -> Swept {
         }
         is_over
     });
-    Swept { leaked: sweep.met(None), unkilled }
+    Swept { leaked: sweep.met(None, &[]), unkilled }
 }
 
 impl Remains<'_> {

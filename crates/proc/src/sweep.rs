@@ -80,10 +80,12 @@ impl Sweep {
         }
     }
 
-    /// How many different processes were met, not counting `except`.
-    pub(crate) fn met(&self, except: Option<Pid>) -> u32 {
-        let count = self.met.iter().filter(|(pid, _)| Some(*pid) != except).count();
-        u32::try_from(count).unwrap_or(u32::MAX)
+    /// How many different processes were met or are among `others`, not counting `except`.
+    pub(crate) fn met(&self, except: Option<Pid>, others: &[Pid]) -> u32 {
+        let mut met: HashSet<Pid> = self.met.iter().map(|(pid, _)| *pid).collect();
+        met.extend(others);
+        met.retain(|pid| Some(*pid) != except);
+        u32::try_from(met.len()).unwrap_or(u32::MAX)
     }
 }
 

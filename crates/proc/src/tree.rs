@@ -85,6 +85,8 @@ pub struct Tree {
     stops: UnixStream,
     root: Pid,
     exit: Option<Exit>,
+    /// During a sweep, who was reaped because somebody had killed it.
+    killed: Option<Vec<Pid>>,
     is_subreaper: bool,
     group: Option<ControlGroup>,
 }
@@ -104,7 +106,7 @@ impl Tree {
         let stops = listen(plan.stop_signals)?;
         let mut group = (plan.best_tier == Tier::ControlGroup).then(ControlGroup::create).flatten();
         let root = start_root(&mut launch, &mut group)?;
-        Ok(Self { children, stops, root, exit: None, is_subreaper, group })
+        Ok(Self { children, stops, root, exit: None, killed: None, is_subreaper, group })
     }
 
     /// The root's number, which belongs to it until [`Self::reap`] has told of its end.
@@ -168,6 +170,7 @@ impl Tree {
         // Without a child there is no descendant either, and nothing to look for.
         if self.reap_children() && stands("sweep-at-the-end") {
             sweep.note(&descendants(&system::table(), own));
+            self.killed = Some(Vec::new());
             if let Some(group) = &self.group {
                 // Where this fails the sweep is what there is.
                 let _ = control_group::kill(group.path());
@@ -185,7 +188,8 @@ impl Tree {
             );
         }
         self.remove_group(until);
-        Swept { leaked: sweep.met(Some(self.root)), unkilled }
+        let killed = self.killed.take().unwrap_or_default();
+        Swept { leaked: sweep.met(Some(self.root), &killed), unkilled }
     }
 }
 
@@ -205,10 +209,16 @@ impl Tree {
         }
     }
 
-    /// The root's status is kept; an orphan's is of interest to nobody.
+    /// The root's status is kept. An orphan's is of interest only for the count: who was born behind the back of a look may
+    /// have died with the control group before the next.
     fn reaped(&mut self, pid: Pid, status: WaitStatus) {
+        let exit = Exit::from_status(status);
         if pid == self.root && self.exit.is_none() {
-            self.exit = Some(Exit::from_status(status));
+            self.exit = Some(exit);
+        } else if let Some(killed) = &mut self.killed
+            && exit == Exit::Signal(Signal::KILL.as_raw())
+        {
+            killed.push(pid);
         }
     }
 
