@@ -168,6 +168,7 @@ pub(crate) async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T
 
 /// A server in a process of its own, whose shims kill themselves at a step, and the ids of the jobs that it accepted.
 pub(crate) struct Server {
+    folder: PathBuf,
     process: Process,
     ids: Vec<JobId>,
 }
@@ -182,10 +183,13 @@ impl Server {
         let process = spawn(launch).unwrap();
         let lines = BufReader::new(fs::File::from(reader)).lines();
         let ids = lines.take(scripts.len()).map(|line| line.unwrap().parse().unwrap()).collect();
-        Self { process, ids }
+        Self { folder: folder.to_owned(), process, ids }
     }
 
+    /// Kills it when the first of its jobs has begun: before that, a job may have a slot and nobody who starts it.
     pub(crate) async fn kill(mut self) -> Vec<JobId> {
+        let first = self.folder.join("jobs").join(self.ids[0].as_str()).join("run.json");
+        until("its first job begins", || first.exists().then_some(())).await;
         self.process.signal(Signal::KILL);
         until("it has gone", || self.process.try_reap()).await;
         self.ids

@@ -73,7 +73,6 @@ async fn a_damaged_file_gives_a_job_that_is_lost_and_says_which_file() {
         let script = format!("until [ -e {} ]; do sleep 0.01; done", gate.display());
         let id = Server::start(folder.path(), 1, step, &[&script]).kill().await[0];
         let job = folder.path().join("jobs").join(id.as_str());
-        until("it runs", || is_held(&job.join("lock")).unwrap().then_some(())).await;
         fs::write(gate, "").unwrap();
         until("its shim has died", || (!is_held(&job.join("lock")).unwrap()).then_some(())).await;
         fs::write(job.join(file), "{\"form").unwrap();
@@ -184,13 +183,17 @@ async fn x_08_only_what_has_ended_long_enough_ago_is_removed() {
 }
 
 #[tokio::test]
-async fn a_folder_that_somebody_removed_gives_a_job_that_is_lost() {
-    let folder = tempfile::tempdir().unwrap();
-    let gone = open_with_shim(folder.path(), "Told", |_| {});
-    let bench = Bench { folder, engine: gone.0, opened: gone.1 };
-    let id = bench.submit("exec sleep 3600").await;
-    fs::remove_dir_all(bench.job(id)).unwrap();
-    assert_eq!(bench.end(id).await.record.status, JobState::Lost);
+async fn a_job_whose_folder_somebody_removed_is_lost() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 1);
+    let gate = bench.folder.path().join("gate");
+    let first = bench.submit(&format!("until [ -e {} ]; do sleep 0.01; done", gate.display())).await;
+    let second = bench.submit("true").await;
+    fs::remove_dir_all(bench.job(second)).unwrap();
+    fs::write(gate, "").unwrap();
+    assert_eq!(bench.end(first).await.record.status, JobState::Completed);
+    let status = bench.end(second).await;
+    assert_eq!(status.record.status, JobState::Lost);
+    assert!(status.record.ending.unwrap().detail.unwrap().contains("is gone"));
 }
 
 /// Written by the first version of this format; it must load for ever.
