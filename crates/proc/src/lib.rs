@@ -36,6 +36,7 @@ pub mod pressure;
 mod rescue;
 pub mod server;
 pub mod spawn;
+pub mod surroundings;
 pub mod survivors;
 mod sweep;
 mod table;

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use unhang_proc::pressure::{self, CpuTimes};
+use unhang_proc::{
+    pressure::{self, CpuTimes},
+    surroundings::ties,
+};
 
 use super::{Inner, memory::Status};
 use crate::{error::JobError, store, wait::pause};
@@ -24,6 +27,8 @@ pub struct System {
     pub machine: Machine,
     /// Why nothing starts, if nothing does.
     pub wait_reason: Option<String>,
+    /// What would end the jobs when it ends, besides themselves.
+    pub ties: Vec<String>,
 }
 
 /// What the machine does; absent where the system does not tell.
@@ -55,6 +60,7 @@ pub(super) fn system(inner: &Inner) -> Result<System, JobError> {
             memory_mb: pressure::own_memory().map(|bytes| bytes >> 20),
             disk_free_mb: pressure::free_disk(inner.data.path()).ok().map(|bytes| bytes >> 20),
         },
+        ties: ties().iter().map(ToString::to_string).collect(),
         wait_reason: inner.options.rules.lack(&inner.data),
     })
 }

@@ -331,4 +331,10 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "ended-count-as-busy" [8]
         "The processor time of helpers that have ended counts, so a server that works by them is not taken for hung."
         process("lifeline::the_time_of_helpers_that_have_ended_counts");
+    "holders-above-told" [7]
+        "Who holds everything below itself is told, so nobody counts on a job that ends with it."
+        unit("proc", "surroundings::tests::a_guard_above_us_is_told");
+    "unit-told" [7]
+        "The service manager that ends what was started in a service is told, so nobody counts on a job that ends with it."
+        unit("proc", "surroundings::tests::a_service_is_told_and_a_login_is_not");
 };

@@ -1,0 +1,125 @@
+//! What this process, and everything that it starts, will end with: for whoever promises that something outlives it.
+//!
+//! Invariants: only what the system shows is said, nothing is guessed. That nothing is found does not mean that there is
+//! nothing: a supervisor may end a tree without any sign of it beforehand.
+
+use std::{fmt, fs};
+
+use rustix::process::{Pid, getpid};
+use unhang_switches::stands;
+
+use crate::system;
+
+/// Something that takes processes of ours with it when it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tie {
+    /// A unit of systemd, which ends everything that was started in it, unless it is told otherwise.
+    Unit(String),
+    /// The first process of a container, by name: when it ends, the kernel ends all others.
+    Container(String),
+    /// A guard or a job of ours, by the name of the process that holds everything below it.
+    Holder(String),
+}
+
+impl fmt::Display for Tie {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unit(unit) => write!(
+                formatter,
+                "the systemd unit {unit} ends what was started in it when it stops, unless it has KillMode=process"
+            ),
+            Self::Container(name) => {
+                write!(formatter, "the container ends when its first process, `{name}`, does")
+            }
+            Self::Holder(name) => write!(formatter, "everything below `{name}` ends when that does"),
+        }
+    }
+}
+
+/// What this process will end with, the surest first.
+#[must_use]
+pub fn ties() -> Vec<Tie> {
+    let mut ties = holder(&ancestors()).into_iter().collect::<Vec<_>>();
+    if is_container() {
+        ties.push(Tie::Container(name_of(1).unwrap_or_else(|| "1".to_owned())));
+    }
+    ties.extend(fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| unit(&groups)));
+    ties
+}
+
+/// The names of the processes above us, the nearest first.
+fn ancestors() -> Vec<String> {
+    let table = system::table();
+    let mut names = Vec::new();
+    let mut child = getpid();
+    while let Some(entry) = table.iter().find(|entry| entry.pid == child)
+        && let Some(parent) = Pid::from_raw(entry.parent)
+        && names.len() < table.len()
+    {
+        names.extend(name_of(entry.parent));
+        child = parent;
+    }
+    names
+}
+
+fn name_of(pid: i32) -> Option<String> {
+    Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned())
+}
+
+/// The nearest of those above us that ends everything below itself.
+fn holder(ancestors: &[String]) -> Option<Tie> {
+    let held = ancestors.iter().find(|name| name.starts_with("mcp-lifeline") || name.starts_with("mcp-job"));
+    held.filter(|_| stands("holders-above-told")).cloned().map(Tie::Holder)
+}
+
+/// Container engines leave one of these files.
+fn is_container() -> bool {
+    ["/.dockerenv", "/run/.containerenv"].iter().any(|path| fs::exists(path).unwrap_or(false))
+}
+
+/// The service in whose control group we are. A scope is not a service: a login, or a program that was started in a terminal,
+/// is left alone by systemd.
+fn unit(groups: &str) -> Option<Tie> {
+    let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let last = paths.filter_map(|path| path.rsplit('/').next());
+    // What a user's own systemd starts is below its service, and has a unit of its own at the end of the path.
+    let unit = last.filter(|name| name.ends_with(".service")).find(|name| !name.starts_with("user@"))?;
+    stands("unit-told").then(|| Tie::Unit(unit.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_told_and_a_login_is_not() {
+        let service = "12:pids:/system.slice/cursor.service\n0::/system.slice/cursor.service\n";
+        assert_eq!(unit(service), Some(Tie::Unit("cursor.service".into())));
+        let of_user = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/mcp.service\n";
+        assert_eq!(unit(of_user), Some(Tie::Unit("mcp.service".into())));
+        for login in [
+            "0::/user.slice/user-1000.slice/session-3.scope\n",
+            "0::/user.slice/user-1000.slice/user@1000.service/app.slice/app-term.scope\n",
+            "0::/user.slice/user-1000.slice/user@1000.service\n",
+            "0::/\n",
+            "",
+        ] {
+            assert_eq!(unit(login), None, "{login}");
+        }
+    }
+
+    #[test]
+    fn a_guard_above_us_is_told() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            holder(&names(&["sh", "python", "mcp-lifeline", "unhang", "cursor"])),
+            Some(Tie::Holder("mcp-lifeline".into()))
+        );
+        assert_eq!(holder(&names(&["sh", "systemd"])), None);
+    }
+
+    #[test]
+    fn those_above_us_are_found_up_to_the_first() {
+        assert!(!ancestors().is_empty());
+    }
+}
