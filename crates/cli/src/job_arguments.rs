@@ -16,21 +16,20 @@ use unhang::{
 /// How the outcome is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For a person.
+    // For a person.
     Text,
-    /// For a program.
+    // For a program. Without texts of their own the help names both on one line.
     Json,
 }
 
 /// `unhang job`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Jobs outlive the terminal, unhang and each other. They are kept in $UNHANG_HOME, else in\n\
-    $XDG_STATE_HOME/unhang, else in ~/.local/state/unhang.\n\n\
-    Exit codes: 0 done; 1 a job failed, has ended already or has not ended yet, or the data folder\n\
-    cannot be used; 2 wrong usage, also an id that is none; 4 a deadline passed; 6 no such job;\n\
-    130 and 143 ended by SIGINT and SIGTERM, which leave jobs running."
-)]
+#[command(after_help = "Jobs outlive the terminal, unhang and each other. They are kept in\n\
+    $UNHANG_HOME, else in $XDG_STATE_HOME/unhang, else in ~/.local/state/unhang.\n\n\
+    Exit codes: 0 done; 1 a job failed, has ended already or has not ended yet, or\n\
+    the data folder cannot be used; 2 wrong usage, also an id that is none; 4 a\n\
+    deadline passed; 6 no such job; 130 and 143 ended by SIGINT and SIGTERM, which\n\
+    leave jobs running.")]
 pub(crate) struct Job {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -40,11 +39,9 @@ pub(crate) struct Job {
 
 /// `unhang state`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "A field is one JSON document. Jobs are given such documents, and leave their results in them.\n\n\
-    Exit codes: 0 done; 1 the data folder cannot be used; 2 wrong usage, also what is not JSON;\n\
-    6 the field was never set."
-)]
+#[command(after_help = "A field is one JSON document, in which a job can leave its result.\n\n\
+    Exit codes: 0 done; 1 the data folder cannot be used; 2 wrong usage, also what\n\
+    is not JSON; 6 the field was never set.")]
 pub(crate) struct State {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -106,9 +103,11 @@ pub(crate) enum JobVerb {
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unhang job run [OPTIONS] -- <CMD>...",
-    after_help = "The job works in the current folder, with PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_*, TZ and\n\
-    TMPDIR of this environment, and with UNHANG_JOB_ID and UNHANG_JOB_DIR. Its stdin is empty.\n\n\
-    With --wait the exit code is the job's own, or 128 and its signal; 1 if it failed in another way."
+    after_help = "The job works in the current folder, with PATH, HOME, USER, LOGNAME, SHELL,\n\
+    LANG, LC_*, TZ and TMPDIR of this environment, and with UNHANG_JOB_ID and\n\
+    UNHANG_JOB_DIR, which is where inputs and results lie. Its stdin is empty.\n\n\
+    With --wait the exit code is the job's own, or 128 and its signal; 1 if it\n\
+    failed in another way."
 )]
 pub(crate) struct JobRun {
     /// What to call it [default: the program]
@@ -170,7 +169,8 @@ pub(crate) struct ManyJobs {
 /// `unhang job logs`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Control sequences are taken out where stdout is a terminal, and kept where it is not."
+    after_help = "Where stdout is a terminal, what would steer it is taken out. As JSON, one page of\n\
+    at most 1 MiB is printed, and with -f one page a line."
 )]
 pub(crate) struct JobLogs {
     /// Which job

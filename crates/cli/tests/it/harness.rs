@@ -18,7 +18,7 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, sync_channel},
+        mpsc::{Receiver, sync_channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -60,13 +60,26 @@ pub(crate) fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut(
 pub(crate) struct Sandbox {
     folder: tempfile::TempDir,
     marker: String,
+    may_keep: &'static [&'static str],
 }
 
 impl Sandbox {
     pub(crate) fn new() -> Sandbox {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let marker = format!("unhang-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Sandbox { folder: tempfile::tempdir().expect("a temporary folder"), marker }
+        Sandbox {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            marker,
+            may_keep: &["state/logs"],
+        }
+    }
+
+    /// One in which jobs are kept.
+    pub(crate) fn with_jobs() -> Sandbox {
+        let mut sandbox = Sandbox::new();
+        sandbox.may_keep =
+            &["state/unhang.db", "state/unhang.db-wal", "state/unhang.db-shm", "state/jobs", "state/state"];
+        sandbox
     }
 
     /// A folder that is removed with the sandbox.
@@ -128,8 +141,11 @@ impl Sandbox {
         let contains =
             |bytes: &[u8]| bytes.windows(self.marker.len()).any(|part| part == self.marker.as_bytes());
         let arguments = read("cmdline");
+        // Jobs are handed no environment of ours, but work in the sandbox or in a folder in it.
+        let works_here =
+            || fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|folder| folder.starts_with(self.path()));
         // A zombie has neither; it is gone but for its parent's wait.
-        (contains(&arguments) || contains(&read("environ")))
+        (contains(&arguments) || contains(&read("environ")) || works_here())
             .then(|| String::from_utf8_lossy(&arguments).replace('\0', " "))
     }
 
@@ -157,11 +173,17 @@ impl Sandbox {
         }
     }
 
-    /// Demands that unhang left no file but its logs.
+    /// Demands that unhang left no file but those that it keeps, and nothing half-written among them.
     #[track_caller]
-    fn assert_only_logs(&self) {
+    fn assert_only_kept_files(&self) {
+        let is_temporary = |file: &Path| {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with('.') && name != ".lock"
+        };
         let state = self.files().into_iter().filter(|file| file.starts_with("state"));
-        let others: Vec<_> = state.filter(|file| !file.starts_with("state/logs")).collect();
+        let others: Vec<_> = state
+            .filter(|file| !self.may_keep.iter().any(|kept| file.starts_with(kept)) || is_temporary(file))
+            .collect();
         assert!(others.is_empty(), "files left behind: {others:?}");
     }
 
@@ -198,7 +220,7 @@ impl Drop for Sandbox {
             self.kill_survivors();
         } else {
             self.assert_nothing_left();
-            self.assert_only_logs();
+            self.assert_only_kept_files();
         }
     }
 }
@@ -396,21 +418,22 @@ impl Client {
         self.request("tools/call", json!({"name": tool, "arguments": arguments}))
     }
 
+    /// The next line, whatever it is.
+    pub(crate) fn next_line(&mut self, limit: Duration) -> Option<String> {
+        self.lines.recv_timeout(limit).ok()
+    }
+
     /// The next message, whatever it is. Every line must be one whole JSON-RPC message (promise 2).
     pub(crate) fn next_message(&mut self, limit: Duration) -> Option<Value> {
-        match self.lines.recv_timeout(limit) {
-            Ok(line) => {
-                let message: Value = serde_json::from_str(&line)
-                    .unwrap_or_else(|error| panic!("not JSON ({error}) on stdout: {line:.500}"));
-                let messages = message.as_array().cloned().unwrap_or_else(|| vec![message.clone()]);
-                for message in &messages {
-                    assert_eq!(message["jsonrpc"], "2.0", "not JSON-RPC on stdout: {line:.500}");
-                }
-                self.seen.push(message.clone());
-                Some(message)
-            }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+        let line = self.next_line(limit)?;
+        let message: Value = serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("not JSON ({error}) on stdout: {line:.500}"));
+        let messages = message.as_array().cloned().unwrap_or_else(|| vec![message.clone()]);
+        for message in &messages {
+            assert_eq!(message["jsonrpc"], "2.0", "not JSON-RPC on stdout: {line:.500}");
         }
+        self.seen.push(message.clone());
+        Some(message)
     }
 
     /// The answer with this id; other messages are kept in [`Client::seen`].

@@ -1,0 +1,112 @@
+//! What the tests of jobs share: a sandbox that keeps jobs, commands in it, and looks at the disk that need no unhang.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use serde_json::Value;
+
+use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until};
+
+/// A sandbox with a data folder.
+pub(crate) struct Jobs {
+    pub(crate) sandbox: Sandbox,
+}
+
+impl Jobs {
+    pub(crate) fn new() -> Jobs {
+        Jobs { sandbox: Sandbox::with_jobs() }
+    }
+
+    /// `unhang WORDS`, where no pressure of the machine holds jobs back.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.sandbox.unhang();
+        command.env("UNHANG_MEMORY_LIMIT", "100").args(words);
+        command
+    }
+
+    /// Runs `unhang WORDS` to its end: exit code, stdout and stderr.
+    #[track_caller]
+    pub(crate) fn run(&self, words: &[&str]) -> (i32, String, String) {
+        run_to_end(self.command(words))
+    }
+
+    /// Runs it, demands an exit code, and returns stdout and stderr.
+    #[track_caller]
+    pub(crate) fn demand(&self, code: i32, words: &[&str]) -> (String, String) {
+        let (found, stdout, stderr) = self.run(words);
+        assert_eq!(found, code, "{words:?}; stdout: {stdout}; stderr: {stderr}");
+        (stdout, stderr)
+    }
+
+    /// Runs it, demands exit code 0, and returns what it says as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self, words: &[&str]) -> Value {
+        let (stdout, _) = self.demand(0, words);
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {stdout}"))
+    }
+
+    /// Submits a shell script with some flags and returns its id.
+    #[track_caller]
+    pub(crate) fn submit(&self, flags: &[&str], script: &str) -> String {
+        let words = [&["job", "run"], flags, &["--", "sh", "-c", script]].concat();
+        let (stdout, _) = self.demand(0, &words);
+        stdout.strip_suffix('\n').expect("the id is a line").to_owned()
+    }
+
+    /// A client that waits, ready to be signalled: it has the job's data folder open.
+    #[track_caller]
+    pub(crate) fn waiting(&self, words: &[&str]) -> Client {
+        let mut client = Client::start(self.command(words));
+        client.close_stdin();
+        let pid = client.pid();
+        // It has looked at the job, and can be interrupted: the handler of SIGINT is there.
+        wait_until("a handler of SIGINT", PATIENCE, || {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+            caught & 0b10 != 0
+        });
+        client
+    }
+
+    /// A job's folder.
+    pub(crate) fn folder(&self, id: &str) -> PathBuf {
+        self.sandbox.path().join("state/jobs").join(id)
+    }
+
+    /// One of a job's files, if it is there.
+    pub(crate) fn file(&self, id: &str, name: &str) -> Option<Value> {
+        serde_json::from_slice(&fs::read(self.folder(id).join(name)).ok()?).ok()
+    }
+
+    /// Waits for the end of a job as the disk tells it, without any unhang, and returns `exit.json`.
+    #[track_caller]
+    pub(crate) fn end(&self, id: &str) -> Value {
+        // The copy of the record comes last: by then the state and the database know it too.
+        wait_until(&format!("the end of {id}"), PATIENCE, || {
+            let record = self.file(id, "job.json").unwrap_or_default();
+            record["ending"].is_object()
+        });
+        self.file(id, "exit.json").expect("it is there")
+    }
+
+    /// The shim and the work of a job, once both run.
+    #[track_caller]
+    pub(crate) fn processes(&self, id: &str) -> (i32, i32) {
+        let pid = |run: &Value, who: &str| run[who]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+        let mut found = None;
+        wait_until(&format!("the work of {id}"), PATIENCE, || {
+            let run = self.file(id, "run.json").unwrap_or_default();
+            found = pid(&run, "shim").zip(pid(&run, "work"));
+            found.is_some()
+        });
+        found.expect("it was found")
+    }
+
+    /// Lets the scripts that wait for it go on; see [`UNTIL_GO`].
+    pub(crate) fn go(&self) {
+        fs::write(self.sandbox.path().join("go"), "").expect("the sandbox can be written");
+    }
+}
+
+/// The beginning of a script that waits for [`Jobs::go`].
+pub(crate) const UNTIL_GO: &str = "until [ -e go ]; do sleep 0.02; done;";
