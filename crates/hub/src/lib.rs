@@ -13,6 +13,7 @@
 pub mod breaker;
 pub mod clients;
 pub mod config;
+pub mod direct;
 pub mod exit;
 pub mod fault;
 pub mod guard;

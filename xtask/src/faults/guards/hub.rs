@@ -475,4 +475,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "idle-is-not-the-end" [1, 5]
         "Nothing to read at the moment is not the end of a stream."
         end_to_end("promise_3_drained::a_read_that_fills_the_room_is_not_the_end_of_the_stream");
+    "losing-tool-refused" [8]
+        "A closure whose calls are late again and again is refused, so that its lost threads cannot fill the process."
+        unit("hub", "direct::tests::a_late_closure_is_answered_for_counted_and_refused_until_it_ends");
 };
