@@ -16,7 +16,7 @@ mod words;
 
 fn main() -> ExitCode {
     // They come first: they have to stay small, so they see neither the argument parser nor the runtime.
-    if let Some(code) = own_program::small_process(std::env::args_os().skip(1)) {
+    if let Some(code) = own_program::small_process() {
         return code;
     }
     diagnostics::report_bugs();

@@ -1,6 +1,42 @@
 //! Durable background jobs: a command that answers at once with an id, outlives whoever started it, and is never lost.
 //!
-//! This room knows nothing of MCP.
+//! This room knows nothing of MCP. It keeps promise 7: a job whose id was given out reaches the final state that is true, with
+//! its output, whoever dies on the way.
+//!
+//! Theory of operation. An [`Engine`](engine::Engine) takes a [`Submission`](submission::Submission): it makes the job's
+//! folder, fills it, and notes the job in the database; then the id goes out. When a slot is free, a *shim* is started (see
+//! [`shim`]): our own binary under another name, which runs the work, sees it to its end and starts the next job. What became
+//! of a job is told by its folder alone ([`verdict`]), so that any process that opens the data folder later can judge.
+//!
+//! Invariants
+//!
+//! - What was accepted is on the disk before anybody is told of it.
+//! - What may have run is not run again, and nothing is called completed that nobody saw complete.
+//! - The holder of a job's lock is the only one who writes about its end.
+//! - Nothing here is global: an engine is a value, and what engines share is on the disk.
+//!
+//! ```no_run
+//! use std::{process::ExitCode, time::Duration};
+//! use unhang_jobs::{engine::{Engine, Options}, shim, shims::ShimCommand, submission::Submission};
+//! use unhang_proc::deadline::Deadline;
+//!
+//! # async fn run(command: ShimCommand) -> Result<(), Box<dyn std::error::Error>> {
+//! let (engine, _) = Engine::open(Options::new("/var/lib/mine".into(), command))?;
+//! let job = Submission::new(vec!["python3".into(), "simulate.py".into()], ".".into())?;
+//! let id = engine.submit(job).await?.record.job_id;
+//! let status = engine.wait(id, Deadline::after(Duration::from_secs(60))).await?;
+//! println!("{}: {}", id, status.record.status);
+//! # Ok(())
+//! # }
+//! # fn main() -> ExitCode {
+//! // First thing in `main`: this very program is also the shim.
+//! let command = ShimCommand::this_program();
+//! if let Some(code) = shim::run_if_asked(&command) {
+//!     return code;
+//! }
+//! # ExitCode::SUCCESS
+//! # }
+//! ```
 
 pub mod document;
 pub mod engine;

@@ -7,7 +7,10 @@
 
 use std::{ffi::OsString, io, path::PathBuf};
 
-use unhang_proc::spawn::{Environment, Launch, spawn};
+use unhang_proc::{
+    lookup::this_program,
+    spawn::{Environment, Launch, spawn},
+};
 
 use crate::{folder::DataFolder, id::JobId, moment::Moment, record::Identity, store::Starter};
 
@@ -24,6 +27,14 @@ pub struct ShimCommand {
     pub program: PathBuf,
     /// The hidden words before the job's id, usually [`ARGUMENT`].
     pub arguments: Vec<OsString>,
+}
+
+impl ShimCommand {
+    /// This very program, for one that calls [`shim::run_if_asked`](crate::shim::run_if_asked) first thing in its `main`.
+    #[must_use]
+    pub fn this_program() -> Self {
+        Self { program: this_program(), arguments: vec![ARGUMENT.into()] }
+    }
 }
 
 /// Starts a shim for the job and returns. It stands in the job's folder, which tells it everything.

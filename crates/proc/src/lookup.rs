@@ -17,6 +17,14 @@ use crate::spawn::{Environment, SpawnError};
 /// Where the C library looks when there is no PATH at all.
 const FALLBACK_PATH: &str = "/bin:/usr/bin";
 
+/// The path of this very program, for one that also is the small processes which it starts.
+#[must_use]
+pub fn this_program() -> PathBuf {
+    // The link still leads to this program after an upgrade has replaced the file.
+    let program = PathBuf::from("/proc/self/exe");
+    if program.exists() { program } else { std::env::current_exe().unwrap_or(program) }
+}
+
 /// The file that would be executed for `program`, in this environment and working folder, if both can be used.
 ///
 /// # Errors

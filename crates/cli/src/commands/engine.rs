@@ -22,6 +22,7 @@ use unhang::{
     jobs::{
         engine::{Engine, Options},
         error::JobError,
+        shims::ShimCommand,
         store::{Rebuilt, StoreError},
     },
 };
@@ -31,7 +32,6 @@ use crate::{
     diagnostics::Diagnostics,
     job_arguments::{Common, Format},
     output::{self, Failure},
-    own_program::shim_command,
 };
 
 /// How long the folder may take to be opened. It takes milliseconds; other processes may hold the database for ten seconds.
@@ -79,7 +79,7 @@ impl Desk {
             message: "there is no place for jobs: neither UNHANG_HOME nor HOME is set".to_owned(),
             hint: Some("set UNHANG_HOME to the folder that shall hold them".to_owned()),
         })?;
-        let mut options = Options::new(folder, shim_command());
+        let mut options = Options::new(folder, ShimCommand::this_program());
         let limits = &common.limits;
         options.rules.max_concurrent = limits.max_concurrent.unwrap_or(options.rules.max_concurrent);
         options.rules.memory_limit = limits.memory_limit.map_or(options.rules.memory_limit, f64::from);

@@ -88,6 +88,14 @@ pub enum Step {
     HandedOver,
 }
 
+/// Runs a shim to its end if that is what this program was started for, which its first argument says. To be called before
+/// anything else in `main`, while there is one thread. None where it was started for something else.
+pub fn run_if_asked(command: &ShimCommand) -> Option<ExitCode> {
+    let mut words = std::env::args_os().skip(1);
+    let is_asked = words.next().is_some_and(|word| word == shims::ARGUMENT);
+    is_asked.then(|| run(command, words, &|_| {}))
+}
+
 /// Runs a shim to its end. `words` are those after the hidden ones in `command`, which is how the next shim is started.
 /// `witness` is told of each step before the next one begins.
 pub fn run(
