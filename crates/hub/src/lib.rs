@@ -19,8 +19,10 @@ pub mod fault;
 pub mod guard;
 pub mod health;
 pub mod job_report;
+mod nearest;
 pub mod queue;
 pub mod session;
+pub mod settings;
 
 pub use unhang_jobs as jobs;
 pub use unhang_proc as process;

@@ -1,0 +1,162 @@
+//! Every key of the configuration file, declared once: what is known, what it must be, and what it is for. The reader warns
+//! of what is not here, and the JSON schema for editors is made of it.
+
+use serde_json::{Map, Value, json};
+
+/// A key and what may stand behind it.
+pub(super) struct Key {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub about: &'static str,
+}
+
+/// What a value has to be.
+pub(super) enum Kind {
+    Text,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Such as `30s`.
+    Duration,
+    /// Such as `8MiB`.
+    Size,
+    /// A whole number between these.
+    Whole((u32, u32)),
+    /// A table of texts.
+    Texts,
+    /// A list of texts, in which a list of texts stands for items that are left out together.
+    Command,
+    /// A JSON schema.
+    Schema,
+    /// A table with these keys.
+    Section(&'static [Key]),
+    /// A table of tables with these keys, by names of the author's.
+    Sections(&'static [Key]),
+    /// Tables by names of the author's, not looked into.
+    Raw,
+}
+
+const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
+    Key { name, kind, about }
+}
+
+/// How many jobs may run at the same time.
+pub(super) const CONCURRENT: (u32, u32) = (1, 10_000);
+/// A share.
+pub(super) const PERCENT: (u32, u32) = (1, 100);
+
+/// The top level of the file.
+pub(super) const FILE: &[Key] = &[
+    key("jobs", Kind::Section(JOBS), "How background jobs are run."),
+    key("tools", Kind::Sections(TOOL), "Commands that are offered as tools, by name."),
+    key("servers", Kind::Raw, "MCP servers, by name."),
+];
+
+/// `[jobs]`.
+pub(super) const JOBS: &[Key] = &[
+    key(
+        "max-concurrent",
+        Kind::Whole(CONCURRENT),
+        "Jobs that run at the same time. Default: half the processors, at least 2.",
+    ),
+    key("retention", Kind::Duration, "How long a finished job is kept. Default: 7d."),
+    key(
+        "memory-limit",
+        Kind::Whole(PERCENT),
+        "Percent of the memory in use above which no job is started. Default: 90.",
+    ),
+    key("free-disk", Kind::Size, "Free space on the disk below which no job is started. Default: 64MiB."),
+    key("log-limit", Kind::Size, "What is kept of each output stream of a job. Default: 8MiB."),
+    key(
+        "timeout",
+        Kind::Duration,
+        "How long a job may run, where its tool says nothing else. Default: no limit.",
+    ),
+];
+
+/// `[tools.NAME]`.
+pub(super) const TOOL: &[Key] = &[
+    key("description", Kind::Text, "What the tool does, for the model that is to call it."),
+    key(
+        "command",
+        Kind::Command,
+        "The program and its arguments, never a shell line. {args.NAME}, {job_dir} and {job_id} are replaced inside of \
+         items; an item, or a list of items within the list, whose argument is absent is left out.",
+    ),
+    key(
+        "mode",
+        Kind::Word(MODES),
+        "job: answer with an id at once; child: answer when the command ends. Default: child.",
+    ),
+    key("input-schema", Kind::Schema, "JSON schema of the arguments. Default: no arguments."),
+    key(
+        "inputs",
+        Kind::Texts,
+        "Files that are written into the job's folder before the start, each from a state field.",
+    ),
+    key(
+        "results",
+        Kind::Text,
+        "The file in the job's folder in which the command leaves its results as JSON.",
+    ),
+    key("state", Kind::Section(STATE), "The state field that the results go to when the job completes."),
+    key("timeout", Kind::Duration, "How long the command may run. Default: what [jobs] says."),
+    key("cwd", Kind::Text, "The folder the command runs in. Default: the folder of this file."),
+    key("env", Kind::Texts, "Variables for the command, besides a small inherited set."),
+    key("log-limit", Kind::Size, "What is kept of each output stream. Default: what [jobs] says."),
+];
+
+/// `[tools.NAME.state]`.
+pub(super) const STATE: &[Key] = &[
+    key("field", Kind::Text, "The name of the state field."),
+    key(
+        "pointer",
+        Kind::Text,
+        "JSON pointer (RFC 6901) to the part of the results that is taken. Default: all of them.",
+    ),
+];
+
+/// The modes of `[tools.NAME]`.
+pub(super) const MODES: &[&str] = &["job", "child"];
+
+/// The JSON schema of the whole file, for editors that check and complete it.
+pub fn file_schema() -> Value {
+    let mut schema = section(FILE);
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = "unhang.toml".into();
+    schema
+}
+
+fn section(keys: &[Key]) -> Value {
+    let properties: Map<String, Value> = keys
+        .iter()
+        .map(|key| {
+            let mut schema = kind(&key.kind);
+            schema["description"] = key.about.into();
+            (key.name.to_owned(), schema)
+        })
+        .collect();
+    json!({ "type": "object", "properties": properties, "additionalProperties": false })
+}
+
+fn kind(kind: &Kind) -> Value {
+    match kind {
+        Kind::Text => json!({ "type": "string" }),
+        Kind::Word(words) => json!({ "enum": words }),
+        Kind::Duration => {
+            json!({ "type": "string", "pattern": "^[0-9].*[a-z]$", "examples": ["30s", "5m", "7d"] })
+        }
+        Kind::Size => {
+            json!({ "type": "string", "pattern": "^[0-9]+ *[kKMG]?i?B$", "examples": ["64KiB", "8MiB"] })
+        }
+        Kind::Whole((least, most)) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Kind::Texts => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
+        Kind::Command => {
+            let text = json!({ "type": "string" });
+            json!({ "type": "array", "minItems": 1, "items": { "anyOf": [text, { "type": "array", "items": text }] } })
+        }
+        Kind::Schema => json!({ "type": "object" }),
+        Kind::Section(keys) => section(keys),
+        Kind::Sections(keys) => json!({ "type": "object", "additionalProperties": section(keys) }),
+        Kind::Raw => json!({ "type": "object", "additionalProperties": { "type": "object" } }),
+    }
+}

@@ -1,0 +1,261 @@
+//! The file as tables whose values know where they stand, so that each complaint names file, line and key.
+//!
+//! Invariants: an unknown key is a warning, a value of the wrong type an error; nothing is guessed.
+
+use std::{cell::RefCell, fmt, ops::Range, time::Duration};
+
+use serde_json::{Map, Value};
+use toml::{
+    Spanned,
+    de::{DeInteger, DeTable, DeValue},
+};
+
+use super::{expand::expand, keys::Key};
+use crate::{
+    config::{parse_duration, parse_size},
+    nearest::did_you_mean,
+};
+
+/// What is wrong at one place of the file, or looks wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Complaint {
+    /// The file, as its reader called it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The key, with those above it and dots between.
+    pub key: String,
+    /// What is wrong, as a sentence without its end.
+    pub text: String,
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Complaint { file, line, key, text } = self;
+        let key = if key.is_empty() { String::new() } else { format!("{key}: ") };
+        write!(formatter, "{file}:{line}: {key}{text}")
+    }
+}
+
+/// The file being read.
+pub(super) struct Source<'a> {
+    pub file: &'a str,
+    pub text: &'a str,
+    pub lookup: &'a dyn Fn(&str) -> Option<String>,
+    pub warnings: RefCell<Vec<Complaint>>,
+}
+
+impl Source<'_> {
+    pub(super) fn complaint(&self, at: usize, key: &str, text: impl Into<String>) -> Complaint {
+        let before = &self.text.as_bytes()[..at.min(self.text.len())];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        Complaint { file: self.file.to_owned(), line, key: key.to_owned(), text: text.into() }
+    }
+
+    pub(super) fn warn(&self, complaint: Complaint) {
+        self.warnings.borrow_mut().push(complaint);
+    }
+}
+
+/// A table of the file, and what may stand in it.
+pub(super) struct Section<'a> {
+    source: &'a Source<'a>,
+    path: String,
+    at: usize,
+    table: &'a DeTable<'a>,
+    keys: &'static [Key],
+}
+
+impl<'a> Section<'a> {
+    /// Opens a table and warns of what is not known in it.
+    pub(super) fn open(
+        source: &'a Source<'a>,
+        path: String,
+        at: usize,
+        table: &'a DeTable<'a>,
+        keys: &'static [Key],
+    ) -> Section<'a> {
+        for name in table.keys() {
+            if keys.iter().all(|key| key.name != name.get_ref()) {
+                let hint = did_you_mean(name.get_ref(), keys.iter().map(|key| key.name));
+                let key = below(&path, name.get_ref());
+                let text = format!("is not known and has no effect{hint}");
+                source.warn(source.complaint(name.span().start, &key, text));
+            }
+        }
+        Section { source, path, at, table, keys }
+    }
+
+    /// What stands behind a key, if anything does.
+    pub(super) fn get(&self, name: &str) -> Option<Field<'a>> {
+        debug_assert!(self.keys.iter().any(|key| key.name == name), "{name} is read but not declared");
+        let (key, value) = self.table.iter().find(|(key, _)| key.get_ref() == name)?;
+        Some(Field { source: self.source, path: below(&self.path, name), at: key.span(), value })
+    }
+
+    /// What stands behind a key that must be there.
+    pub(super) fn require(&self, name: &str) -> Result<Field<'a>, Complaint> {
+        let missing = || self.source.complaint(self.at, &self.path, format!("`{name}` is missing"));
+        self.get(name).ok_or_else(missing)
+    }
+}
+
+fn below(path: &str, name: &str) -> String {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    let name = if is_plain && !name.is_empty() { name.to_owned() } else { format!("{name:?}") };
+    if path.is_empty() { name } else { format!("{path}.{name}") }
+}
+
+/// A value of the file.
+pub(super) struct Field<'a> {
+    source: &'a Source<'a>,
+    path: String,
+    at: Range<usize>,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Field<'a> {
+    /// An error about this value.
+    pub(super) fn complaint(&self, text: impl Into<String>) -> Complaint {
+        self.source.complaint(self.at.start, &self.path, text)
+    }
+
+    fn expected(&self, what: &str) -> Complaint {
+        self.complaint(format!("expected {what}, found {}", described(self.value.get_ref())))
+    }
+
+    /// A text as it stands.
+    pub(super) fn text(&self) -> Result<&'a str, Complaint> {
+        match self.value.get_ref() {
+            DeValue::String(text) => Ok(text),
+            _ => Err(self.expected("a text in quotes")),
+        }
+    }
+
+    /// A text with its variables expanded.
+    pub(super) fn expanded(&self) -> Result<String, Complaint> {
+        expand(self.text()?, self.source.lookup).map_err(|why| self.complaint(why))
+    }
+
+    /// A length of time.
+    pub(super) fn duration(&self) -> Result<Duration, Complaint> {
+        match self.value.get_ref() {
+            DeValue::String(text) => parse_duration(text).map_err(|why| self.complaint(why)),
+            _ => Err(self.expected("a length of time with a unit in quotes, such as \"30s\" or \"5m\"")),
+        }
+    }
+
+    /// A number of bytes.
+    pub(super) fn size(&self) -> Result<u64, Complaint> {
+        match self.value.get_ref() {
+            DeValue::String(text) => parse_size(text).map_err(|why| self.complaint(why)),
+            _ => Err(self.expected("a size with a unit in quotes, such as \"8MiB\"")),
+        }
+    }
+
+    /// A whole number within these bounds.
+    pub(super) fn whole(&self, (least, most): (u32, u32)) -> Result<u32, Complaint> {
+        let number = match self.value.get_ref() {
+            DeValue::Integer(number) => integer(number).and_then(|number| u32::try_from(number).ok()),
+            _ => None,
+        };
+        number
+            .filter(|number| (least..=most).contains(number))
+            .ok_or_else(|| self.expected(&format!("a whole number from {least} to {most}")))
+    }
+
+    /// One of these words, by its place among them.
+    pub(super) fn word(&self, words: &[&str]) -> Result<usize, Complaint> {
+        let quoted = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or ");
+        let found = match self.value.get_ref() {
+            DeValue::String(text) => words.iter().position(|word| word == text),
+            _ => None,
+        };
+        found.ok_or_else(|| self.expected(&quoted))
+    }
+
+    /// The fields of a table, in the order of the file.
+    pub(super) fn fields(&self) -> Result<Vec<(&'a str, Field<'a>)>, Complaint> {
+        let mut fields: Vec<_> = self
+            .table()?
+            .iter()
+            .map(|(key, value)| {
+                let name: &str = key.get_ref();
+                let path = below(&self.path, name);
+                (name, Field { source: self.source, path, at: key.span(), value })
+            })
+            .collect();
+        fields.sort_by_key(|(_, field)| field.at.start);
+        Ok(fields)
+    }
+
+    /// The items of a list.
+    pub(super) fn items(&self) -> Result<Vec<Field<'a>>, Complaint> {
+        let DeValue::Array(items) = self.value.get_ref() else { return Err(self.expected("a list")) };
+        let item = |(place, value): (usize, &'a Spanned<DeValue<'a>>)| Field {
+            source: self.source,
+            path: format!("{}[{place}]", self.path),
+            at: value.span(),
+            value,
+        };
+        Ok(items.iter().enumerate().map(item).collect())
+    }
+
+    /// Whether it is a list.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.value.get_ref(), DeValue::Array(_))
+    }
+
+    /// A table with known keys.
+    pub(super) fn section(&self, keys: &'static [Key]) -> Result<Section<'a>, Complaint> {
+        Ok(Section::open(self.source, self.path.clone(), self.at.start, self.table()?, keys))
+    }
+
+    fn table(&self) -> Result<&'a DeTable<'a>, Complaint> {
+        match self.value.get_ref() {
+            DeValue::Table(table) => Ok(table),
+            _ => Err(self.expected("a table")),
+        }
+    }
+
+    /// A table as JSON, not looked into.
+    pub(super) fn object(&self) -> Result<Map<String, Value>, Complaint> {
+        self.fields()?.into_iter().map(|(name, field)| Ok((name.to_owned(), field.json()?))).collect()
+    }
+
+    fn json(&self) -> Result<Value, Complaint> {
+        let no_such_number = || self.complaint("is a number that JSON does not have");
+        Ok(match self.value.get_ref() {
+            DeValue::String(text) => text.as_ref().into(),
+            DeValue::Boolean(yes) => (*yes).into(),
+            DeValue::Integer(number) => integer(number).ok_or_else(no_such_number)?.into(),
+            DeValue::Float(number) => {
+                let number = number.as_str().parse().ok().and_then(serde_json::Number::from_f64);
+                number.ok_or_else(no_such_number)?.into()
+            }
+            DeValue::Datetime(moment) => moment.to_string().into(),
+            DeValue::Array(_) => {
+                self.items()?.iter().map(Field::json).collect::<Result<Vec<Value>, _>>()?.into()
+            }
+            DeValue::Table(_) => self.object()?.into(),
+        })
+    }
+}
+
+fn integer(number: &DeInteger<'_>) -> Option<i64> {
+    i64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// A value for the end of a sentence.
+fn described(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) if text.chars().count() <= 40 => format!("the text {text:?}"),
+        DeValue::String(_) => "a long text".to_owned(),
+        DeValue::Integer(number) => format!("the number {number}"),
+        DeValue::Float(number) => format!("the number {number}"),
+        DeValue::Boolean(yes) => format!("`{yes}`"),
+        DeValue::Datetime(_) => "a date".to_owned(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}

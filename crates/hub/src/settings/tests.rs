@@ -1,0 +1,147 @@
+//! Files as users write them, right and wrong.
+
+use super::*;
+
+fn lookup(name: &str) -> Option<String> {
+    (name == "PYTHON").then(|| "/opt/python".to_owned())
+}
+
+fn read(text: &str) -> Result<Loaded, Complaint> {
+    Settings::read(text, "unhang.toml", Path::new("/project"), &lookup)
+}
+
+const EXAMPLE: &str = r#"
+[jobs]
+max-concurrent = 4
+retention = "7d"
+memory-limit = 90
+
+[tools.simulate]
+description = "Simulates the digester"
+command = ["${PYTHON}", "simulate_cli.py", "--cod", "{args.cod}", ["--days", "{args.days}"]]
+mode = "job"
+input-schema = { type = "object", properties = { cod = { type = "number", maximum = 1.5e3 } }, required = ["cod"] }
+inputs = { "basis.json" = "basis_of_design" }
+results = "results.json"
+state = { field = "simulation_results", pointer = "/digester" }
+timeout = "30m"
+cwd = "scripts"
+env = { MODEL = "${MODEL:-adm1}" }
+
+[tools.echo]
+command = ["echo"]
+"#;
+
+#[test]
+fn the_file_is_read_with_its_defaults() {
+    let Loaded { settings, warnings } = read(EXAMPLE).expect("it is right");
+    assert_eq!(warnings, []);
+    assert_eq!(settings.jobs.max_concurrent, Some(4));
+    let [simulate, echo] = &settings.tools[..] else { panic!("two tools: {:?}", settings.tools) };
+    assert_eq!((&*simulate.name, simulate.mode, simulate.line), ("simulate", Mode::Job, 7));
+    assert_eq!(simulate.program, "/opt/python");
+    assert_eq!(simulate.arguments[3], CommandItem::Together(vec!["--days".into(), "{args.days}".into()]));
+    assert_eq!(simulate.input_schema["properties"]["cod"]["maximum"], 1500.0);
+    assert_eq!(simulate.inputs["basis.json"], "basis_of_design");
+    let state = StateTarget { field: "simulation_results".into(), pointer: "/digester".into() };
+    assert_eq!((simulate.results.as_deref(), &simulate.state), (Some("results.json"), &Some(state)));
+    assert_eq!(simulate.timeout, Some(Duration::from_secs(1800)));
+    assert_eq!(simulate.folder, Path::new("/project/scripts"));
+    assert_eq!(simulate.environment["MODEL"], "adm1");
+    assert_eq!((&*echo.name, echo.mode, &*echo.folder), ("echo", Mode::Child, Path::new("/project")));
+    assert_eq!((echo.timeout, echo.log_limit), (None, JOB_LOG));
+    assert_eq!(read("").expect("an empty file is one").settings.jobs, JobSettings::default());
+    assert_eq!([1, 4, 16].map(JobSettings::default_concurrency), [2, 2, 8], "J-129");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_file_line_and_key() {
+    for (text, expect) in [
+        (
+            "[jobs]\nretention = 7",
+            "unhang.toml:2: jobs.retention: expected a length of time with a unit in quotes",
+        ),
+        ("[jobs]\nretention = \"7\"", "jobs.retention: needs a unit: 7ms, 7s or 7m?"),
+        (
+            "[jobs]\n\nmemory-limit = 101",
+            "unhang.toml:3: jobs.memory-limit: expected a whole number from 1 to 100",
+        ),
+        ("[jobs]\nlog-limit = \"8\"", "jobs.log-limit: needs a unit"),
+        ("jobs = 3", "unhang.toml:1: jobs: expected a table, found the number 3"),
+        ("[jobs", "unhang.toml:1: is no valid TOML: "),
+        ("[tools.a]\nmode = \"job\"", "unhang.toml:1: tools.a: `command` is missing"),
+        ("[tools.a]\ncommand = \"run it\"", "tools.a.command: expected a list, found the text \"run it\""),
+        ("[tools.a]\ncommand = []", "tools.a.command: is empty"),
+        (
+            "[tools.a]\ncommand = [\"a\", 1]",
+            "tools.a.command[1]: expected a text in quotes, found the number 1",
+        ),
+        ("[tools.a]\ncommand = [\"${NOWHERE}\"]", "tools.a.command[0]: the variable NOWHERE is not set"),
+        ("[tools.a]\ncommand = [\"a\"]\nmode = \"direct\"", "tools.a.mode: expected \"job\" or \"child\""),
+        ("[tools.\"a b\"]\ncommand = [\"a\"]", "tools.\"a b\": is no name for a tool"),
+        ("[tools.a]\ncommand = [\"a\"]\nresults = \"../x\"", "`../x` is no plain file name"),
+        (
+            "[tools.a]\ncommand = [\"a\"]\nresults = \"exit.json\"",
+            "`exit.json` is a file that the job itself",
+        ),
+        ("[tools.a]\ncommand = [\"a\"]\ninputs = { \"a/b\" = \"c\" }", "`a/b` is no plain file name"),
+        ("[tools.a]\ncommand = [\"a\"]\ninputs = { a = \"../c\" }", "`../c` is no name for a state field"),
+        ("[tools.a]\ncommand = [\"a\"]\nstate = { field = \"f\" }", "`state` needs `results`"),
+        (
+            "[tools.a]\ncommand = [\"a\"]\nresults = \"r\"\nstate = { field = \"f\", pointer = \"a\" }",
+            "unhang.toml:4: tools.a.state.pointer: is no JSON pointer",
+        ),
+        (
+            "[tools.a]\ncommand = [\"a\"]\ninput-schema = { type = \"string\" }",
+            "must have `type = \"object\"`",
+        ),
+        (
+            "[tools.a]\ncommand = [\"a\"]\ninput-schema = { maximum = inf }",
+            "a number that JSON does not have",
+        ),
+        ("[tools.a]\ncommand = [\"a\\u0000\"]", "zero byte"),
+        ("[servers.a]\n[servers]\nb = 1", "servers.b: expected a table"),
+    ] {
+        let told = read(text).expect_err(text).to_string();
+        assert!(told.contains(expect), "{told}\n{expect}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_told() {
+    let text =
+        "[job]\n[tools.a]\ncommand = [\"a\"]\ncomand = 1\n[servers.time]\ncommand = \"uvx\"\nargs = [\"x\"]";
+    let Loaded { settings, warnings } = read(text).expect("nothing is wrong");
+    let told: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "unhang.toml:1: job: is not known and has no effect; did you mean `jobs`?",
+            "unhang.toml:4: tools.a.comand: is not known and has no effect; did you mean `command`?",
+            "unhang.toml:5: servers: servers are not served by this build yet; tools and jobs are",
+        ]
+    );
+    assert_eq!(settings.servers["time"]["args"][0], "x");
+}
+
+#[test]
+fn the_schema_of_the_file_knows_what_the_reader_knows() {
+    let schema = jsonschema::validator_for(&file_schema()).expect("it is a schema");
+    let json = |text: &str| {
+        let table = DeTable::parse(text).expect("it is TOML");
+        let source = Source { file: "", text, lookup: &lookup, warnings: RefCell::default() };
+        let all = Section::open(&source, String::new(), 0, table.get_ref(), FILE);
+        let part = |name| all.get(name).map(|field| field.object().expect("a table"));
+        serde_json::json!({ "jobs": part("jobs").unwrap_or_default(), "tools": part("tools").unwrap_or_default() })
+    };
+    let told: Vec<_> = schema.iter_errors(&json(EXAMPLE)).map(|error| error.to_string()).collect();
+    assert_eq!(told, [""; 0]);
+    for wrong in [
+        "[jobs]\nretention = 7",
+        "[jobs]\nretain = 1",
+        "[tools.a]\ncommand = \"a\"",
+        "[jobs]\nlog-limit = \"8\"",
+    ] {
+        assert!(!schema.is_valid(&json(wrong)), "{wrong}");
+    }
+}
