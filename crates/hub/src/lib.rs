@@ -23,6 +23,7 @@ mod nearest;
 pub mod queue;
 pub mod session;
 pub mod settings;
+pub mod tools;
 
 pub use unhang_jobs as jobs;
 pub use unhang_proc as process;

@@ -24,7 +24,10 @@ use std::{
 use serde_json::{Map, Value};
 use toml::de::DeTable;
 
-use crate::config::{JOB_FREE_DISK, JOB_LOG, JOB_MEMORY_PERCENT, JOB_RETENTION, JOBS_AT_LEAST};
+use crate::{
+    config::{JOB_FREE_DISK, JOB_LOG, JOB_MEMORY_PERCENT, JOB_RETENTION, JOBS_AT_LEAST},
+    tools::{ArgumentSchema, Template},
+};
 
 pub use keys::file_schema;
 pub use section::Complaint;
@@ -33,7 +36,7 @@ use keys::{CONCURRENT, FILE, JOBS, PERCENT};
 use section::{Section, Source};
 
 /// All that the file says, with the defaults in place of what it does not.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// `[jobs]`.
     pub jobs: JobSettings,
@@ -89,15 +92,6 @@ pub enum Mode {
     Child,
 }
 
-/// A command's item, or several that are left out together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CommandItem {
-    /// One item.
-    One(String),
-    /// A nested list.
-    Together(Vec<String>),
-}
-
 /// Where the results of a completed job go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateTarget {
@@ -108,22 +102,18 @@ pub struct StateTarget {
 }
 
 /// `[tools.NAME]`: a command as a tool.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ToolSettings {
     /// Its name, in the alphabet of MCP.
     pub name: String,
-    /// The line that it stands in, for later complaints.
-    pub line: usize,
     /// What it does.
     pub description: Option<String>,
-    /// The program, taken as it is.
-    pub program: String,
-    /// Its arguments, with placeholders.
-    pub arguments: Vec<CommandItem>,
+    /// The program and its arguments, with placeholders.
+    pub command: Template,
     /// How it is answered.
     pub mode: Mode,
-    /// The JSON schema of its arguments.
-    pub input_schema: Value,
+    /// What it may be called with.
+    pub input_schema: ArgumentSchema,
     /// File names in the job's folder, each with the state field that is written into it.
     pub inputs: BTreeMap<String, String>,
     /// The file name of the results in the job's folder.
@@ -141,7 +131,7 @@ pub struct ToolSettings {
 }
 
 /// A file that was read, and what looked wrong in it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Loaded {
     /// What it says.
     pub settings: Settings,

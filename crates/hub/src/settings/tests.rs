@@ -20,7 +20,7 @@ memory-limit = 90
 description = "Simulates the digester"
 command = ["${PYTHON}", "simulate_cli.py", "--cod", "{args.cod}", ["--days", "{args.days}"]]
 mode = "job"
-input-schema = { type = "object", properties = { cod = { type = "number", maximum = 1.5e3 } }, required = ["cod"] }
+input-schema = { type = "object", properties = { cod = { type = "number", maximum = 1.5e3 }, days = {} }, required = ["cod"] }
 inputs = { "basis.json" = "basis_of_design" }
 results = "results.json"
 state = { field = "simulation_results", pointer = "/digester" }
@@ -38,10 +38,12 @@ fn the_file_is_read_with_its_defaults() {
     assert_eq!(warnings, []);
     assert_eq!(settings.jobs.max_concurrent, Some(4));
     let [simulate, echo] = &settings.tools[..] else { panic!("two tools: {:?}", settings.tools) };
-    assert_eq!((&*simulate.name, simulate.mode, simulate.line), ("simulate", Mode::Job, 7));
-    assert_eq!(simulate.program, "/opt/python");
-    assert_eq!(simulate.arguments[3], CommandItem::Together(vec!["--days".into(), "{args.days}".into()]));
-    assert_eq!(simulate.input_schema["properties"]["cod"]["maximum"], 1500.0);
+    assert_eq!((&*simulate.name, simulate.mode), ("simulate", Mode::Job));
+    assert_eq!(simulate.command.program(), "/opt/python");
+    let command = simulate.command.fill(&Map::from_iter([("cod".to_owned(), 5.into())])).expect("they fit");
+    let command: Vec<_> = command.iter().map(|word| word.render(Path::new("/jobs/x"), "x")).collect();
+    assert_eq!(command, ["/opt/python", "simulate_cli.py", "--cod", "5"]);
+    assert_eq!(simulate.input_schema.schema()["properties"]["cod"]["maximum"], 1500.0);
     assert_eq!(simulate.inputs["basis.json"], "basis_of_design");
     let state = StateTarget { field: "simulation_results".into(), pointer: "/digester".into() };
     assert_eq!((simulate.results.as_deref(), &simulate.state), (Some("results.json"), &Some(state)));
@@ -100,6 +102,18 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
             "a number that JSON does not have",
         ),
         ("[tools.a]\ncommand = [\"a\\u0000\"]", "zero byte"),
+        (
+            "[tools.a]\ncommand = [\"a\",\n\"{args.b}\"]",
+            "unhang.toml:3: tools.a.command[1]: `{args.b}` is none of the `properties` of input-schema",
+        ),
+        (
+            "[tools.a]\ncommand = [\"a\", [\"b\", [\"c\"]]]",
+            "tools.a.command[1][1]: expected a text in quotes, found a list",
+        ),
+        (
+            "[tools.a]\ncommand = [\"a\"]\ninput-schema = { properties = { a = { type = \"int\" } } }",
+            "unhang.toml:3: tools.a.input-schema: is no usable JSON schema: `/properties/a/type`: ",
+        ),
         ("[servers.a]\n[servers]\nb = 1", "servers.b: expected a table"),
     ] {
         let told = read(text).expect_err(text).to_string();

@@ -9,9 +9,13 @@ use serde_json::{Value, json};
 use unhang_switches::stands;
 
 use super::{
-    CommandItem, JobSettings, Mode, StateTarget, ToolSettings,
+    JobSettings, Mode, StateTarget, ToolSettings,
     keys::{MODES, STATE, TOOL},
     section::{Complaint, Field},
+};
+use crate::tools::{
+    ArgumentSchema, Template,
+    template::{Item, Pattern},
 };
 
 /// The longest name of a tool, as the newest revision has it.
@@ -36,14 +40,13 @@ pub(super) fn read(
         )));
     }
     let section = field.section(TOOL)?;
-    let (program, arguments) = command(&section.require("command")?)?;
+    let input_schema = input_schema(section.get("input-schema").as_ref(), field)?;
+    let command = command(&section.require("command")?, &input_schema.names())?;
     let description = section.get("description").map(|field| field.text().map(str::to_owned)).transpose()?;
     let mode = match section.get("mode") {
         Some(field) if field.word(MODES)? == 0 => Mode::Job,
         _ => Mode::Child,
     };
-    let schema = section.get("input-schema");
-    let input_schema = schema.as_ref().map(input_schema).transpose()?;
     let mut inputs = std::collections::BTreeMap::new();
     for (file, field) in section.get("inputs").map_or(Ok(Vec::new()), |field| field.fields())? {
         check_file_name(file, &field)?;
@@ -70,13 +73,10 @@ pub(super) fn read(
     let (timeout, log_limit) = (section.get("timeout"), section.get("log-limit"));
     Ok(ToolSettings {
         name: name.to_owned(),
-        line: field.complaint("").line,
         description,
-        program,
-        arguments,
+        command,
         mode,
-        input_schema: input_schema
-            .unwrap_or_else(|| json!({ "type": "object", "additionalProperties": false })),
+        input_schema,
         inputs,
         results,
         state,
@@ -87,21 +87,24 @@ pub(super) fn read(
     })
 }
 
-fn command(field: &Field<'_>) -> Result<(String, Vec<CommandItem>), Complaint> {
+fn command(field: &Field<'_>, arguments: &[&str]) -> Result<Template, Complaint> {
     let mut items = field.items()?.into_iter();
     let program = items.next().ok_or_else(|| field.complaint("is empty; its first item is the program"))?;
     let name = plain(program.expanded()?, &program)?;
     if name.is_empty() {
         return Err(program.complaint("is empty; it is the program"));
     }
-    let arguments = items.map(|item| {
+    let pattern = |item: Field<'_>| {
+        Pattern::parse(&plain(item.expanded()?, &item)?, arguments).map_err(|why| item.complaint(why))
+    };
+    let item = |item: Field<'_>| {
         if !item.is_list() {
-            return Ok(CommandItem::One(plain(item.expanded()?, &item)?));
+            return pattern(item).map(Item::One);
         }
-        let inner = item.items()?.into_iter();
-        inner.map(|item| plain(item.expanded()?, &item)).collect::<Result<_, _>>().map(CommandItem::Together)
-    });
-    Ok((name, arguments.collect::<Result<_, Complaint>>()?))
+        let together = item.items()?.into_iter().map(pattern);
+        together.collect::<Result<_, _>>().map(Item::Together)
+    };
+    Ok(Template::new(name, items.map(item).collect::<Result<_, Complaint>>()?))
 }
 
 /// A text that may become part of a command line or an environment.
@@ -112,7 +115,12 @@ fn plain(text: String, field: &Field<'_>) -> Result<String, Complaint> {
     Ok(text)
 }
 
-fn input_schema(field: &Field<'_>) -> Result<Value, Complaint> {
+/// What a tool without a schema is called with: nothing.
+fn input_schema(field: Option<&Field<'_>>, tool: &Field<'_>) -> Result<ArgumentSchema, Complaint> {
+    let Some(field) = field else {
+        let nothing = json!({ "type": "object", "additionalProperties": false });
+        return ArgumentSchema::new(nothing).map_err(|why| tool.complaint(why));
+    };
     let mut schema = field.object()?;
     // What a client sends are always the members of one object.
     match schema.get("type") {
@@ -122,7 +130,7 @@ fn input_schema(field: &Field<'_>) -> Result<Value, Complaint> {
         Some(Value::String(kind)) if kind == "object" => {}
         Some(_) => return Err(field.complaint("must have `type = \"object\"`, since arguments have names")),
     }
-    Ok(schema.into())
+    ArgumentSchema::new(schema.into()).map_err(|why| field.complaint(why))
 }
 
 fn results(field: &Field<'_>) -> Result<String, Complaint> {
@@ -181,7 +189,7 @@ fn is_tool_name(name: &str) -> bool {
 }
 
 /// Whether this can name a state field (design 7).
-pub(super) fn is_state_field(name: &str) -> bool {
+fn is_state_field(name: &str) -> bool {
     name.len() <= MAX_FIELD_NAME
         && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))

@@ -484,4 +484,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "job-files-stay-in-their-folder" [7]
         "A file that a tool names lies in the job's folder and nowhere else."
         unit("hub", "settings::tests::what_is_wrong_is_named_with_file_line_and_key");
+    "argument-fits-a-command-line" [1]
+        "An argument that is too long for a command line is refused in words, not by an error of the system."
+        unit("hub", "tools::template::tests::what_no_command_can_be_given_is_told");
 };
