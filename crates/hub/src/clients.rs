@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use unhang_switches::stands;
 
+use crate::config::CLOCK_PERCENT;
+
 /// One client's clock for a `tools/call`.
 struct Clock {
     /// Lower-case beginning of `clientInfo.name`.
@@ -43,6 +45,12 @@ pub fn call_clock(client_name: &str) -> Option<Duration> {
             })
         })
         .map(|clock| clock.call)
+}
+
+/// How long a `tools/call` may take for a client with this clock: ours is to fire before its own (G-06).
+pub(crate) fn call_limit(clock: Option<Duration>, call_timeout: Duration) -> Duration {
+    let percent = if stands("before-the-clients-clock") { CLOCK_PERCENT } else { 100 };
+    clock.map_or(Duration::MAX, |clock| clock * percent / 100).min(call_timeout)
 }
 
 #[cfg(test)]

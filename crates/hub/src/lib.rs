@@ -10,6 +10,7 @@
 //! Invariants: this library touches no terminal, no process environment, no home folder and no global logger, and it never
 //! exits. It emits [`tracing`] events and leaves it to the program what becomes of them.
 
+mod batch;
 pub mod breaker;
 pub mod clients;
 pub mod config;
@@ -21,8 +22,10 @@ pub mod health;
 pub mod job_report;
 mod nearest;
 pub mod queue;
+mod refusal;
 pub mod session;
 pub mod settings;
+mod shell;
 pub mod tools;
 
 pub use unhang_jobs as jobs;

@@ -7,25 +7,23 @@ use std::{ops::Range, time::Duration};
 
 use unhang_switches::stands;
 use unhang_wire::{
-    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Outcome, Oversized, Piece, Reason,
-    Refused, Shape, one_line, read, replace_id,
+    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Outcome, Oversized, Piece, Refused,
+    Shape, one_line, read, replace_id,
 };
 
 use super::{
-    batch::BatchId,
     machine::{Call, End, Era, Held, Link, Machine, Outside, Role},
-    tell::{Addressee, START_HINT, Telling},
+    tell::START_HINT,
 };
 use crate::{
+    batch::BatchId,
     breaker::Verdict,
     clients,
-    config::{CLOCK_PERCENT, RETRY_BYTES},
+    config::RETRY_BYTES,
     exit,
     fault::{Fault, Kind, in_words},
+    refusal::{self, Addressee, BATCH_REVISION, Telling, gets_an_answer},
 };
-
-/// The one revision that has batches (protocol.md 1.1).
-const BATCH_REVISION: &str = "2025-03-26";
 
 /// A request as it came, with what is needed to judge it.
 struct Request<'a> {
@@ -68,15 +66,15 @@ impl Machine {
             Piece::Batch(pieces) => self.client_batch(pieces, outside),
             Piece::Invalid(_) | Piece::Junk(_) if !stands("garbage-answered") => {}
             Piece::Invalid(invalid) => self.client_invalid(&invalid, batch, outside),
-            Piece::Junk(bytes) => self.client_junk(bytes, batch, outside),
+            Piece::Junk(bytes) => {
+                self.refuse(Addressee { batch, ..Addressee::nobody() }, refusal::junk(bytes), outside);
+            }
         }
     }
 
     fn client_batch(&mut self, pieces: Vec<Piece<'_>>, outside: &mut impl Outside) {
         if self.negotiated.as_deref() != Some(BATCH_REVISION) && stands("batch-by-revision") {
-            let happened = "a JSON-RPC batch came, but the session is not of revision 2025-03-26".to_owned();
-            let telling = Telling { kind: Kind::InvalidRequest, happened, hint: "send one message a line" };
-            return self.refuse(Addressee::nobody(), telling, outside);
+            return self.refuse(Addressee::nobody(), refusal::foreign_batch(), outside);
         }
         let is_owed = |piece: &&Piece<'_>| gets_an_answer(piece) || !stands("batch-awaits-answers-alone");
         let answers = pieces.iter().filter(is_owed).count();
@@ -125,24 +123,16 @@ impl Machine {
             return telling(Kind::StartFailed, fault.happened.clone(), START_HINT);
         }
         if self.end != End::None && stands("refused-while-ending") {
-            let happened = "unhang is ending".to_owned();
-            return telling(Kind::ShuttingDown, happened, "send the request again in the next session");
+            return Some(refusal::ending());
         }
         if self.is_in_flight(&request.id) && stands("repeated-id-refused") {
-            let happened = format!("a request with the id {} is still in flight", request.id);
-            return telling(Kind::InvalidRequest, happened, "give each request an id of its own");
+            return Some(refusal::repeated_id(&request.id));
         }
         if request.batch.is_some() && request.method == "initialize" && stands("handshake-alone") {
-            let happened = "`initialize` came in a batch".to_owned();
-            return telling(Kind::InvalidRequest, happened, "send it on a line of its own");
+            return Some(refusal::handshake_in_batch());
         }
         if self.calls.len() >= self.limits.max_in_flight && stands("max-in-flight") {
-            let happened = format!("`{}` has {} requests in flight already", self.name, self.calls.len());
-            return telling(
-                Kind::Overloaded,
-                happened,
-                "wait for answers before sending more, or raise --max-in-flight",
-            );
+            return Some(refusal::overloaded(&self.name, self.calls.len()));
         }
         let waiting = self.waiting_for_server(outside);
         if waiting > self.limits.queue_bytes && stands("server-backlog-bounded") {
@@ -286,9 +276,7 @@ impl Machine {
             (_, Role::Initialize) => self.limits.start_timeout,
             // `tasks/result` blocks until the task ends, so it is a call too (protocol.md 2.1).
             ("tools/call" | "tasks/result", _) => {
-                let percent = if stands("before-the-clients-clock") { CLOCK_PERCENT } else { 100 };
-                let clock = self.call_clock.map(|clock| clock * percent / 100);
-                clock.unwrap_or(Duration::MAX).min(self.limits.call_timeout)
+                clients::call_limit(self.call_clock, self.limits.call_timeout)
             }
             _ => self.limits.request_timeout,
         };
@@ -431,42 +419,11 @@ impl Machine {
             self.answer_server(&ask.server_id, &ask.method, telling, outside);
             return;
         }
-        let kind = match invalid.reason {
-            Reason::NotJson | Reason::InvalidUtf8 => Kind::ParseError,
-            _ => Kind::InvalidRequest,
-        };
-        let happened = match kind {
-            Kind::ParseError => format!("the client's line {}", invalid.reason),
-            _ => format!("the client's line is no valid JSON-RPC 2.0 message: it {}", invalid.reason),
-        };
-        let telling = Telling { kind, happened, hint: "send one whole JSON-RPC 2.0 message a line" };
-        // Under the id of an answer the client may itself be waiting for one, and it is owed none for its own.
-        let to = match invalid.shape {
-            Shape::Response => Addressee::nobody(),
-            _ => Addressee { id: invalid.id.as_ref(), raw_id: invalid.raw_id, batch, method: None },
-        };
-        self.refuse(to, telling, outside);
-    }
-
-    fn client_junk(&mut self, bytes: &[u8], batch: Option<BatchId>, outside: &mut impl Outside) {
-        let is_json = Json::new(bytes).is_some();
-        let kind = if is_json { Kind::InvalidRequest } else { Kind::ParseError };
-        let what = if is_json { "no JSON-RPC 2.0 message" } else { "no JSON" };
-        let telling = Telling {
-            kind,
-            happened: format!("the client's line is {what} ({} bytes)", bytes.len()),
-            hint: "send one whole JSON-RPC 2.0 message a line",
-        };
-        self.refuse(Addressee { batch, ..Addressee::nobody() }, telling, outside);
+        self.refuse(Addressee::of_invalid(invalid, batch), refusal::invalid(invalid), outside);
     }
 
     fn client_oversized(&mut self, oversized: &Oversized, outside: &mut impl Outside) {
-        let happened = format!(
-            "the client's message is {} bytes long, over the limit of {}",
-            oversized.length, self.limits.max_message
-        );
-        let telling =
-            Telling { kind: Kind::TooLarge, happened, hint: "send less at once, or raise --max-message" };
+        let telling = refusal::oversized(oversized, self.limits.max_message);
         if oversized.shape == Shape::Request {
             let (id, method) = (oversized.id.as_ref(), oversized.method.as_deref());
             if stands("oversized-request-told") {
@@ -508,15 +465,6 @@ impl Machine {
             return;
         }
         outside.to_server(&fault.response(Some(server_id)));
-    }
-}
-
-/// Whether an element of a batch is owed an answer.
-fn gets_an_answer(piece: &Piece<'_>) -> bool {
-    match piece {
-        Piece::Message(message) => matches!(message.body, Body::Request { .. }),
-        Piece::Invalid(invalid) => invalid.shape != Shape::Response,
-        Piece::Junk(_) | Piece::Batch(_) => true,
     }
 }
 

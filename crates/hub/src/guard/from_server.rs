@@ -14,11 +14,11 @@ use unhang_wire::{
 use super::{
     from_client::cancelled,
     machine::{Ask, Call, Era, Machine, Outside, Role},
-    tell::Telling,
 };
 use crate::{
     fault::{Kind, in_words},
     queue::Class,
+    refusal::Telling,
 };
 
 impl Machine {

@@ -19,8 +19,8 @@ use std::{
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight};
 
-use super::batch::{BatchId, Batches};
 use crate::{
+    batch::{BatchId, Batches},
     breaker::Breaker,
     config::{JUNK_LINE_BYTES, JUNK_LINES, LATE_IDS, Limits, STOP_SLACK},
     exit,

@@ -9,7 +9,6 @@
 //! - Payload bytes are forwarded as they came; only an id is ever replaced, and only where it would be ambiguous.
 //! - Nothing in the machine waits. The shell awaits reads, clocks and events, never a write.
 
-mod batch;
 mod from_client;
 mod from_server;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -25,4 +24,5 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
-pub use run::{GuardSpec, Stop, run};
+pub use crate::shell::Stop;
+pub use run::{GuardSpec, run};

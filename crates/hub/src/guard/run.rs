@@ -9,17 +9,16 @@
 //! client is delivered for as long as it reads, within [`EXIT_LIMIT`] from what ended the session; dropping the process
 //! lets its lifeline end the tree.
 
-use std::{future::pending, io, os::fd::OwnedFd, pin::Pin, sync::Arc, time::Duration};
+use std::{future::pending, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use tokio::{
     sync::mpsc,
-    time::{Instant, Sleep, sleep_until},
+    time::{Instant, sleep_until},
 };
 use unhang_proc::{
     deadline::Deadline,
     drain::{Drain, Tail, drain},
     lossy::LossyWriter,
-    pipe::{Flush, PipeReader, PipeWriter, adopt_input, adopt_output},
     server::{ErrorPipe, Server, ServerEvent, ServerSpec},
 };
 use unhang_switches::stands;
@@ -27,15 +26,12 @@ use unhang_wire::Lines;
 
 use super::machine::{Action, Machine, Outside};
 use crate::{
-    config::{EXIT_LIMIT, FLUSH_LIMIT, FLUSH_PAUSE, LARGE_BUFFER_KEPT, LAST_WORDS, Limits, TAIL_LINES},
+    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_WORDS, Limits, TAIL_LINES},
     exit,
     fault::in_words,
     queue::{Class, Queue},
+    shell::{FromClient, Stop, Taken, ToClient, gathered, is_passing, set},
 };
-
-/// Bytes of lines that are gathered, to leave together when what was read at once has been dealt with: with many calls in
-/// flight that is one system call where there were 35. A longer line is worth a system call and not worth a copy.
-const GATHERED: usize = 32 << 10;
 
 /// What a guard needs.
 pub struct GuardSpec {
@@ -53,26 +49,6 @@ pub struct GuardSpec {
     pub notices: LossyWriter,
 }
 
-/// A request from outside to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// As by SIGINT.
-    Interrupt,
-    /// As by SIGTERM.
-    Terminate,
-}
-
-impl Stop {
-    /// The exit code of a program that ended because of it.
-    #[must_use]
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Stop::Interrupt => exit::INTERRUPTED,
-            Stop::Terminate => exit::TERMINATED,
-        }
-    }
-}
-
 /// Guards one server until the client or a [`Stop`] ends it. Returns the exit code (design 4). A second `Stop` ends it at
 /// once.
 ///
@@ -86,7 +62,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
             break code;
         }
         set(&mut timer, shell.next_tick());
-        let reads_client = !shell.client_ended && shell.machine.reads_client(&shell.world);
+        let reads_client = !shell.from_client.ended && shell.machine.reads_client(&shell.world);
         let reads_server = shell.machine.reads_server(&shell.world);
         let writes_server = !shell.world.to_server.is_empty();
         tokio::select! {
@@ -95,17 +71,17 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
                     return Ok(code);
                 }
             }
-            ready = shell.client_input.readable(), if reads_client => shell.read_client(ready),
+            ready = shell.from_client.readable(), if reads_client => shell.read_client(ready),
             awaited = awaited(&shell.world.process, reads_server, writes_server) => match awaited {
                 Awaited::Event(event) => shell.process_event(event).await,
                 Awaited::Readable(ready) => shell.read_server(ready),
                 Awaited::Writable => shell.world.flush_server(),
             },
-            _ = shell.world.client_output.writable(), if !shell.world.to_client.is_empty() => shell.world.flush_client(),
-            () = shell.world.client_output.closed(), if !shell.ending && stands("gone-client-noticed") => shell.client_gone(),
+            () = shell.world.to_client.writable(), if shell.world.to_client.is_waiting() => shell.world.to_client.flush(),
+            () = shell.world.to_client.closed(), if !shell.ending && stands("gone-client-noticed") => shell.client_gone(),
             () = &mut timer => shell.tick(),
         }
-        shell.world.flush_client();
+        shell.world.to_client.flush();
         shell.world.flush_server();
         shell.notice_lost_peers();
     };
@@ -115,15 +91,6 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
         Some(_) = stops.recv(), if stands("signal-ends-delivery") => {}
     }
     Ok(code)
-}
-
-/// Arms the timer, without touching it where nothing changed.
-fn set(timer: &mut Pin<Box<Sleep>>, at: Option<Instant>) {
-    // With nothing due, a look once an hour does no harm.
-    let at = at.unwrap_or_else(|| timer.deadline().max(Instant::now() + Duration::from_secs(3600)));
-    if timer.deadline() != at {
-        timer.as_mut().reset(at);
-    }
 }
 
 /// The server's process and what belongs to it.
@@ -155,23 +122,18 @@ async fn awaited(process: &Option<Process>, reads: bool, writes: bool) -> Awaite
 
 /// The machine's outside world: both queues with the descriptors behind them.
 struct World {
-    client_output: PipeWriter,
-    to_client: Queue,
+    to_client: ToClient,
     process: Option<Process>,
     to_server: Queue,
     /// What the line that is being dealt with stands in.
     memory: Option<Arc<Vec<u8>>>,
-    /// [`GATHERED`], and never so much that gathering would pass for pressure.
+    /// What is gathered for the server.
     gathered: usize,
     tail: Tail,
     notices: LossyWriter,
 }
 
 impl World {
-    fn flush_client(&mut self) {
-        self.to_client.flush(&mut self.client_output);
-    }
-
     fn flush_server(&mut self) {
         if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
             self.to_server.flush(input);
@@ -181,9 +143,7 @@ impl World {
 
 impl Outside for World {
     fn to_client(&mut self, class: Class, line: &[u8]) {
-        let full = line.len() + self.to_client.cost() > self.gathered;
-        let sink = full.then_some(&mut self.client_output);
-        self.to_client.push(class, line, sink, self.memory.as_ref());
+        self.to_client.send(class, line, self.memory.as_ref());
     }
 
     fn to_server(&mut self, line: &[u8]) {
@@ -193,7 +153,7 @@ impl Outside for World {
     }
 
     fn client_backlog(&self) -> usize {
-        self.to_client.cost()
+        self.to_client.backlog()
     }
 
     fn server_backlog(&self) -> usize {
@@ -217,9 +177,7 @@ struct Shell {
     machine: Machine,
     world: World,
     origin: Instant,
-    client_input: PipeReader,
-    client_ended: bool,
-    client_lines: Lines,
+    from_client: FromClient,
     server_lines: Lines,
     /// When memory that long lines needed is looked at.
     release_at: Option<Instant>,
@@ -229,29 +187,24 @@ struct Shell {
     ending: bool,
     /// By when the process has to be gone, once something has ended the session.
     ends_by: Option<Deadline>,
-    flush: Flush,
 }
 
 impl Shell {
     fn new(spec: GuardSpec) -> io::Result<Shell> {
-        let (client_output, flush) = adopt_output(spec.client_output)?;
         let limits = spec.limits;
         Ok(Shell {
             machine: Machine::new(spec.name.clone(), limits.clone(), u64::from(std::process::id())),
             world: World {
-                client_output,
-                to_client: Queue::new(limits.queue_bytes),
+                to_client: ToClient::new(spec.client_output, limits.queue_bytes)?,
                 process: None,
                 to_server: Queue::new(usize::MAX),
                 memory: None,
-                gathered: GATHERED.min(limits.queue_bytes / 4),
+                gathered: gathered(limits.queue_bytes),
                 tail: Tail::new(limits.stderr_tail),
                 notices: spec.notices,
             },
             origin: Instant::now(),
-            client_input: adopt_input(spec.client_input)?,
-            client_ended: false,
-            client_lines: Lines::new(limits.max_message),
+            from_client: FromClient::new(spec.client_input, limits.max_message)?,
             server_lines: Lines::new(limits.max_message),
             release_at: None,
             server: spec.server,
@@ -259,7 +212,6 @@ impl Shell {
             limits,
             ending: false,
             ends_by: None,
-            flush,
         })
     }
 
@@ -315,17 +267,13 @@ impl Shell {
         }
         self.begin_end();
         self.ending = true;
-        let cause = match stop {
-            Stop::Interrupt => "it was interrupted",
-            Stop::Terminate => "it was told to end",
-        };
-        self.machine.stop(self.now(), stop.exit_code(), cause, &mut self.world);
+        self.machine.stop(self.now(), stop.exit_code(), stop.cause(), &mut self.world);
         None
     }
 
     /// When [`Shell::tick`] is due.
     fn next_tick(&mut self) -> Option<Instant> {
-        if self.client_lines.is_large() || self.server_lines.is_large() {
+        if self.from_client.lines.is_large() || self.server_lines.is_large() {
             self.release_at.get_or_insert_with(|| Instant::now() + LARGE_BUFFER_KEPT);
         }
         let machine = self.machine.next_tick().map(|tick| self.origin + tick);
@@ -335,7 +283,7 @@ impl Shell {
     fn tick(&mut self) {
         self.machine.tick(self.now(), &mut self.world);
         if self.release_at.take_if(|at| *at <= Instant::now()).is_some() {
-            self.client_lines.release();
+            self.from_client.lines.release();
             self.server_lines.release();
         }
     }
@@ -356,19 +304,17 @@ impl Shell {
     }
 
     fn read_client(&mut self, ready: io::Result<()>) {
-        match ready.and_then(|()| self.client_input.try_read(self.client_lines.spare())) {
-            Ok(0) => self.client_end(),
-            Ok(count) => {
-                self.client_lines.filled(count);
+        match self.from_client.read(ready) {
+            Taken::Bytes => {
                 let now = self.now();
-                self.world.memory = Some(self.client_lines.memory());
-                while let Some(line) = self.client_lines.next_line() {
+                self.world.memory = Some(self.from_client.lines.memory());
+                while let Some(line) = self.from_client.lines.next_line() {
                     self.machine.client_line(now, line, &mut self.world);
                 }
                 self.world.memory = None;
             }
-            Err(error) if is_passing(&error) => {}
-            Err(_) => self.client_end(),
+            Taken::Nothing => {}
+            Taken::End => self.client_end(),
         }
     }
 
@@ -379,9 +325,8 @@ impl Shell {
 
     fn client_end(&mut self) {
         self.begin_end();
-        self.client_ended = true;
         let now = self.now();
-        while let Some(line) = self.client_lines.finish() {
+        while let Some(line) = self.from_client.lines.finish() {
             self.machine.client_line(now, line, &mut self.world);
         }
         self.machine.client_end(now, &mut self.world);
@@ -473,37 +418,13 @@ impl Shell {
         }
     }
 
-    /// Delivers what waits for the client. One that reads, however slowly, gets all of it while there is time; one that
-    /// has stopped reading costs no more than [`FLUSH_PAUSE`].
+    /// Delivers what waits for the client.
     async fn finish(mut self) {
         self.begin_end();
-        let least = Deadline::after(FLUSH_LIMIT);
-        let last = self.ends_by.map_or(least, |ends_by| ends_by.max(least));
-        let pause = || match stands("flush-bounded") {
-            true => last.within(FLUSH_PAUSE),
-            false => Deadline::after(Duration::MAX),
-        };
-        let mut deadline = pause();
-        while !self.world.to_client.is_empty() && stands("waiting-answers-delivered") {
-            if deadline.timeout(self.world.client_output.writable()).await.is_err() {
-                tracing::warn!("the client did not take {} bytes of answers", self.world.to_client.cost());
-                break;
-            }
-            self.world.flush_client();
-            if stands("reading-renews-patience") {
-                deadline = pause();
-            }
-        }
-        drop(self.world.client_output);
-        self.flush.finish(deadline).await;
         let (counters, shed) = (self.machine.counters(), self.world.to_client.shed());
+        self.world.to_client.deliver(self.ends_by).await;
         tracing::info!(server = self.name, ?counters, shed, "done");
     }
-}
-
-/// Nothing to read at the moment.
-fn is_passing(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock && stands("idle-is-not-the-end")
 }
 
 #[cfg(test)]
@@ -513,6 +434,7 @@ mod tests {
     use unhang_proc::{server::LifelineCommand, spawn::Environment};
 
     use super::*;
+    use crate::config::FLUSH_PAUSE;
 
     /// More than any pipe holds.
     const ANSWER: usize = 4 << 20;
@@ -540,7 +462,7 @@ mod tests {
             notices: LossyWriter::new("test", io::sink(), 1),
         })
         .expect("its descriptors can be used");
-        shell.world.to_client.push(Class::Kept, &vec![b'x'; ANSWER], None::<&mut PipeWriter>, None);
+        shell.world.to_client.send(Class::Kept, &vec![b'x'; ANSWER], None);
         (shell, reader)
     }
 

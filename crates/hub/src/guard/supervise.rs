@@ -13,13 +13,13 @@ use unhang_wire::{Id, Outcome};
 use super::{
     from_client::cancelled,
     machine::{Call, End, Era, Held, Link, Machine, Outside, Own, Role, StartFault},
-    tell::Telling,
 };
 use crate::{
     exit,
     fault::{Kind, in_words},
     health::{Advice, Health},
     queue::Class,
+    refusal::Telling,
 };
 
 impl Machine {

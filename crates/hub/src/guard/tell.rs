@@ -7,43 +7,14 @@ use std::time::Duration;
 
 use unhang_proc::server::Exit;
 use unhang_switches::stands;
-use unhang_wire::Id;
 
-use super::{
-    batch::BatchId,
-    machine::{Call, Machine, Outside, Role},
-};
+use super::machine::{Call, Machine, Outside, Role};
 use crate::{
+    batch::BatchId,
     fault::{Evidence, Fault, Kind, in_words},
     queue::Class,
+    refusal::{Addressee, Telling},
 };
-
-/// What a sentence is made of.
-pub(super) struct Telling<'a> {
-    pub kind: Kind,
-    pub happened: String,
-    pub hint: &'a str,
-}
-
-/// Whom an answer of ours is for.
-#[derive(Clone, Copy)]
-pub(super) struct Addressee<'a> {
-    pub id: Option<&'a Id>,
-    /// An id that is no valid one but was readable.
-    pub raw_id: Option<&'a str>,
-    pub batch: Option<BatchId>,
-    pub method: Option<&'a str>,
-}
-
-impl<'a> Addressee<'a> {
-    pub(super) fn nobody() -> Addressee<'a> {
-        Addressee { id: None, raw_id: None, batch: None, method: None }
-    }
-
-    pub(super) fn request(id: &'a Id, method: &'a str, batch: Option<BatchId>) -> Addressee<'a> {
-        Addressee { id: Some(id), raw_id: None, batch, method: Some(method) }
-    }
-}
 
 impl Machine {
     /// Answers a call that will get no other answer.
@@ -87,11 +58,7 @@ impl Machine {
             exit: exit.filter(|_| telling.kind == Kind::StartFailed),
             evidence: if with_evidence { self.evidence(outside) } else { Evidence::default() },
         };
-        let line = match (to.id, to.raw_id) {
-            (None, Some(raw_id)) if stands("strange-id-echoed") => fault.response_to_raw(Some(raw_id)),
-            (id, _) => fault.response(id),
-        };
-        self.answer_fault(to.batch, &line, outside);
+        self.answer_fault(to.batch, &to.line(&fault), outside);
     }
 
     fn evidence(&self, outside: &impl Outside) -> Evidence {

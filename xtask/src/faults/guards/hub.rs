@@ -96,10 +96,10 @@ pub(super) const GUARDS: &[Guard] = guards! {
         unit("hub", "guard::tests::restarts::the_end_of_the_handshake_is_said_once");
     "one-array" [1, 2]
         "A batch is answered by one array, when its last answer is there."
-        unit("hub", "guard::batch::tests::answers_come_back_as_one_array_when_the_last_is_there");
+        unit("hub", "batch::tests::answers_come_back_as_one_array_when_the_last_is_there");
     "no-empty-array" [2]
         "A batch whose requests were all withdrawn gets nothing, not a broken array."
-        unit("hub", "guard::batch::tests::nothing_is_said_when_every_request_was_withdrawn");
+        unit("hub", "batch::tests::nothing_is_said_when_every_request_was_withdrawn");
     "clock-by-whole-name" [1]
         "A client's clock is found by its whole name, so no other client gets a deadline that is not its own."
         unit("hub", "clients::tests::clocks_are_found_by_whole_name");

@@ -1,4 +1,4 @@
-//! A client's batch (2025-03-26): split towards the server, answered as one array (design 4).
+//! A client's batch (2025-03-26): taken apart, and answered as one array (design 4).
 //!
 //! Invariants: pure. An array goes out once, when its last request is answered or withdrawn; a batch of notifications
 //! alone gets none.
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use unhang_switches::stands;
 
 /// Names a batch that is being answered.
-pub(super) type BatchId = u64;
+pub(crate) type BatchId = u64;
 
 #[derive(Debug, Default)]
 struct Open {
@@ -18,26 +18,26 @@ struct Open {
 
 /// The batches that are not yet answered.
 #[derive(Debug, Default)]
-pub(super) struct Batches {
+pub(crate) struct Batches {
     next: BatchId,
     open: HashMap<BatchId, Open>,
 }
 
 impl Batches {
     /// Opens a batch in which `remaining` answers are awaited.
-    pub(super) fn open(&mut self, remaining: usize) -> BatchId {
+    pub(crate) fn open(&mut self, remaining: usize) -> BatchId {
         self.next += 1;
         self.open.insert(self.next, Open { remaining, answers: Vec::new() });
         self.next
     }
 
     /// Bytes of answers that wait for their companions.
-    pub(super) fn cost(&self) -> usize {
+    pub(crate) fn cost(&self) -> usize {
         self.open.values().map(|open| open.answers.len()).sum()
     }
 
     /// Adds an answer, or none for a request that was withdrawn. Returns the whole array when it was the last.
-    pub(super) fn settle(&mut self, batch: BatchId, answer: Option<&[u8]>) -> Option<Vec<u8>> {
+    pub(crate) fn settle(&mut self, batch: BatchId, answer: Option<&[u8]>) -> Option<Vec<u8>> {
         let open = self.open.get_mut(&batch)?;
         if let Some(answer) = answer {
             open.answers.push(if open.answers.is_empty() { b'[' } else { b',' });

@@ -1,0 +1,121 @@
+//! What a client is told about a line or a request that is not taken, whoever it talks to: a guard or our own front.
+//!
+//! Invariants: each sentence says what came and what to send instead; an id is echoed wherever one could be read, but never
+//! that of an answer, under which the client may itself be waiting for one.
+
+use unhang_switches::stands;
+use unhang_wire::{Body, Id, Invalid, Json, Oversized, Piece, Reason, Shape};
+
+use crate::{
+    batch::BatchId,
+    fault::{Fault, Kind},
+};
+
+/// The one revision that has batches (protocol.md 1.1).
+pub(crate) const BATCH_REVISION: &str = "2025-03-26";
+
+/// What a sentence is made of.
+pub(crate) struct Telling<'a> {
+    pub kind: Kind,
+    pub happened: String,
+    pub hint: &'a str,
+}
+
+/// Whom an answer of ours is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Addressee<'a> {
+    pub id: Option<&'a Id>,
+    /// An id that is no valid one but was readable.
+    pub raw_id: Option<&'a str>,
+    pub batch: Option<BatchId>,
+    pub method: Option<&'a str>,
+}
+
+impl<'a> Addressee<'a> {
+    pub(crate) fn nobody() -> Addressee<'a> {
+        Addressee { id: None, raw_id: None, batch: None, method: None }
+    }
+
+    pub(crate) fn request(id: &'a Id, method: &'a str, batch: Option<BatchId>) -> Addressee<'a> {
+        Addressee { id: Some(id), raw_id: None, batch, method: Some(method) }
+    }
+
+    /// Whoever sent what is no valid message.
+    pub(crate) fn of_invalid(invalid: &'a Invalid<'a>, batch: Option<BatchId>) -> Addressee<'a> {
+        match invalid.shape {
+            Shape::Response => Addressee::nobody(),
+            _ => Addressee { id: invalid.id.as_ref(), raw_id: invalid.raw_id, batch, method: None },
+        }
+    }
+
+    /// The error response as one line.
+    pub(crate) fn line(&self, fault: &Fault<'_>) -> Vec<u8> {
+        match (self.id, self.raw_id) {
+            (None, Some(raw_id)) if stands("strange-id-echoed") => fault.response_to_raw(Some(raw_id)),
+            (id, _) => fault.response(id),
+        }
+    }
+}
+
+const ONE_MESSAGE_A_LINE: &str = "send one whole JSON-RPC 2.0 message a line";
+
+pub(crate) fn invalid(invalid: &Invalid<'_>) -> Telling<'static> {
+    let kind = match invalid.reason {
+        Reason::NotJson | Reason::InvalidUtf8 => Kind::ParseError,
+        _ => Kind::InvalidRequest,
+    };
+    let happened = match kind {
+        Kind::ParseError => format!("the client's line {}", invalid.reason),
+        _ => format!("the client's line is no valid JSON-RPC 2.0 message: it {}", invalid.reason),
+    };
+    Telling { kind, happened, hint: ONE_MESSAGE_A_LINE }
+}
+
+pub(crate) fn junk(bytes: &[u8]) -> Telling<'static> {
+    let is_json = Json::new(bytes).is_some();
+    let kind = if is_json { Kind::InvalidRequest } else { Kind::ParseError };
+    let what = if is_json { "no JSON-RPC 2.0 message" } else { "no JSON" };
+    let happened = format!("the client's line is {what} ({} bytes)", bytes.len());
+    Telling { kind, happened, hint: ONE_MESSAGE_A_LINE }
+}
+
+pub(crate) fn oversized(oversized: &Oversized, limit: usize) -> Telling<'static> {
+    let happened =
+        format!("the client's message is {} bytes long, over the limit of {limit}", oversized.length);
+    Telling { kind: Kind::TooLarge, happened, hint: "send less at once, or raise --max-message" }
+}
+
+pub(crate) fn foreign_batch() -> Telling<'static> {
+    let happened = "a JSON-RPC batch came, but the session is not of revision 2025-03-26".to_owned();
+    Telling { kind: Kind::InvalidRequest, happened, hint: "send one message a line" }
+}
+
+pub(crate) fn handshake_in_batch() -> Telling<'static> {
+    let happened = "`initialize` came in a batch".to_owned();
+    Telling { kind: Kind::InvalidRequest, happened, hint: "send it on a line of its own" }
+}
+
+pub(crate) fn repeated_id(id: &Id) -> Telling<'static> {
+    let happened = format!("a request with the id {id} is still in flight");
+    Telling { kind: Kind::InvalidRequest, happened, hint: "give each request an id of its own" }
+}
+
+pub(crate) fn overloaded(whom: &str, in_flight: usize) -> Telling<'static> {
+    let happened = format!("`{whom}` has {in_flight} requests in flight already");
+    let hint = "wait for answers before sending more, or raise --max-in-flight";
+    Telling { kind: Kind::Overloaded, happened, hint }
+}
+
+pub(crate) fn ending() -> Telling<'static> {
+    let hint = "send the request again in the next session";
+    Telling { kind: Kind::ShuttingDown, happened: "unhang is ending".to_owned(), hint }
+}
+
+/// Whether an element of a batch is owed an answer.
+pub(crate) fn gets_an_answer(piece: &Piece<'_>) -> bool {
+    match piece {
+        Piece::Message(message) => matches!(message.body, Body::Request { .. }),
+        Piece::Invalid(invalid) => invalid.shape != Shape::Response,
+        Piece::Junk(_) | Piece::Batch(_) => true,
+    }
+}
