@@ -88,6 +88,14 @@ pub const JOB_FREE_DISK: u64 = 64 << 20;
 pub const JOB_LOG: u64 = 8 << 20;
 /// The least number of jobs that may run at the same time; else half the processors (J-129).
 pub const JOBS_AT_LEAST: u32 = 2;
+/// The longest answer of a tool of ours, in characters: clients cut or refuse what is longer (design 7).
+pub const ANSWER_CHARACTERS: usize = 25_000;
+/// Arguments of a tool, in bytes of JSON, that are checked beside the event loop, so that a check which takes long delays
+/// nobody else.
+pub const LARGE_ARGUMENTS: usize = 64 << 10;
+/// How long a client may keep the list of tools of a stateless revision before it asks again. The list changes with the
+/// configuration file only, which is read at the start.
+pub const LIST_LIFE: Duration = Duration::from_secs(60);
 
 /// The limits of one server. Flag before environment before file before these defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]

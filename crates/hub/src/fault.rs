@@ -1,7 +1,8 @@
 //! Our own JSON-RPC errors: what a person or a program is told when the server did not answer (design 4).
 //!
 //! Invariants: codes lie outside the range that JSON-RPC reserves, so that nobody mistakes our verdict for the server's
-//! (protocol.md 1.3); the two standard codes are used for malformed input only. Every fault names the server, what was
+//! (protocol.md 1.3); the standard codes are used for malformed input, unknown
+//! methods and bad parameters only. Every fault names the server, what was
 //! awaited, how long, and what to do next.
 
 use std::time::Duration;
@@ -36,6 +37,10 @@ pub enum Kind {
     ParseError,
     /// The client's message is no valid JSON-RPC request.
     InvalidRequest,
+    /// There is no such method, or not in the revision that the client speaks.
+    MethodNotFound,
+    /// The parameters are not what the method needs.
+    InvalidParams,
 }
 
 impl Kind {
@@ -53,6 +58,8 @@ impl Kind {
             Kind::Cancelled => -31009,
             Kind::ParseError => -32700,
             Kind::InvalidRequest => -32600,
+            Kind::MethodNotFound => -32601,
+            Kind::InvalidParams => -32602,
         }
     }
 
@@ -70,6 +77,8 @@ impl Kind {
             Kind::Cancelled => "cancelled",
             Kind::ParseError => "parse_error",
             Kind::InvalidRequest => "invalid_request",
+            Kind::MethodNotFound => "method_not_found",
+            Kind::InvalidParams => "invalid_params",
         }
     }
 }

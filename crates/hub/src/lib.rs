@@ -17,16 +17,17 @@ pub mod config;
 pub mod direct;
 pub mod exit;
 pub mod fault;
+pub mod front;
 pub mod guard;
 pub mod health;
 pub mod job_report;
-mod nearest;
 pub mod queue;
 mod refusal;
 pub mod session;
 pub mod settings;
 mod shell;
 pub mod tools;
+mod wording;
 
 pub use unhang_jobs as jobs;
 pub use unhang_proc as process;

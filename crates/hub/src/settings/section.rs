@@ -13,7 +13,7 @@ use toml::{
 use super::{expand::expand, keys::Key};
 use crate::{
     config::{parse_duration, parse_size},
-    nearest::did_you_mean,
+    wording::did_you_mean,
 };
 
 /// What is wrong at one place of the file, or looks wrong.

@@ -9,6 +9,8 @@
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
+use crate::wording::shortened;
+
 /// Complaints that are told at once.
 const MOST_COMPLAINTS: usize = 5;
 /// The longest complaint, in characters.
@@ -31,7 +33,7 @@ impl ArgumentSchema {
         let compiled = options.build(&schema).map_err(|error| {
             let place = error.instance_path().as_str();
             let place = if place.is_empty() { String::new() } else { format!("`{place}`: ") };
-            format!("is no usable JSON schema: {place}{}", shortened(&error.to_string()))
+            format!("is no usable JSON schema: {place}{}", shortened(&error.to_string(), LONGEST_COMPLAINT))
         })?;
         Ok(ArgumentSchema { schema, compiled })
     }
@@ -58,18 +60,15 @@ impl ArgumentSchema {
             .take(MOST_COMPLAINTS)
             .map(|error| {
                 let place = error.instance_path().as_str().trim_start_matches('/');
-                let told = shortened(&error.masked().to_string());
-                if place.is_empty() { told } else { format!("`{}`: {told}", shortened(place)) }
+                let told = error.masked().to_string();
+                let told = shortened(&told, LONGEST_COMPLAINT);
+                match place {
+                    "" => told.into_owned(),
+                    place => format!("`{}`: {told}", shortened(place, LONGEST_COMPLAINT)),
+                }
             })
             .collect();
         if complaints.is_empty() { Ok(()) } else { Err(complaints.join("; ")) }
-    }
-}
-
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_COMPLAINT) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{nearest::did_you_mean, settings::Mode};
+use crate::{settings::Mode, wording::did_you_mean};
 
 /// Modes that go before those of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

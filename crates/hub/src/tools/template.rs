@@ -11,7 +11,7 @@ use std::{ffi::OsString, path::Path};
 use serde_json::{Map, Value};
 use unhang_switches::stands;
 
-use crate::nearest::did_you_mean;
+use crate::wording::did_you_mean;
 
 /// The longest item that Linux hands to a program, its ending zero included (MAX_ARG_STRLEN).
 const MAX_ITEM: usize = 128 << 10;

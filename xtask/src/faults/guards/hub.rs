@@ -487,4 +487,46 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "argument-fits-a-command-line" [1]
         "An argument that is too long for a command line is refused in words, not by an error of the system."
         unit("hub", "tools::template::tests::what_no_command_can_be_given_is_told");
+    "stateless-revisions-alone" [1]
+        "A request that names a revision with a handshake is told which revisions need none, and not served by other rules."
+        unit("hub", "front::revision::tests::a_revision_is_negotiated_as_every_revision_says");
+    "front-answers-garbage" [1]
+        "The front answers a line that is no message, so that its sender does not wait for ever."
+        unit("hub", "front::tests::life::what_is_no_good_request_is_refused_with_its_id");
+    "front-batch-by-revision" [1]
+        "The front takes arrays of messages in the one revision that has them, and refuses them in every other."
+        unit("hub", "front::tests::revisions::the_first_revision");
+    "front-refuses-while-ending" [1]
+        "A request that comes while the front ends is refused, not left."
+        unit("hub", "front::tests::life::a_signal_answers_everything_and_waits_no_longer_than_a_stop_takes");
+    "front-refuses-a-repeated-id" [1]
+        "A request with an id that is in flight is refused, so that no answer can be taken for another's."
+        unit("hub", "front::tests::life::an_id_in_flight_is_refused_and_its_call_goes_on");
+    "front-max-in-flight" [3]
+        "Calls are bounded, those included that were withdrawn and have not ended yet."
+        unit("hub", "front::tests::life::calls_in_flight_are_bounded_those_that_nobody_waits_for_included");
+    "front-holds-a-deaf-client-back" [3]
+        "A client that does not read its answers is not read either."
+        unit("hub", "front::tests::life::promise_3_a_client_that_does_not_read_is_not_read_either");
+    "tool-deadline" [1]
+        "A tool that does not answer in time is answered for."
+        unit("hub", "front::tests::life::a_call_that_takes_too_long_is_answered_and_cancelled");
+    "abandoned-call-is-cancelled" [5]
+        "A call that nobody waits for is told to stop, and its command ends with it."
+        unit("hub", "front::tests::life::after_a_cancellation_nothing_more_is_said_and_the_id_is_free");
+    "late-tool-answer-dropped" [1]
+        "What a withdrawn call still answers is not taken for the answer to a later request with its id."
+        unit("hub", "front::tests::life::after_a_cancellation_nothing_more_is_said_and_the_id_is_free");
+    "front-ends-when-drained" [5]
+        "Once the client has ended and waits for nothing, the front ends and does not sit the grace out."
+        unit("hub", "front::tests::life::at_the_end_of_stdin_calls_may_still_end");
+    "panic-is-answered" [1, 8]
+        "A call that panics is answered with an error."
+        unit("hub", "front::tests::shell::promise_8_calls_that_panic_or_hang_delay_no_other");
+    "members-by-revision" [2]
+        "A client is sent no member that its revision does not know."
+        unit("hub", "tools::definition::tests::a_revision_is_sent_what_it_knows");
+    "answers-bounded" [3]
+        "The text of a tool's answer is bounded, since clients cut or refuse what is longer."
+        unit("hub", "tools::definition::tests::a_long_text_is_cut_and_says_so");
 };

@@ -1,10 +1,19 @@
-//! What somebody may have meant by a name that does not exist.
+//! Small things that sentences for people need.
 //!
-//! Invariants: pure; nothing is proposed that has little to do with what was written.
+//! Invariants: pure; work and length are bounded, whatever was written; nothing is proposed that has little to do with what
+//! was written.
+
+use std::borrow::Cow;
+
+/// A longer name is nobody's misspelling.
+const LONGEST_NAME: usize = 100;
 
 /// The candidate that is nearest to `name`, if one is near enough to be meant.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let least_alike = 0.7;
+    if name.len() > LONGEST_NAME {
+        return None;
+    }
     candidates
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(&name.to_lowercase(), &candidate.to_lowercase()), candidate))
@@ -16,6 +25,15 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
 /// The same as the end of a sentence: `; did you mean ...?`, or nothing.
 pub(crate) fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, candidates).map_or_else(String::new, |candidate| format!("; did you mean `{candidate}`?"))
+}
+
+/// At most so many characters of a text, the last of which says that there were more.
+pub(crate) fn shortened(text: &str, characters: usize) -> Cow<'_, str> {
+    if text.chars().nth(characters).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let end = text.char_indices().nth(characters.saturating_sub(1)).map_or(text.len(), |(end, _)| end);
+    Cow::Owned(format!("{}…", &text[..end]))
 }
 
 #[cfg(test)]
@@ -36,5 +54,13 @@ mod tests {
             assert_eq!(nearest(written, names), expect, "{written}");
         }
         assert_eq!(did_you_mean("input", names), "; did you mean `inputs`?");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_shows_it() {
+        for (text, expect) in [("", ""), ("äöü", "äöü"), ("äöüß", "äö…")] {
+            assert_eq!(shortened(text, 3), expect);
+        }
+        assert_eq!(nearest(&"timeout".repeat(1_000_000), ["timeout"]), None);
     }
 }

@@ -1,0 +1,265 @@
+//! The front's state and its life: pure, driven by events, without a clock, a descriptor or a task of its own.
+//!
+//! Theory of operation. The owner tells the machine what happened, with the time since its start, and hands in an
+//! [`Outside`] through which answers leave at once. After each event the owner carries out the [`Action`]s that have come
+//! up and asks [`Machine::next_tick`] when to call [`Machine::tick`] at the latest.
+//!
+//! ```text
+//! request ─┬ refused, or answered here
+//!          └ tools/call ─ Action::Call(key) ─ … ─ Machine::ended(key, answer) ─ answer, unless nobody waits any more
+//! End:  None ──eof──► Draining ──all answered, or grace──► Stopping ──all calls ended──► Over
+//!       None ──signal, client gone────────────────────────► Stopping
+//! ```
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use serde_json::{Map, Value};
+use unhang_switches::stands;
+use unhang_wire::{Id, InFlight};
+
+use super::revision::Revision;
+use crate::{
+    batch::{BatchId, Batches},
+    config::{Limits, STOP_LIMIT},
+    exit,
+    fault::{Kind, in_words},
+    queue::Class,
+    refusal::Telling,
+    tools::{Definition, ToolAnswer},
+};
+
+/// What the machine calls itself in errors.
+pub(super) const NAME: &str = "unhang";
+
+/// What the machine sees of the world and may do to it. None of these may wait.
+pub trait Outside {
+    /// Sends one line (without its ending) to the client.
+    fn to_client(&mut self, class: Class, line: &[u8]);
+    /// Bytes that wait for the client.
+    fn client_backlog(&self) -> usize;
+}
+
+/// Names a call while it runs, which can be longer than its request waits: an id can be in use again by then.
+pub type CallKey = u64;
+
+/// What the owner has to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Call a tool, then say [`Machine::ended`].
+    Call {
+        /// What to call it by.
+        key: CallKey,
+        /// The tool's name, one of those that are listed.
+        tool: String,
+        /// What it is called with.
+        arguments: Map<String, Value>,
+    },
+    /// Nobody waits for this call any more: it is to come to its end soon.
+    Cancel(CallKey),
+    /// Deliver what waits for the client, then end with this code.
+    Exit(u8),
+}
+
+/// What was counted in the life of a front; shown at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Requests of the client.
+    pub requests: u64,
+    /// Requests that were answered with a result.
+    pub answered: u64,
+    /// Lines and requests that were answered with an error.
+    pub faults: u64,
+    /// Requests that the client withdrew.
+    pub withdrawn: u64,
+}
+
+/// A tool that a client waits for.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub key: CallKey,
+    pub tool: String,
+    pub revision: Revision,
+    pub since: Duration,
+    pub limit: Duration,
+    pub batch: Option<BatchId>,
+}
+
+/// The way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    None,
+    Draining { until: Duration },
+    Stopping { until: Duration, code: u8 },
+    Over,
+}
+
+/// The machine. See the module's text.
+#[derive(Debug)]
+pub struct Machine {
+    pub(super) limits: Limits,
+    pub(super) tools: Vec<Definition>,
+    /// What the client is told about the whole, to give to its model.
+    pub(super) instructions: Option<String>,
+    pub(super) now: Duration,
+    pub(super) counters: Counters,
+    pub(super) actions: VecDeque<Action>,
+    /// The revision that the handshake came to.
+    pub(super) session: Option<Revision>,
+    pub(super) call_clock: Option<Duration>,
+    pub(super) calls: InFlight<Call>,
+    /// Calls that have not ended yet, with the ids of those that are waited for.
+    pub(super) running: HashMap<CallKey, Option<Id>>,
+    pub(super) next_key: CallKey,
+    pub(super) batches: Batches,
+    pub(super) end: End,
+}
+
+impl Machine {
+    /// A front at time zero that offers these tools.
+    pub fn new(limits: Limits, tools: Vec<Definition>, instructions: Option<String>) -> Machine {
+        Machine {
+            limits,
+            tools,
+            instructions,
+            now: Duration::ZERO,
+            counters: Counters::default(),
+            actions: VecDeque::new(),
+            session: None,
+            call_clock: None,
+            // A call is known by its key, so no answer can be taken for another's and none has to be remembered.
+            calls: InFlight::new(0),
+            running: HashMap::new(),
+            next_key: 0,
+            batches: Batches::default(),
+            end: End::None,
+        }
+    }
+
+    /// What is to be done next, until there is nothing.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// False while the client must not be read: it does not read either, and what it is owed would pile up.
+    pub fn reads_client(&self, outside: &impl Outside) -> bool {
+        outside.client_backlog() + self.batches.cost() <= self.limits.queue_bytes
+            || !stands("front-holds-a-deaf-client-back")
+    }
+
+    /// When [`Machine::tick`] is due at the latest.
+    pub fn next_tick(&self) -> Option<Duration> {
+        let end = match self.end {
+            End::Draining { until } | End::Stopping { until, .. } => Some(until),
+            End::None | End::Over => None,
+        };
+        let calls = self.calls.next_deadline().filter(|_| stands("tool-deadline"));
+        end.into_iter().chain(calls).min()
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Duration, outside: &mut impl Outside) {
+        self.now = now;
+        while let Some((id, call)) = self.calls.expire(now) {
+            self.abandon(call.key);
+            let happened = format!("`{}` did not answer within {}", call.tool, in_words(call.limit));
+            let hint = "it was stopped; raise --call-timeout, or set mode = \"job\" for this tool, which then answers at once";
+            self.tell(&id, &call, Telling { kind: Kind::Deadline, happened, hint }, outside);
+        }
+        self.check_drained(outside);
+        match self.end {
+            End::Draining { until } if now >= until => {
+                self.stop(now, exit::DONE, "the client closed its stream", outside);
+            }
+            End::Stopping { until, code } if now >= until => self.finish(code),
+            _ => {}
+        }
+    }
+
+    /// The client's stdin ended: what is in flight may still be answered for a while.
+    pub fn client_end(&mut self, now: Duration, outside: &mut impl Outside) {
+        self.now = now;
+        if self.end == End::None {
+            self.end = End::Draining { until: now + self.limits.eof_grace };
+            self.check_drained(outside);
+        }
+    }
+
+    /// Ends now: a signal, or the client reads no more. What is in flight is answered first, and then waited for: a command
+    /// that is stopped needs a moment to be gone.
+    pub fn stop(&mut self, now: Duration, code: u8, cause: &str, outside: &mut impl Outside) {
+        self.now = now;
+        if matches!(self.end, End::Stopping { .. } | End::Over) {
+            return;
+        }
+        self.end = End::Stopping { until: now + STOP_LIMIT, code };
+        for (id, call) in self.calls.take_all() {
+            self.abandon(call.key);
+            let happened = format!(
+                "unhang is ending because {cause}; `{}` had not answered after {}",
+                call.tool,
+                in_words(self.now.saturating_sub(call.since))
+            );
+            let hint = "call it again in the next session if it is safe to repeat";
+            self.tell(&id, &call, Telling { kind: Kind::ShuttingDown, happened, hint }, outside);
+        }
+        self.check_stopped();
+    }
+
+    /// A call has come to its end.
+    pub fn ended(&mut self, now: Duration, key: CallKey, answer: &ToolAnswer, outside: &mut impl Outside) {
+        self.now = now;
+        let id = self.running.remove(&key).flatten();
+        if let Some(id) = id
+            && let Some(call) = self.calls.cancel(&id)
+        {
+            let result = answer.to_json(call.revision);
+            self.answer(&id, call.revision, call.batch, result, outside);
+        }
+        self.check_drained(outside);
+        self.check_stopped();
+    }
+
+    /// Nobody waits for this call any more.
+    pub(super) fn abandon(&mut self, key: CallKey) {
+        if let Some(id) = self.running.get_mut(&key) {
+            if stands("late-tool-answer-dropped") {
+                *id = None;
+            }
+            if stands("abandoned-call-is-cancelled") {
+                self.actions.push_back(Action::Cancel(key));
+            }
+        }
+    }
+
+    /// Once the client has ended and waits for nothing, we end.
+    pub(super) fn check_drained(&mut self, outside: &mut impl Outside) {
+        if matches!(self.end, End::Draining { .. })
+            && self.calls.is_empty()
+            && stands("front-ends-when-drained")
+        {
+            self.stop(self.now, exit::DONE, "the client closed its stream", outside);
+        }
+    }
+
+    fn check_stopped(&mut self) {
+        if let End::Stopping { code, .. } = self.end
+            && self.running.is_empty()
+        {
+            self.finish(code);
+        }
+    }
+
+    fn finish(&mut self, code: u8) {
+        self.end = End::Over;
+        self.actions.push_back(Action::Exit(code));
+    }
+}

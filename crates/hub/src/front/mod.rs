@@ -1,0 +1,23 @@
+//! The front: one MCP session over two pipes, in every revision of the protocol, with tools of our own behind it.
+//!
+//! Two halves, as in the guard. [`machine::Machine`] is pure: it is told what happened (a line, a tick, the end of a call)
+//! and answers with what is to be written and done. [`run`] is the thin shell that owns the descriptors, the clock and a
+//! task for each call. What lies behind the tools is a [`Toolbox`].
+//!
+//! Invariants
+//! - Every request gets exactly one response, or was withdrawn by the client, whatever the tools do (promise 1).
+//! - A call is a task of its own: one that is slow, stuck or panics delays no other (promise 8).
+//! - What waits for a client that does not read is bounded (promise 3).
+//! - Nothing in the machine waits. The shell awaits reads, clocks and tasks, never a write.
+
+mod answers;
+pub mod machine;
+mod requests;
+mod revision;
+mod run;
+
+#[cfg(test)]
+mod tests;
+
+pub use revision::Revision;
+pub use run::{Answering, Cancellation, FrontSpec, ToolCall, Toolbox, run};

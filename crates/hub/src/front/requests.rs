@@ -1,0 +1,300 @@
+//! What the client says, and what becomes of it.
+//!
+//! Invariants
+//! - A line that is no message is answered, and so is every request: real servers stay silent on garbage (contract 4).
+//! - A request belongs to the revision that it names itself, else to the one of the handshake; without either it is refused
+//!   in words that say how to begin.
+//! - Calls are bounded by `max-in-flight`, those that were withdrawn and have not ended yet included.
+
+use std::{borrow::Cow, time::Duration};
+
+use serde_json::{Map, Value, json};
+use unhang_switches::stands;
+use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, read};
+
+use super::{
+    answers::implementation,
+    machine::{Action, Call, End, Machine, NAME, Outside},
+    revision::Revision,
+};
+use crate::{
+    batch::BatchId,
+    clients,
+    config::LIST_LIFE,
+    fault::Kind,
+    refusal::{self, Addressee, Telling, gets_an_answer},
+    wording::{nearest, shortened},
+};
+
+/// The member of a request's `_meta` for what its client can do.
+const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// How much of a name that the client sent is told back to it.
+const MOST_ECHOED: usize = 200;
+
+/// A request as it came.
+struct Request<'a> {
+    id: Id,
+    /// At most [`MOST_ECHOED`] of it; no method that there is has a longer name.
+    method: Cow<'a, str>,
+    params: Option<Json<'a>>,
+    batch: Option<BatchId>,
+}
+
+impl<'a> Request<'a> {
+    fn addressee(&'a self) -> Addressee<'a> {
+        Addressee::request(&self.id, &self.method, self.batch)
+    }
+
+    fn text(&self, member: &str) -> Option<String> {
+        wire::text_member(self.params?, member)
+    }
+}
+
+fn invalid_params(happened: String, hint: &str) -> Telling<'_> {
+    Telling { kind: Kind::InvalidParams, happened, hint }
+}
+
+impl Machine {
+    /// A line came from the client.
+    pub fn client_line(&mut self, now: Duration, line: Line<'_>, outside: &mut impl Outside) {
+        self.now = now;
+        match line {
+            Line::Whole(bytes) => {
+                for piece in read(bytes) {
+                    self.piece(piece, None, outside);
+                }
+            }
+            Line::Oversized(oversized) => {
+                let (id, method) = (oversized.id.as_ref(), oversized.method.as_deref());
+                let to = match oversized.shape {
+                    Shape::Request => Addressee { id, method, ..Addressee::nobody() },
+                    Shape::Response | Shape::Unknown => Addressee::nobody(),
+                };
+                self.refuse(to, refusal::oversized(&oversized, self.limits.max_message), outside);
+            }
+        }
+    }
+
+    fn piece(&mut self, piece: Piece<'_>, batch: Option<BatchId>, outside: &mut impl Outside) {
+        match piece {
+            Piece::Message(Message { body, .. }) => match body {
+                Body::Request { id, method, params, .. } => {
+                    let method = shortened(&method, MOST_ECHOED);
+                    self.request(&Request { id, method, params, batch }, outside);
+                }
+                Body::Notification { method, params } => self.notification(&method, params, outside),
+                // We ask nothing, so nothing can be answered.
+                Body::Response { .. } => {}
+            },
+            Piece::Batch(pieces) => self.batch(pieces, outside),
+            Piece::Invalid(_) | Piece::Junk(_) if !stands("front-answers-garbage") => {}
+            Piece::Invalid(invalid) => {
+                self.refuse(Addressee::of_invalid(&invalid, batch), refusal::invalid(&invalid), outside);
+            }
+            Piece::Junk(bytes) => {
+                self.refuse(Addressee { batch, ..Addressee::nobody() }, refusal::junk(bytes), outside);
+            }
+        }
+    }
+
+    fn batch(&mut self, pieces: Vec<Piece<'_>>, outside: &mut impl Outside) {
+        if !self.session.is_some_and(Revision::has_batches) && stands("front-batch-by-revision") {
+            return self.refuse(Addressee::nobody(), refusal::foreign_batch(), outside);
+        }
+        let answers = pieces.iter().filter(|piece| gets_an_answer(piece)).count();
+        let batch = (answers > 0).then(|| self.batches.open(answers));
+        for piece in pieces {
+            self.piece(piece, batch, outside);
+        }
+    }
+
+    fn notification(&mut self, method: &str, params: Option<Json<'_>>, outside: &mut impl Outside) {
+        if method == "notifications/cancelled"
+            && let Some(id) = params.and_then(wire::cancelled_request)
+            && let Some(call) = self.calls.cancel(&id)
+        {
+            self.counters.withdrawn += 1;
+            self.abandon(call.key);
+            self.answer_nothing(call.batch, outside);
+            self.check_drained(outside);
+        }
+    }
+
+    fn request(&mut self, request: &Request<'_>, outside: &mut impl Outside) {
+        self.counters.requests += 1;
+        if let Some(telling) = self.refusal(request) {
+            return self.refuse(request.addressee(), telling, outside);
+        }
+        if request.method == "initialize" {
+            return self.initialize(request, outside);
+        }
+        let named = request.params.and_then(wire::request_version);
+        match (named, self.session) {
+            (Some(name), session) => match Revision::of_request(&name) {
+                Some(revision) => self.stateless(request, revision, outside),
+                // Some clients of a session name its revision with each request too.
+                None if session.is_some_and(|revision| revision.name() == name) => {
+                    self.dispatch(request, session.unwrap_or(Revision::V2025November), outside);
+                }
+                None => {
+                    let name = shortened(&name, MOST_ECHOED);
+                    self.refuse_version(&request.id, &name, request.batch, outside);
+                }
+            },
+            (None, Some(revision)) => self.dispatch(request, revision, outside),
+            // Harmless, and some clients ask before they shake hands.
+            (None, None) if request.method == "ping" => {
+                self.answer(&request.id, Revision::V2025November, request.batch, Map::new(), outside);
+            }
+            (None, None) => {
+                let happened = format!("`{}` names no revision, and there was no handshake", request.method);
+                let hint = "begin with `initialize`, or give each request params._meta with \
+                            io.modelcontextprotocol/protocolVersion and /clientCapabilities";
+                self.refuse(request.addressee(), invalid_params(happened, hint), outside);
+            }
+        }
+    }
+
+    /// Why a request is not taken, if it is not.
+    fn refusal(&self, request: &Request<'_>) -> Option<Telling<'static>> {
+        if self.end != End::None && stands("front-refuses-while-ending") {
+            return Some(refusal::ending());
+        }
+        if self.calls.contains(&request.id) && stands("front-refuses-a-repeated-id") {
+            return Some(refusal::repeated_id(&request.id));
+        }
+        if request.batch.is_some() && request.method == "initialize" {
+            return Some(refusal::handshake_in_batch());
+        }
+        if self.running.len() >= self.limits.max_in_flight && stands("front-max-in-flight") {
+            return Some(refusal::overloaded(NAME, self.running.len()));
+        }
+        None
+    }
+
+    fn initialize(&mut self, request: &Request<'_>, outside: &mut impl Outside) {
+        let Some(asked) = request.text("protocolVersion") else {
+            let happened = "`initialize` names no protocolVersion".to_owned();
+            let hint = "name the newest revision that the client speaks";
+            return self.refuse(request.addressee(), invalid_params(happened, hint), outside);
+        };
+        let revision = Revision::negotiated(&asked);
+        self.session = Some(revision);
+        let client = request.params.and_then(wire::client_name);
+        tracing::info!(client, "a session of revision {} begins", revision.name());
+        self.call_clock = client.as_deref().and_then(clients::call_clock);
+        let mut result = Map::new();
+        result.insert("protocolVersion".to_owned(), revision.name().into());
+        result.insert("serverInfo".to_owned(), implementation());
+        self.introduce(&mut result);
+        self.answer(&request.id, revision, request.batch, result, outside);
+    }
+
+    /// What both handshakes say of us.
+    fn introduce(&self, result: &mut Map<String, Value>) {
+        result.insert("capabilities".to_owned(), json!({ "tools": {} }));
+        if let Some(instructions) = &self.instructions {
+            result.insert("instructions".to_owned(), instructions.as_str().into());
+        }
+    }
+
+    /// A request that names its revision itself.
+    fn stateless(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+        let capabilities =
+            request.params.and_then(|params| params.member("_meta")?.member(CLIENT_CAPABILITIES));
+        if capabilities.is_none_or(|capabilities| !capabilities.get().starts_with('{')) {
+            let happened = format!("`{}` has no {CLIENT_CAPABILITIES} in params._meta", request.method);
+            let hint = "give each request both members; an empty object will do";
+            return self.refuse(request.addressee(), invalid_params(happened, hint), outside);
+        }
+        self.dispatch(request, revision, outside);
+    }
+
+    fn dispatch(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+        match &*request.method {
+            "ping" if !revision.is_stateless() => {
+                self.answer(&request.id, revision, request.batch, Map::new(), outside);
+            }
+            "server/discover" if revision.is_stateless() => {
+                let mut result = cacheable();
+                result.insert("supportedVersions".to_owned(), Revision::stateless().into());
+                self.introduce(&mut result);
+                self.answer(&request.id, revision, request.batch, result, outside);
+            }
+            "tools/list" => self.list(request, revision, outside),
+            "tools/call" => self.call(request, revision, outside),
+            method => {
+                let happened =
+                    format!("there is no method `{method}` in the revision {} here", revision.name());
+                let hint = "there are tools/list and tools/call";
+                let telling = Telling { kind: Kind::MethodNotFound, happened, hint };
+                self.refuse(request.addressee(), telling, outside);
+            }
+        }
+    }
+
+    fn list(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+        let cursor = request.params.and_then(|params| params.member("cursor"));
+        if cursor.is_some_and(|cursor| cursor.get() != "null") {
+            let happened =
+                "`tools/list` was asked for a page with a cursor that was never given out".to_owned();
+            let hint = "all tools are on the first page, which has no cursor";
+            return self.refuse(request.addressee(), invalid_params(happened, hint), outside);
+        }
+        let tools: Vec<Value> = self.tools.iter().map(|tool| tool.to_json(revision)).collect();
+        let mut result = if revision.is_stateless() { cacheable() } else { Map::new() };
+        result.insert("tools".to_owned(), tools.into());
+        self.answer(&request.id, revision, request.batch, result, outside);
+    }
+
+    fn call(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+        let (tool, arguments) = match self.called(request) {
+            Ok(called) => called,
+            Err(telling) => return self.refuse(request.addressee(), telling, outside),
+        };
+        let clock = match revision.is_stateless() {
+            true => request.params.and_then(wire::client_name).as_deref().and_then(clients::call_clock),
+            false => self.call_clock,
+        };
+        let limit = clients::call_limit(clock, self.limits.call_timeout);
+        self.next_key += 1;
+        let key = self.next_key;
+        let call = Call { key, tool: tool.clone(), revision, since: self.now, limit, batch: request.batch };
+        // It is free: a repeated id was refused, and none is remembered.
+        let _registered = self.calls.register(request.id.clone(), Some(self.now + limit), call);
+        self.running.insert(key, Some(request.id.clone()));
+        self.actions.push_back(Action::Call { key, tool, arguments });
+    }
+
+    /// The tool and the arguments of a `tools/call`, or what is wrong with them.
+    fn called(&self, request: &Request<'_>) -> Result<(String, Map<String, Value>), Telling<'static>> {
+        let Some(name) = request.text("name") else {
+            return Err(invalid_params("`tools/call` names no tool".to_owned(), "give params.name"));
+        };
+        if self.tools.iter().all(|tool| tool.name != name) {
+            let meant = nearest(&name, self.tools.iter().map(|tool| tool.name.as_str()));
+            let meant = meant.map_or_else(String::new, |meant| format!(" (did you mean `{meant}`?)"));
+            let happened = format!("there is no tool `{}`{meant}", shortened(&name, MOST_ECHOED));
+            return Err(invalid_params(happened, "tools/list names all of them"));
+        }
+        let arguments = request.params.and_then(|params| params.member("arguments"));
+        let arguments = match arguments.filter(|arguments| arguments.get() != "null") {
+            None => Map::new(),
+            Some(arguments) => serde_json::from_str(arguments.get()).map_err(|error| {
+                let happened = format!("the arguments of `{name}` cannot be read: {error}");
+                invalid_params(happened, "give params.arguments as an object, or leave it out")
+            })?,
+        };
+        Ok((name, arguments))
+    }
+}
+
+/// The members of what a client of a stateless revision may keep for a while.
+fn cacheable() -> Map<String, Value> {
+    let mut result = Map::new();
+    let life = u64::try_from(LIST_LIFE.as_millis()).unwrap_or(u64::MAX);
+    result.insert("ttlMs".to_owned(), life.into());
+    result.insert("cacheScope".to_owned(), "private".into());
+    result
+}

@@ -1,0 +1,111 @@
+//! Whatever a client says and whenever calls end: every request gets exactly one response or was withdrawn (promise 1).
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::exit;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Call(u8),
+    Ping(u8),
+    Unknown(u8),
+    Batch(Vec<u8>),
+    Cancel(u8),
+    EndOfCall(u8),
+    Garbage(String),
+    Wait(u16),
+    EndOfInput,
+    Signal,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let id = || 0..6_u8;
+    prop_oneof![
+        8 => id().prop_map(Event::Call),
+        2 => id().prop_map(Event::Ping),
+        2 => id().prop_map(Event::Unknown),
+        2 => prop::collection::vec(id(), 1..4).prop_map(Event::Batch),
+        4 => id().prop_map(Event::Cancel),
+        8 => any::<u8>().prop_map(Event::EndOfCall),
+        1 => "[a-z{}\\[\\]\":,0-9]{0,30}".prop_map(Event::Garbage),
+        2 => (0..200_u16).prop_map(Event::Wait),
+        1 => Just(Event::EndOfInput),
+        1 => Just(Event::Signal),
+    ]
+}
+
+/// What the client may still expect for each id: requests that were sent, less those that were answered or withdrawn.
+#[derive(Default)]
+struct Ledger(HashMap<u8, i32>);
+
+impl Ledger {
+    fn hear(&mut self, message: &Value) {
+        for response in message.as_array().unwrap_or(&vec![message.clone()]) {
+            let outcomes = [&response["result"], &response["error"]].map(Value::is_null);
+            assert!(outcomes[0] != outcomes[1], "one outcome: {response}");
+            if let Some(id) = response["id"].as_u64() {
+                let id = u8::try_from(id).expect("an id that was sent");
+                let owed = self.0.entry(id).or_default();
+                *owed -= 1;
+                assert!(*owed >= 0, "{id} is answered once too often");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn promise_1_every_request_is_answered_once_or_was_withdrawn(events in prop::collection::vec(event(), 0..80)) {
+        let mut front = Fronted::shaken(Limits { max_in_flight: 4, ..Limits::default() }, "2025-03-26");
+        let (mut ledger, mut running, mut over) = (Ledger::default(), Vec::new(), false);
+        let request = |id, method: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"name":"echo"}}}}"#);
+        for event in events.into_iter().chain([Event::Signal]) {
+            match event {
+                Event::Call(id) => { *ledger.0.entry(id).or_default() += 1; front.says(&request(id, "tools/call")); }
+                Event::Ping(id) => { *ledger.0.entry(id).or_default() += 1; front.says(&request(id, "ping")); }
+                Event::Unknown(id) => { *ledger.0.entry(id).or_default() += 1; front.says(&request(id, "x")); }
+                Event::Batch(ids) => {
+                    for id in &ids { *ledger.0.entry(*id).or_default() += 1; }
+                    let calls: Vec<_> = ids.iter().map(|id| request(*id, "tools/call")).collect();
+                    front.says(&format!("[{}]", calls.join(",")));
+                }
+                Event::Cancel(id) => {
+                    if front.machine.calls.contains(&i64::from(id).into()) {
+                        *ledger.0.entry(id).or_default() -= 1;
+                    }
+                    front.says(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#));
+                }
+                Event::EndOfCall(which) if !running.is_empty() => {
+                    let key = running.remove(usize::from(which) % running.len());
+                    front.ends(key, "x");
+                }
+                Event::EndOfCall(_) => {}
+                Event::Garbage(text) => front.says(&text),
+                Event::Wait(length) => front.wait(seconds(u64::from(length))),
+                Event::EndOfInput => front.machine.client_end(front.now, &mut front.world),
+                Event::Signal => front.machine.stop(front.now, exit::TERMINATED, "of a signal", &mut front.world),
+            }
+            for action in front.actions() {
+                prop_assert!(!over, "nothing is wanted after the end: {action:?}");
+                match action {
+                    Action::Call { key, .. } => running.push(key),
+                    Action::Cancel(key) => prop_assert!(running.contains(&key)),
+                    Action::Exit(_) => over = true,
+                }
+            }
+            prop_assert!(running.len() <= 4);
+            for message in front.heard() { ledger.hear(&message); }
+        }
+        for key in running { front.ends(key, "x"); }
+        front.wait(seconds(10));
+        over |= front.actions().iter().any(|action| matches!(action, Action::Exit(_)));
+        prop_assert!(over, "it ends");
+        for message in front.heard() { ledger.hear(&message); }
+        prop_assert!(ledger.0.values().all(|owed| *owed == 0), "unanswered: {:?}", ledger.0);
+    }
+}

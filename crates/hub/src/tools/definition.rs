@@ -1,0 +1,135 @@
+//! What a tool is and what it answers, and how both stand on the wire in each revision.
+//!
+//! Invariants
+//! - A revision is sent no member that it does not know.
+//! - An answer is bounded: no text is longer than [`ANSWER_CHARACTERS`], whoever made it.
+
+use serde_json::{Map, Value, json};
+use unhang_switches::stands;
+
+use crate::{config::ANSWER_CHARACTERS, front::Revision, wording::shortened};
+
+/// What a tool does to the world, as far as a client may want to know before it asks a person.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// It changes nothing.
+    pub read_only: bool,
+    /// What it changes may be lost by it.
+    pub destructive: bool,
+    /// Asking twice changes no more than asking once.
+    pub idempotent: bool,
+    /// It reaches beyond what we keep ourselves.
+    pub open_world: bool,
+}
+
+/// A tool as it is listed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    /// Its name, unique.
+    pub name: String,
+    /// What it does.
+    pub description: Option<String>,
+    /// What it may be called with.
+    pub input_schema: Value,
+    /// What the structured part of its answers looks like.
+    pub output_schema: Option<Value>,
+    /// What it does to the world.
+    pub hints: Hints,
+}
+
+impl Definition {
+    /// The tool as an entry of `tools/list`.
+    pub fn to_json(&self, revision: Revision) -> Value {
+        let mut tool = json!({ "name": self.name, "inputSchema": self.input_schema });
+        if let Some(description) = &self.description {
+            tool["description"] = description.as_str().into();
+        }
+        if revision.has_annotations() || !stands("members-by-revision") {
+            let Hints { read_only, destructive, idempotent, open_world } = self.hints;
+            tool["annotations"] = json!({
+                "readOnlyHint": read_only,
+                "destructiveHint": destructive,
+                "idempotentHint": idempotent,
+                "openWorldHint": open_world,
+            });
+        }
+        if let Some(schema) = self.output_schema.as_ref().filter(|_| revision.has_structured_results()) {
+            tool["outputSchema"] = schema.clone();
+        }
+        tool
+    }
+}
+
+/// What a tool answers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolAnswer {
+    /// For the model and for a person.
+    pub text: String,
+    /// The same for programs, in the form of the tool's output schema.
+    pub structured: Option<Map<String, Value>>,
+    /// The tool did not do what it was asked for.
+    pub is_error: bool,
+}
+
+impl ToolAnswer {
+    /// A refusal or a failure, in a sentence.
+    pub fn error(text: impl Into<String>) -> ToolAnswer {
+        ToolAnswer { text: text.into(), structured: None, is_error: true }
+    }
+
+    /// The members of a `tools/call` result.
+    pub fn to_json(&self, revision: Revision) -> Map<String, Value> {
+        let most = if stands("answers-bounded") { ANSWER_CHARACTERS } else { usize::MAX };
+        let text = shortened(&self.text, most);
+        let mut result = Map::new();
+        result.insert("content".to_owned(), json!([{ "type": "text", "text": text }]));
+        if let Some(structured) = self.structured.as_ref().filter(|_| revision.has_structured_results()) {
+            result.insert("structuredContent".to_owned(), structured.clone().into());
+        }
+        if self.is_error {
+            result.insert("isError".to_owned(), true.into());
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition() -> Definition {
+        Definition {
+            name: "echo".to_owned(),
+            description: Some("Echoes".to_owned()),
+            input_schema: json!({ "type": "object" }),
+            output_schema: Some(json!({ "type": "object" })),
+            hints: Hints { read_only: true, ..Hints::default() },
+        }
+    }
+
+    #[test]
+    fn a_revision_is_sent_what_it_knows() {
+        let members = |value: Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let answer = ToolAnswer { text: "a".to_owned(), structured: Some(Map::new()), is_error: false };
+        for (revision, listed, answered) in [
+            (Revision::V2024November, &["description", "inputSchema", "name"][..], &["content"][..]),
+            (Revision::V2025March, &["annotations", "description", "inputSchema", "name"], &["content"]),
+            (
+                Revision::V2025June,
+                &["annotations", "description", "inputSchema", "name", "outputSchema"],
+                &["content", "structuredContent"],
+            ),
+        ] {
+            assert_eq!(members(definition().to_json(revision)), listed);
+            assert_eq!(members(answer.to_json(revision).into()), answered);
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_says_so() {
+        let answer = ToolAnswer::error("é".repeat(ANSWER_CHARACTERS + 1)).to_json(Revision::V2025June);
+        let text = answer["content"][0]["text"].as_str().unwrap();
+        assert_eq!((text.chars().count(), text.ends_with('…')), (ANSWER_CHARACTERS, true));
+        assert_eq!(answer["isError"], true);
+    }
+}
