@@ -56,6 +56,8 @@ pub enum Action {
         tool: String,
         /// What it is called with.
         arguments: Map<String, Value>,
+        /// How long that was, as JSON.
+        length: usize,
     },
     /// Nobody waits for this call any more: it is to come to its end soon.
     Cancel(CallKey),

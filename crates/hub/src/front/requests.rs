@@ -264,7 +264,8 @@ impl Machine {
         // It is free: a repeated id was refused, and none is remembered.
         let _registered = self.calls.register(request.id.clone(), Some(self.now + limit), call);
         self.running.insert(key, Some(request.id.clone()));
-        self.actions.push_back(Action::Call { key, tool, arguments });
+        let length = request.params.map_or(0, |params| params.get().len());
+        self.actions.push_back(Action::Call { key, tool, arguments, length });
     }
 
     /// The tool and the arguments of a `tools/call`, or what is wrong with them.

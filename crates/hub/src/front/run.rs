@@ -52,6 +52,8 @@ pub struct ToolCall {
     pub tool: String,
     /// The arguments, not yet checked.
     pub arguments: Map<String, Value>,
+    /// How long they were, as JSON.
+    pub length: usize,
     /// When to stop.
     pub cancellation: Cancellation,
 }
@@ -178,7 +180,11 @@ impl Shell {
     fn act(&mut self) -> Option<u8> {
         while let Some(action) = self.machine.next_action() {
             match action {
-                Action::Call { key, tool, arguments } => self.call(key, tool, arguments),
+                Action::Call { key, tool, arguments, length } => {
+                    let (cancel, cancellation) = Cancellation::new();
+                    self.cancels.insert(key, cancel);
+                    self.call(key, ToolCall { tool, arguments, length, cancellation });
+                }
                 Action::Cancel(key) => {
                     if let Some(cancel) = self.cancels.get(&key) {
                         cancel.send_replace(true);
@@ -190,14 +196,11 @@ impl Shell {
         None
     }
 
-    fn call(&mut self, key: CallKey, tool: String, arguments: Map<String, Value>) {
-        let (cancel, cancellation) = Cancellation::new();
+    fn call(&mut self, key: CallKey, call: ToolCall) {
         let toolbox = Arc::clone(&self.toolbox);
-        let call = ToolCall { tool, arguments, cancellation };
         // In the task already when the toolbox is asked, so that a panic of its is the task's.
         let task = self.calls.spawn(async move { toolbox.call(call).await });
         self.keys.insert(task.id(), key);
-        self.cancels.insert(key, cancel);
     }
 
     fn call_ended(&mut self, ended: Result<(TaskId, ToolAnswer), JoinError>) {

@@ -6,7 +6,7 @@
 //!   understands makes the schema a bad one.
 //! - A complaint is short, whatever was sent: it says where and what was awaited, and does not repeat the value.
 
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::{PatternOptions, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 
 use crate::wording::shortened;
@@ -60,7 +60,11 @@ impl ArgumentSchema {
             .take(MOST_COMPLAINTS)
             .map(|error| {
                 let place = error.instance_path().as_str().trim_start_matches('/');
-                let told = error.masked().to_string();
+                let told = match error.kind() {
+                    // Said by a schema without properties of whatever it is given.
+                    ValidationErrorKind::FalseSchema => "there is no such argument".to_owned(),
+                    _ => error.masked().to_string(),
+                };
                 let told = shortened(&told, LONGEST_COMPLAINT);
                 match place {
                     "" => told.into_owned(),

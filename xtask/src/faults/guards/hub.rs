@@ -529,4 +529,19 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "answers-bounded" [3]
         "The text of a tool's answer is bounded, since clients cut or refuse what is longer."
         unit("hub", "tools::definition::tests::a_long_text_is_cut_and_says_so");
+    "arguments-checked" [1]
+        "Arguments that do not fit a tool's schema are refused before the tool sees them."
+        unit("hub", "tools::tests::j_16_what_does_not_fit_the_schema_is_no_job");
+    "unwanted-child-is-ended" [5]
+        "A command that nobody waits for any more is ended."
+        unit("hub", "tools::tests::a_child_that_nobody_waits_for_is_ended");
+    "status-wait-bounded" [1]
+        "A status is never waited for longer than the most impatient client waits for its answer."
+        unit("hub", "tools::tests::a_status_is_waited_for_no_longer_than_any_client_waits");
+    "log-page-bounded" [3]
+        "A piece of a log is bounded, whatever is asked for."
+        unit("hub", "tools::tests::an_answer_is_bounded_and_says_where_the_rest_is");
+    "large-members-left-out" [3]
+        "What is too large for an answer is left out by name, and the answer says where it lies."
+        unit("hub", "tools::tests::an_answer_is_bounded_and_says_where_the_rest_is");
 };

@@ -1,0 +1,192 @@
+//! The nine tools with which an agent follows jobs and keeps state (J-73 to J-77, design 7).
+//!
+//! Invariants: arguments have been checked against the tool's schema when [`Builtin::call`] sees them; each call is one
+//! question to the [`JobService`] and one answer.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use unhang_switches::stands;
+
+use super::{
+    Definition, Hints, ToolAnswer,
+    schemas::{self, DEFAULT_JOBS, DEFAULT_LOG_BYTES, MAX_LOG_BYTES, MAX_WAIT_SECONDS},
+    service::{JobError, JobService, JobState, LogRequest, Stream},
+    telling::{self, Told},
+};
+
+/// One of the nine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Builtin {
+    JobStatus,
+    JobResults,
+    JobLogs,
+    ListJobs,
+    TerminateJob,
+    SystemStatus,
+    GetState,
+    SetState,
+    ListState,
+}
+
+use Builtin::*;
+
+impl Builtin {
+    pub(super) const ALL: [Builtin; 9] =
+        [JobStatus, JobResults, JobLogs, ListJobs, TerminateJob, SystemStatus, GetState, SetState, ListState];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            JobStatus => "get_job_status",
+            JobResults => "get_job_results",
+            JobLogs => "get_job_logs",
+            ListJobs => "list_jobs",
+            TerminateJob => "terminate_job",
+            SystemStatus => "get_system_status",
+            GetState => "get_state",
+            SetState => "set_state",
+            ListState => "list_state",
+        }
+    }
+
+    fn description(self) -> &'static str {
+        match self {
+            JobStatus => {
+                "Where a background job is. Ask every 5 to 10 seconds and do other work in between, or give wait_seconds to \
+                 be answered when the job ends."
+            }
+            JobResults => {
+                "What a background job has left: its parsed results, its error, and the end of its output."
+            }
+            JobLogs => {
+                "A piece of what a background job has printed, also while it runs. Go on at next_offset until eof is true."
+            }
+            ListJobs => "The newest background jobs, newest first.",
+            TerminateJob => "Ends a background job with everything that it has started.",
+            SystemStatus => "How many background jobs run, how many may, and how busy the machine is.",
+            GetState => "The value of a named state field, as a job or set_state left it.",
+            SetState => "Replaces the value of a named state field, from which jobs can start.",
+            ListState => "The names of all state fields, with the time of their last change.",
+        }
+    }
+
+    fn input_schema(self) -> Value {
+        match self {
+            JobStatus => schemas::job_and_wait(),
+            JobResults | TerminateJob => schemas::job(),
+            JobLogs => schemas::job_and_page(),
+            ListJobs => schemas::filter_and_limit(),
+            SystemStatus | ListState => schemas::nothing(),
+            GetState => schemas::state_field(),
+            SetState => schemas::state_field_and_value(),
+        }
+    }
+
+    fn output_schema(self) -> Value {
+        match self {
+            JobStatus | TerminateJob => schemas::status(),
+            JobResults => schemas::results(),
+            JobLogs => schemas::logs(),
+            ListJobs => schemas::list(),
+            SystemStatus => schemas::system(),
+            GetState | SetState => schemas::state(),
+            ListState => schemas::state_list(),
+        }
+    }
+
+    fn hints(self) -> Hints {
+        let changes = matches!(self, TerminateJob | SetState);
+        Hints {
+            read_only: !changes,
+            destructive: changes,
+            idempotent: self != TerminateJob,
+            open_world: false,
+        }
+    }
+
+    pub(super) fn definition(self) -> Definition {
+        Definition {
+            name: self.name().to_owned(),
+            description: Some(self.description().to_owned()),
+            input_schema: self.input_schema(),
+            output_schema: Some(self.output_schema()),
+            hints: self.hints(),
+        }
+    }
+
+    /// Asks the service; whatever it refuses is an answer.
+    pub(super) async fn call(self, service: &dyn JobService, arguments: Map<String, Value>) -> ToolAnswer {
+        match self.told(service, arguments).await {
+            Ok(told) => told.answer(false),
+            Err(JobError(why)) => ToolAnswer::error(why),
+        }
+    }
+
+    async fn told(
+        self,
+        service: &dyn JobService,
+        mut arguments: Map<String, Value>,
+    ) -> Result<Told, JobError> {
+        let given = Given(&arguments);
+        Ok(match self {
+            JobStatus => telling::status(&service.status(given.text("job_id"), given.wait()).await?),
+            JobResults => telling::results(service.results(given.text("job_id")).await?),
+            JobLogs => {
+                let id = given.text("job_id");
+                telling::logs(id, service.logs(id, given.page()).await?)
+            }
+            ListJobs => telling::list(&service.list(given.state(), given.limit()).await?),
+            TerminateJob => telling::status(&service.terminate(given.text("job_id")).await?),
+            SystemStatus => telling::system(&service.system().await?),
+            GetState => telling::state(service.get_state(given.text("field")).await?),
+            SetState => {
+                let field = given.text("field").to_owned();
+                let value = arguments.remove("value").unwrap_or_default();
+                telling::state_set(&service.set_state(&field, value).await?)
+            }
+            ListState => telling::state_list(&service.list_state().await?),
+        })
+    }
+}
+
+/// Arguments that fit their schema.
+struct Given<'a>(&'a Map<String, Value>);
+
+impl<'a> Given<'a> {
+    fn text(&self, name: &str) -> &'a str {
+        self.0.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// A whole number; `2.0` is one to JSON schema.
+    fn number(&self, name: &str) -> Option<u64> {
+        let number = self.0.get(name)?;
+        // The fraction is zero, and what is too large saturates.
+        number.as_u64().or_else(|| number.as_f64().map(|number| number as u64))
+    }
+
+    fn wait(&self) -> Duration {
+        let seconds = self.0.get("wait_seconds").and_then(Value::as_f64).unwrap_or_default();
+        let longest = Duration::from_secs(MAX_WAIT_SECONDS);
+        let most = if stands("status-wait-bounded") { longest } else { Duration::MAX };
+        Duration::try_from_secs_f64(seconds).unwrap_or(longest).min(most)
+    }
+
+    fn page(&self) -> LogRequest {
+        let most = if stands("log-page-bounded") { MAX_LOG_BYTES } else { usize::MAX };
+        let bytes = self.number("max_bytes").and_then(|bytes| usize::try_from(bytes).ok());
+        LogRequest {
+            stream: if self.text("stream") == "stderr" { Stream::Stderr } else { Stream::Stdout },
+            offset: self.number("offset").unwrap_or_default(),
+            max_bytes: bytes.unwrap_or(DEFAULT_LOG_BYTES).min(most),
+        }
+    }
+
+    fn state(&self) -> Option<JobState> {
+        let word = self.text("status_filter");
+        JobState::ALL.into_iter().find(|state| state.word() == word)
+    }
+
+    fn limit(&self) -> u32 {
+        self.number("limit").and_then(|limit| u32::try_from(limit).ok()).unwrap_or(DEFAULT_JOBS)
+    }
+}

@@ -1,0 +1,116 @@
+//! The tools of the configuration file: a command that runs as a job (J-07, J-16 to J-23).
+//!
+//! Invariants
+//! - In mode `job` the id goes out as soon as the job is durable.
+//! - In mode `child` the answer comes when the command has ended; one that nobody waits for any more is ended.
+//! - A submission that fails is an answer, and leaves no job (J-137).
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use unhang_switches::stands;
+
+use super::{
+    Definition, Hints, ToolAnswer, schemas,
+    service::{JobError, JobService, JobStatus, SubmitRequest},
+    telling,
+};
+use crate::{
+    front::Cancellation,
+    settings::{Mode, ToolSettings},
+};
+
+/// How long the end of a command is waited for at a time; it is waited for again until it has ended.
+const WAIT: Duration = Duration::from_secs(25);
+
+/// A tool of the file in the mode in which it is answered.
+#[derive(Clone, Debug)]
+pub(super) struct Declared {
+    pub settings: ToolSettings,
+    pub mode: Mode,
+}
+
+impl Declared {
+    pub(super) fn definition(&self) -> Definition {
+        let ToolSettings { name, description, input_schema, .. } = &self.settings;
+        let what =
+            description.clone().unwrap_or_else(|| format!("Runs {}.", self.settings.command.program()));
+        let (how, output_schema) = match self.mode {
+            Mode::Job => (
+                " Answers at once with a job_id; the work goes on in the background: follow it with get_job_status.",
+                schemas::started(),
+            ),
+            Mode::Child => ("", schemas::results()),
+        };
+        Definition {
+            name: name.clone(),
+            description: Some(what + how),
+            input_schema: input_schema.schema().clone(),
+            output_schema: Some(output_schema),
+            // Of a command nothing is known.
+            hints: Hints { destructive: true, open_world: true, ..Hints::default() },
+        }
+    }
+
+    pub(super) async fn call(
+        &self,
+        service: &dyn JobService,
+        arguments: Map<String, Value>,
+        cancellation: Cancellation,
+    ) -> ToolAnswer {
+        let job = match self.submit(service, arguments).await {
+            Ok(job) => job,
+            Err(why) => return ToolAnswer::error(format!("Job submission failed: {why}")),
+        };
+        match self.mode {
+            Mode::Job => telling::started(&job).answer(false),
+            Mode::Child => outcome(service, job, cancellation)
+                .await
+                .unwrap_or_else(|JobError(why)| ToolAnswer::error(why)),
+        }
+    }
+
+    async fn submit(
+        &self,
+        service: &dyn JobService,
+        arguments: Map<String, Value>,
+    ) -> Result<JobStatus, String> {
+        let settings = &self.settings;
+        let request = SubmitRequest {
+            tool: settings.name.clone(),
+            command: settings.command.fill(&arguments)?,
+            folder: settings.folder.clone(),
+            environment: settings.environment.clone(),
+            arguments,
+            inputs: settings.inputs.clone(),
+            results: settings.results.clone(),
+            state: settings.state.clone(),
+            timeout: settings.timeout,
+            log_limit: settings.log_limit,
+        };
+        service.submit(request).await.map_err(|JobError(why)| why)
+    }
+}
+
+/// Waits for the end of a job; ends it when nobody waits for it any more.
+async fn outcome(
+    service: &dyn JobService,
+    mut job: JobStatus,
+    mut cancellation: Cancellation,
+) -> Result<ToolAnswer, JobError> {
+    let id = job.job_id.clone();
+    while !job.status.is_final() {
+        let cancelled = tokio::select! {
+            waited = service.status(&id, WAIT) => {
+                job = waited?;
+                false
+            }
+            () = cancellation.cancelled(), if stands("unwanted-child-is-ended") => true,
+        };
+        if cancelled {
+            job = service.terminate(&id).await?;
+        }
+    }
+    let is_error = job.status != super::JobState::Completed;
+    Ok(telling::results(service.results(&id).await?).answer(is_error))
+}

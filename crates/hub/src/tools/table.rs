@@ -1,0 +1,123 @@
+//! All tools behind a front: those of the file, and the nine of ours.
+//!
+//! Invariants: a name stands for one tool; arguments are checked before the tool sees them (J-16); a check that may take long
+//! runs beside the event loop, so that it delays no other call (promise 8).
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde_json::{Map, Value};
+use unhang_switches::stands;
+
+use super::{
+    ArgumentSchema, Definition, ModeOverrides, ToolAnswer, builtin::Builtin, declared::Declared,
+    service::JobService,
+};
+use crate::{
+    config::LARGE_ARGUMENTS,
+    front::{Answering, ToolCall, Toolbox},
+    settings::ToolSettings,
+};
+
+/// A tool and what is done when it is called.
+struct Tool {
+    schema: ArgumentSchema,
+    work: Work,
+}
+
+enum Work {
+    Builtin(Builtin),
+    Declared(Box<Declared>),
+}
+
+/// The tools of one configuration, on one [`JobService`].
+pub struct Table {
+    definitions: Vec<Definition>,
+    tools: HashMap<String, Arc<Tool>>,
+    service: Arc<dyn JobService>,
+}
+
+impl Table {
+    /// The tools of the file in the modes that `overrides` leaves them, and ours behind them.
+    ///
+    /// # Errors
+    /// A sentence about a tool of the file that has the name of one of ours.
+    pub fn new(
+        tools: Vec<ToolSettings>,
+        overrides: &ModeOverrides,
+        service: Arc<dyn JobService>,
+    ) -> Result<Table, String> {
+        let mut table = Table { definitions: Vec::new(), tools: HashMap::new(), service };
+        for settings in tools {
+            if Builtin::ALL.iter().any(|builtin| builtin.name() == settings.name) {
+                return Err(format!(
+                    "tools.{0}: `{0}` is the name of a tool that unhang itself offers; give yours another",
+                    settings.name
+                ));
+            }
+            let mode = overrides.mode(&settings.name, settings.mode);
+            let schema = settings.input_schema.clone();
+            let declared = Declared { settings, mode };
+            table.add(declared.definition(), schema, Work::Declared(Box::new(declared)));
+        }
+        for builtin in Builtin::ALL {
+            let definition = builtin.definition();
+            let schema = ArgumentSchema::new(definition.input_schema.clone())?;
+            table.add(definition, schema, Work::Builtin(builtin));
+        }
+        Ok(table)
+    }
+
+    fn add(&mut self, definition: Definition, schema: ArgumentSchema, work: Work) {
+        self.tools.insert(definition.name.clone(), Arc::new(Tool { schema, work }));
+        self.definitions.push(definition);
+    }
+}
+
+impl Toolbox for Table {
+    fn definitions(&self) -> Vec<Definition> {
+        self.definitions.clone()
+    }
+
+    fn call(&self, call: ToolCall) -> Answering {
+        let (tool, service) = (self.tools.get(&call.tool).map(Arc::clone), Arc::clone(&self.service));
+        Box::pin(async move {
+            let ToolCall { tool: name, arguments, length, cancellation } = call;
+            let Some(tool) = tool else { return ToolAnswer::error(format!("there is no tool `{name}`")) };
+            let arguments = match checked(&tool, arguments, length).await {
+                Ok(arguments) => arguments,
+                Err(why) => {
+                    return ToolAnswer::error(format!(
+                        "The arguments of `{name}` do not fit: {why}. Nothing was done."
+                    ));
+                }
+            };
+            match &tool.work {
+                Work::Builtin(builtin) => builtin.call(&*service, arguments).await,
+                Work::Declared(declared) => declared.call(&*service, arguments, cancellation).await,
+            }
+        })
+    }
+}
+
+async fn checked(
+    tool: &Arc<Tool>,
+    arguments: Map<String, Value>,
+    length: usize,
+) -> Result<Map<String, Value>, String> {
+    if !stands("arguments-checked") {
+        return Ok(arguments);
+    }
+    let tool = Arc::clone(tool);
+    let check = move || {
+        let arguments = Value::Object(arguments);
+        tool.schema.check(&arguments)?;
+        match arguments {
+            Value::Object(arguments) => Ok(arguments),
+            _ => Ok(Map::new()),
+        }
+    };
+    if length <= LARGE_ARGUMENTS {
+        return check();
+    }
+    tokio::task::spawn_blocking(check).await.map_err(|_panicked| "they could not be checked".to_owned())?
+}
