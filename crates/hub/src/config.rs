@@ -78,16 +78,6 @@ pub const LATE_IDS: usize = 1000;
 pub const RETRY_BYTES: usize = 64 << 10;
 /// Subscriptions that are replayed after a restart.
 pub const MAX_SUBSCRIPTIONS: usize = 1000;
-/// How long a finished job is kept, counted from its end (J-132, X-08).
-pub const JOB_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Memory in use, in per cent, above which no job is started (J-136).
-pub const JOB_MEMORY_PERCENT: u32 = 90;
-/// Free space on the disk below which no job is started: room for the output of a few jobs and for the database.
-pub const JOB_FREE_DISK: u64 = 64 << 20;
-/// What is kept of each output stream of a job (design 7).
-pub const JOB_LOG: u64 = 8 << 20;
-/// The least number of jobs that may run at the same time; else half the processors (J-129).
-pub const JOBS_AT_LEAST: u32 = 2;
 /// The longest answer of a tool of ours, in characters: clients cut or refuse what is longer (design 7).
 pub const ANSWER_CHARACTERS: usize = 25_000;
 /// Arguments of a tool, in bytes of JSON, that are checked beside the event loop, so that a check which takes long delays

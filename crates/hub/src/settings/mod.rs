@@ -23,11 +23,9 @@ use std::{
 
 use serde_json::{Map, Value};
 use toml::de::DeTable;
+use unhang_jobs::{document::Field, engine::Options, folder::FileName, record::Patch};
 
-use crate::{
-    config::{JOB_FREE_DISK, JOB_LOG, JOB_MEMORY_PERCENT, JOB_RETENTION, JOBS_AT_LEAST},
-    tools::{ArgumentSchema, Template},
-};
+use crate::tools::{ArgumentSchema, Template};
 
 pub use keys::file_schema;
 pub use section::Complaint;
@@ -46,40 +44,31 @@ pub struct Settings {
     pub servers: BTreeMap<String, Map<String, Value>>,
 }
 
-/// `[jobs]`: how background jobs are run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// `[jobs]`: how background jobs are run, as far as the file says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobSettings {
-    /// Jobs that run at the same time; without one, [`JobSettings::default_concurrency`].
+    /// Jobs that run at the same time.
     pub max_concurrent: Option<u32>,
     /// How long a finished job is kept.
-    pub retention: Duration,
+    pub retention: Option<Duration>,
     /// Memory in use, in per cent, above which nothing new starts.
-    pub memory_limit: u32,
+    pub memory_limit: Option<u32>,
     /// Free disk space, in bytes, below which nothing new starts.
-    pub free_disk: u64,
+    pub free_disk: Option<u64>,
     /// Bytes that are kept of each output stream.
-    pub log_limit: u64,
+    pub log_limit: Option<u64>,
     /// How long a job may run where its tool says nothing else.
     pub timeout: Option<Duration>,
 }
 
-impl Default for JobSettings {
-    fn default() -> JobSettings {
-        JobSettings {
-            max_concurrent: None,
-            retention: JOB_RETENTION,
-            memory_limit: JOB_MEMORY_PERCENT,
-            free_disk: JOB_FREE_DISK,
-            log_limit: JOB_LOG,
-            timeout: None,
-        }
-    }
-}
-
 impl JobSettings {
-    /// Jobs at the same time on a machine with so many processors (J-129).
-    pub fn default_concurrency(processors: usize) -> u32 {
-        u32::try_from(processors / 2).unwrap_or(u32::MAX).max(JOBS_AT_LEAST)
+    /// Puts what the file says in the place of the engine's defaults.
+    pub fn apply(&self, options: &mut Options) {
+        let rules = &mut options.rules;
+        rules.max_concurrent = self.max_concurrent.unwrap_or(rules.max_concurrent);
+        rules.memory_limit = self.memory_limit.map_or(rules.memory_limit, f64::from);
+        rules.disk_reserve = self.free_disk.unwrap_or(rules.disk_reserve);
+        options.retention = self.retention.unwrap_or(options.retention);
     }
 }
 
@@ -90,15 +79,6 @@ pub enum Mode {
     Job,
     /// With the outcome, when the command ends.
     Child,
-}
-
-/// Where the results of a completed job go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StateTarget {
-    /// The state field.
-    pub field: String,
-    /// The part of the results that is taken, as a JSON pointer; empty for all of them.
-    pub pointer: String,
 }
 
 /// `[tools.NAME]`: a command as a tool.
@@ -114,12 +94,12 @@ pub struct ToolSettings {
     pub mode: Mode,
     /// What it may be called with.
     pub input_schema: ArgumentSchema,
-    /// File names in the job's folder, each with the state field that is written into it.
-    pub inputs: BTreeMap<String, String>,
-    /// The file name of the results in the job's folder.
-    pub results: Option<String>,
+    /// Files in the job's folder, each with the state field that is written into it.
+    pub inputs: Vec<(FileName, Field)>,
+    /// The file of the results in the job's folder.
+    pub results: Option<FileName>,
     /// Where the results go.
-    pub state: Option<StateTarget>,
+    pub state: Option<Patch>,
     /// How long it may run.
     pub timeout: Option<Duration>,
     /// Where it runs.
@@ -186,17 +166,16 @@ fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Re
 }
 
 fn jobs(section: &Section<'_>) -> Result<JobSettings, Complaint> {
-    let default = JobSettings::default();
-    let (retention, timeout) = (section.get("retention"), section.get("timeout"));
-    let (free_disk, log_limit) = (section.get("free-disk"), section.get("log-limit"));
-    let (max_concurrent, memory_limit) = (section.get("max-concurrent"), section.get("memory-limit"));
+    let duration = |name| section.get(name).map(|field| field.duration()).transpose();
+    let size = |name| section.get(name).map(|field| field.size()).transpose();
+    let whole = |name, bounds| section.get(name).map(|field| field.whole(bounds)).transpose();
     Ok(JobSettings {
-        max_concurrent: max_concurrent.map(|field| field.whole(CONCURRENT)).transpose()?,
-        retention: retention.map_or(Ok(default.retention), |field| field.duration())?,
-        memory_limit: memory_limit.map_or(Ok(default.memory_limit), |field| field.whole(PERCENT))?,
-        free_disk: free_disk.map_or(Ok(default.free_disk), |field| field.size())?,
-        log_limit: log_limit.map_or(Ok(default.log_limit), |field| field.size())?,
-        timeout: timeout.map(|field| field.duration()).transpose()?,
+        max_concurrent: whole("max-concurrent", CONCURRENT)?,
+        retention: duration("retention")?,
+        memory_limit: whole("memory-limit", PERCENT)?,
+        free_disk: size("free-disk")?,
+        log_limit: size("log-limit")?,
+        timeout: duration("timeout")?,
     })
 }
 

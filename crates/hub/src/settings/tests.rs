@@ -1,5 +1,7 @@
 //! Files as users write them, right and wrong.
 
+use unhang_jobs::{document::Pointer, shims::ShimCommand, submission::LOG_LIMIT};
+
 use super::*;
 
 fn lookup(name: &str) -> Option<String> {
@@ -44,16 +46,24 @@ fn the_file_is_read_with_its_defaults() {
     let command: Vec<_> = command.iter().map(|word| word.render(Path::new("/jobs/x"), "x")).collect();
     assert_eq!(command, ["/opt/python", "simulate_cli.py", "--cod", "5"]);
     assert_eq!(simulate.input_schema.schema()["properties"]["cod"]["maximum"], 1500.0);
-    assert_eq!(simulate.inputs["basis.json"], "basis_of_design");
-    let state = StateTarget { field: "simulation_results".into(), pointer: "/digester".into() };
-    assert_eq!((simulate.results.as_deref(), &simulate.state), (Some("results.json"), &Some(state)));
+    let [(file, field)] = &simulate.inputs[..] else { panic!("one input") };
+    assert_eq!((file.as_str(), field.as_str()), ("basis.json", "basis_of_design"));
+    let state = simulate.state.as_ref().expect("it has one");
+    assert_eq!(
+        (state.field.as_str(), state.pointer.as_ref().map(Pointer::as_str)),
+        ("simulation_results", Some("/digester"))
+    );
+    assert_eq!(simulate.results.as_ref().map(FileName::as_str), Some("results.json"));
     assert_eq!(simulate.timeout, Some(Duration::from_secs(1800)));
     assert_eq!(simulate.folder, Path::new("/project/scripts"));
     assert_eq!(simulate.environment["MODEL"], "adm1");
     assert_eq!((&*echo.name, echo.mode, &*echo.folder), ("echo", Mode::Child, Path::new("/project")));
-    assert_eq!((echo.timeout, echo.log_limit), (None, JOB_LOG));
+    assert_eq!((echo.timeout, echo.log_limit), (None, LOG_LIMIT));
     assert_eq!(read("").expect("an empty file is one").settings.jobs, JobSettings::default());
-    assert_eq!([1, 4, 16].map(JobSettings::default_concurrency), [2, 2, 8], "J-129");
+    let shim = ShimCommand { program: "unhang".into(), arguments: Vec::new() };
+    let mut options = Options::new("/data".into(), shim);
+    settings.jobs.apply(&mut options);
+    assert_eq!((options.rules.max_concurrent, options.rules.memory_limit), (4, 90.0));
 }
 
 #[test]
@@ -81,17 +91,14 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ("[tools.a]\ncommand = [\"${NOWHERE}\"]", "tools.a.command[0]: the variable NOWHERE is not set"),
         ("[tools.a]\ncommand = [\"a\"]\nmode = \"direct\"", "tools.a.mode: expected \"job\" or \"child\""),
         ("[tools.\"a b\"]\ncommand = [\"a\"]", "tools.\"a b\": is no name for a tool"),
-        ("[tools.a]\ncommand = [\"a\"]\nresults = \"../x\"", "`../x` is no plain file name"),
-        (
-            "[tools.a]\ncommand = [\"a\"]\nresults = \"exit.json\"",
-            "`exit.json` is a file that the job itself",
-        ),
-        ("[tools.a]\ncommand = [\"a\"]\ninputs = { \"a/b\" = \"c\" }", "`a/b` is no plain file name"),
-        ("[tools.a]\ncommand = [\"a\"]\ninputs = { a = \"../c\" }", "`../c` is no name for a state field"),
+        ("[tools.a]\ncommand = [\"a\"]\nresults = \"../x\"", "`../x` cannot be a file of a job"),
+        ("[tools.a]\ncommand = [\"a\"]\nresults = \"exit.json\"", "`exit.json` cannot be a file of a job"),
+        ("[tools.a]\ncommand = [\"a\"]\ninputs = { \"a/b\" = \"c\" }", "`a/b` cannot be a file of a job"),
+        ("[tools.a]\ncommand = [\"a\"]\ninputs = { a = \"../c\" }", "`../c` is no name of a state field"),
         ("[tools.a]\ncommand = [\"a\"]\nstate = { field = \"f\" }", "`state` needs `results`"),
         (
             "[tools.a]\ncommand = [\"a\"]\nresults = \"r\"\nstate = { field = \"f\", pointer = \"a\" }",
-            "unhang.toml:4: tools.a.state.pointer: is no JSON pointer",
+            "unhang.toml:4: tools.a.state.pointer: `a` is no JSON pointer",
         ),
         (
             "[tools.a]\ncommand = [\"a\"]\ninput-schema = { type = \"string\" }",

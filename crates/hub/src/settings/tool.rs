@@ -1,15 +1,15 @@
 //! One `[tools.NAME]` of the file.
 //!
-//! Invariants: the program of a command is the author's alone; a name that becomes a file in the job's folder is plain and
-//! none of those that the job itself is kept in; a pointer is one of RFC 6901.
+//! Invariants: the program of a command is the author's alone; names of files and of state fields are those that the engine
+//! takes, and what it does not take is known here, with its line.
 
-use std::path::Path;
+use std::{path::Path, str::FromStr};
 
 use serde_json::{Value, json};
-use unhang_switches::stands;
+use unhang_jobs::{folder::FileName, record::Patch, submission::LOG_LIMIT};
 
 use super::{
-    JobSettings, Mode, StateTarget, ToolSettings,
+    JobSettings, Mode, ToolSettings,
     keys::{MODES, STATE, TOOL},
     section::{Complaint, Field},
 };
@@ -20,14 +20,6 @@ use crate::tools::{
 
 /// The longest name of a tool, as the newest revision has it.
 const MAX_TOOL_NAME: usize = 128;
-/// The longest name of a state field (design 7).
-const MAX_FIELD_NAME: usize = 64;
-/// The longest name of a file on every system that matters.
-const MAX_FILE_NAME: usize = 255;
-/// Files that the job itself is kept in (design 7).
-const RESERVED: &[&str] =
-    &["job.json", "input.json", "error.json", "stdout.log", "stderr.log", "lock", "run.json", "exit.json"];
-
 pub(super) fn read(
     name: &str,
     field: &Field<'_>,
@@ -47,14 +39,13 @@ pub(super) fn read(
         Some(field) if field.word(MODES)? == 0 => Mode::Job,
         _ => Mode::Child,
     };
-    let mut inputs = std::collections::BTreeMap::new();
+    let mut inputs = Vec::new();
     for (file, field) in section.get("inputs").map_or(Ok(Vec::new()), |field| field.fields())? {
-        check_file_name(file, &field)?;
-        inputs.insert(file.to_owned(), state_field(&field)?);
+        inputs.push((file_name(file, &field)?, parsed(&field)?));
     }
-    let results = section.get("results").map(|field| results(&field)).transpose()?;
-    if let Some(name) = results.as_ref().filter(|name| inputs.contains_key(*name)) {
-        return Err(field.complaint(format!("`{name}` is an input and the results as well")));
+    let results = section.get("results").map(|field| file_name(field.text()?, &field)).transpose()?;
+    if let Some(name) = results.as_ref().filter(|results| inputs.iter().any(|(name, _)| name == *results)) {
+        return Err(field.complaint(format!("`{}` is an input and the results as well", name.as_str())));
     }
     let state = section.get("state").map(|field| state(&field)).transpose()?;
     if state.is_some() && results.is_none() {
@@ -83,7 +74,7 @@ pub(super) fn read(
         timeout: timeout.map(|field| field.duration()).transpose()?.or(jobs.timeout),
         folder: cwd.map_or_else(|| folder.to_owned(), |cwd| folder.join(cwd)),
         environment,
-        log_limit: log_limit.map_or(Ok(jobs.log_limit), |field| field.size())?,
+        log_limit: log_limit.map(|field| field.size()).transpose()?.or(jobs.log_limit).unwrap_or(LOG_LIMIT),
     })
 }
 
@@ -133,69 +124,22 @@ fn input_schema(field: Option<&Field<'_>>, tool: &Field<'_>) -> Result<ArgumentS
     ArgumentSchema::new(schema.into()).map_err(|why| field.complaint(why))
 }
 
-fn results(field: &Field<'_>) -> Result<String, Complaint> {
-    let name = field.text()?;
-    check_file_name(name, field)?;
-    Ok(name.to_owned())
-}
-
-fn state(field: &Field<'_>) -> Result<StateTarget, Complaint> {
+fn state(field: &Field<'_>) -> Result<Patch, Complaint> {
     let section = field.section(STATE)?;
-    let pointer = match section.get("pointer") {
-        Some(field) => {
-            let pointer = field.text()?;
-            if !is_pointer(pointer) {
-                return Err(field.complaint(
-                    "is no JSON pointer: it is empty or begins with `/`, and `~` is followed by 0 or 1",
-                ));
-            }
-            pointer.to_owned()
-        }
-        None => String::new(),
-    };
-    Ok(StateTarget { field: state_field(&section.require("field")?)?, pointer })
+    let pointer = section.get("pointer").map(|field| parsed(&field)).transpose()?;
+    Ok(Patch { field: parsed(&section.require("field")?)?, pointer })
 }
 
-fn state_field(field: &Field<'_>) -> Result<String, Complaint> {
-    let name = field.text()?;
-    if !is_state_field(name) {
-        return Err(field.complaint(format!(
-            "`{name}` is no name for a state field: a letter or `_`, then letters, digits, `_`, `-` and `.`, \
-             {MAX_FIELD_NAME} at most"
-        )));
-    }
-    Ok(name.to_owned())
+/// A text that the engine reads.
+fn parsed<T: FromStr<Err: ToString>>(field: &Field<'_>) -> Result<T, Complaint> {
+    field.text()?.parse().map_err(|error: T::Err| field.complaint(error.to_string()))
 }
 
-fn check_file_name(name: &str, field: &Field<'_>) -> Result<(), Complaint> {
-    if RESERVED.contains(&name) && stands("job-files-reserved") {
-        return Err(field.complaint(format!("`{name}` is a file that the job itself is kept in")));
-    }
-    if !is_file_name(name) && stands("job-files-stay-in-their-folder") {
-        return Err(field.complaint(format!(
-            "`{name}` is no plain file name; it lies in the job's folder and nowhere else"
-        )));
-    }
-    Ok(())
-}
-
-fn is_file_name(name: &str) -> bool {
-    !matches!(name, "" | "." | "..") && name.len() <= MAX_FILE_NAME && !name.contains(['/', '\\', '\0'])
+fn file_name(name: &str, field: &Field<'_>) -> Result<FileName, Complaint> {
+    FileName::new(name).map_err(|error| field.complaint(error.to_string()))
 }
 
 fn is_tool_name(name: &str) -> bool {
     (1..=MAX_TOOL_NAME).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
-}
-
-/// Whether this can name a state field (design 7).
-fn is_state_field(name: &str) -> bool {
-    name.len() <= MAX_FIELD_NAME
-        && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
-}
-
-fn is_pointer(text: &str) -> bool {
-    let escaped = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
-    escaped && (text.is_empty() || text.starts_with('/'))
 }

@@ -6,14 +6,21 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use unhang_jobs::{
+    document::{Field, NotAField},
+    id::{JobId, NotAJobId},
+    log::Stream,
+    record::JobState,
+};
 use unhang_switches::stands;
 
 use super::{
     Definition, Hints, ToolAnswer,
     schemas::{self, DEFAULT_JOBS, DEFAULT_LOG_BYTES, MAX_LOG_BYTES, MAX_WAIT_SECONDS},
-    service::{JobError, JobService, JobState, LogRequest, Stream},
+    service::{JobError, JobService, LogRequest},
     telling::{self, Told},
 };
+use crate::wording::shortened;
 
 /// One of the nine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,20 +136,20 @@ impl Builtin {
     ) -> Result<Told, JobError> {
         let given = Given(&arguments);
         Ok(match self {
-            JobStatus => telling::status(&service.status(given.text("job_id"), given.wait()).await?),
-            JobResults => telling::results(service.results(given.text("job_id")).await?),
+            JobStatus => telling::status(&service.status(given.job()?, given.wait()).await?),
+            JobResults => telling::results(service.results(given.job()?).await?),
             JobLogs => {
-                let id = given.text("job_id");
+                let id = given.job()?;
                 telling::logs(id, service.logs(id, given.page()).await?)
             }
             ListJobs => telling::list(&service.list(given.state(), given.limit()).await?),
-            TerminateJob => telling::status(&service.terminate(given.text("job_id")).await?),
+            TerminateJob => telling::status(&service.terminate(given.job()?).await?),
             SystemStatus => telling::system(&service.system().await?),
-            GetState => telling::state(service.get_state(given.text("field")).await?),
+            GetState => telling::state(service.get_state(given.field()?).await?),
             SetState => {
-                let field = given.text("field").to_owned();
+                let field = given.field()?;
                 let value = arguments.remove("value").unwrap_or_default();
-                telling::state_set(&service.set_state(&field, value).await?)
+                telling::state_set(&field, service.set_state(field.clone(), value).await?)
             }
             ListState => telling::state_list(&service.list_state().await?),
         })
@@ -155,6 +162,20 @@ struct Given<'a>(&'a Map<String, Value>);
 impl<'a> Given<'a> {
     fn text(&self, name: &str) -> &'a str {
         self.0.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn job(&self) -> Result<JobId, JobError> {
+        let text = self.text("job_id");
+        text.parse().map_err(|error: NotAJobId| {
+            JobError(format!(
+                "there is no job `{}`: {error}; list_jobs has those that there are",
+                shortened(text, 40)
+            ))
+        })
+    }
+
+    fn field(&self) -> Result<Field, JobError> {
+        self.text("field").parse().map_err(|error: NotAField| JobError(error.to_string()))
     }
 
     /// A whole number; `2.0` is one to JSON schema.
@@ -182,8 +203,7 @@ impl<'a> Given<'a> {
     }
 
     fn state(&self) -> Option<JobState> {
-        let word = self.text("status_filter");
-        JobState::ALL.into_iter().find(|state| state.word() == word)
+        self.text("status_filter").parse().ok()
     }
 
     fn limit(&self) -> u32 {

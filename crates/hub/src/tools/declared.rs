@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use unhang_jobs::record::JobState;
 use unhang_switches::stands;
 
 use super::{
@@ -98,19 +99,19 @@ async fn outcome(
     mut job: JobStatus,
     mut cancellation: Cancellation,
 ) -> Result<ToolAnswer, JobError> {
-    let id = job.job_id.clone();
+    let id = job.job_id;
     while !job.status.is_final() {
         let cancelled = tokio::select! {
-            waited = service.status(&id, WAIT) => {
+            waited = service.status(id, WAIT) => {
                 job = waited?;
                 false
             }
             () = cancellation.cancelled(), if stands("unwanted-child-is-ended") => true,
         };
         if cancelled {
-            job = service.terminate(&id).await?;
+            job = service.terminate(id).await?;
         }
     }
-    let is_error = job.status != super::JobState::Completed;
-    Ok(telling::results(service.results(&id).await?).answer(is_error))
+    let is_error = job.status != JobState::Completed;
+    Ok(telling::results(service.results(id).await?).answer(is_error))
 }

@@ -14,6 +14,7 @@ mod arguments;
 mod builtin;
 mod declared;
 mod definition;
+mod engine;
 mod policy;
 mod schemas;
 pub mod service;
@@ -26,7 +27,7 @@ mod tests;
 
 pub use arguments::ArgumentSchema;
 pub use definition::{Definition, Hints, ToolAnswer};
+pub use engine::EngineService;
 pub use policy::ModeOverrides;
-pub use service::JobState;
 pub use table::Table;
 pub use template::{Template, Word};

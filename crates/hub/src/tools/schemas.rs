@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::service::JobState;
+use unhang_jobs::record::JobState;
 
 /// The longest time that a status is waited for: the shortest clock of a client is 30 s.
 pub(super) const MAX_WAIT_SECONDS: u64 = 25;
@@ -33,7 +33,7 @@ fn text(about: &str) -> Value {
 }
 
 fn state_words() -> Vec<&'static str> {
-    JobState::ALL.iter().map(|state| state.word()).collect()
+    JobState::ALL.iter().map(|state| state.as_str()).collect()
 }
 
 fn job_id() -> Value {

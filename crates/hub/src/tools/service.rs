@@ -7,8 +7,17 @@ use std::{collections::BTreeMap, path::PathBuf, pin::Pin, time::Duration};
 
 use serde_json::{Map, Value};
 
+use unhang_jobs::{
+    document::{Field, Listed},
+    engine::Machine,
+    folder::FileName,
+    id::JobId,
+    log::{Page, Stream},
+    moment::Moment,
+    record::{JobState, Patch},
+};
+
 use super::template::Word;
-use crate::settings::StateTarget;
 
 /// An answer that is on its way.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, JobError>> + Send + 'a>>;
@@ -18,23 +27,23 @@ pub trait JobService: Send + Sync + 'static {
     /// Takes a job in; it is durable when this answers.
     fn submit(&self, request: SubmitRequest) -> Pending<'_, JobStatus>;
     /// Where a job is, once it is in a final state or `wait` is over.
-    fn status<'a>(&'a self, id: &'a str, wait: Duration) -> Pending<'a, JobStatus>;
+    fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobStatus>;
     /// What a job has left so far.
-    fn results<'a>(&'a self, id: &'a str) -> Pending<'a, JobResults>;
+    fn results(&self, id: JobId) -> Pending<'_, JobResults>;
     /// A piece of what a job has printed.
-    fn logs<'a>(&'a self, id: &'a str, page: LogRequest) -> Pending<'a, LogPage>;
+    fn logs(&self, id: JobId, page: LogRequest) -> Pending<'_, Page>;
     /// The newest jobs, newest first.
     fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, JobList>;
     /// Ends a job; answers when it has ended. A job that has ended already is an error that says how.
-    fn terminate<'a>(&'a self, id: &'a str) -> Pending<'a, JobStatus>;
+    fn terminate(&self, id: JobId) -> Pending<'_, JobStatus>;
     /// How the machine and the jobs are doing.
     fn system(&self) -> Pending<'_, SystemStatus>;
     /// A document of the named state.
-    fn get_state<'a>(&'a self, field: &'a str) -> Pending<'a, StateDocument>;
-    /// Replaces a document of the named state.
-    fn set_state<'a>(&'a self, field: &'a str, value: Value) -> Pending<'a, StateDocument>;
+    fn get_state(&self, field: Field) -> Pending<'_, StateDocument>;
+    /// Replaces a document of the named state; answers when.
+    fn set_state(&self, field: Field, value: Value) -> Pending<'_, Moment>;
     /// All documents of the named state, by name.
-    fn list_state(&self) -> Pending<'_, Vec<StateEntry>>;
+    fn list_state(&self) -> Pending<'_, Vec<Listed>>;
 }
 
 /// Why something was not done, as a sentence that says what to do.
@@ -56,72 +65,22 @@ pub struct SubmitRequest {
     /// All arguments of the call, for `input.json`.
     pub arguments: Map<String, Value>,
     /// Files in the job's folder, each with the state field that is written into it; a missing one is an error, no job.
-    pub inputs: BTreeMap<String, String>,
+    pub inputs: Vec<(FileName, Field)>,
     /// The file in the job's folder that holds the results as JSON.
-    pub results: Option<String>,
+    pub results: Option<FileName>,
     /// Where the results go when it completes.
-    pub state: Option<StateTarget>,
+    pub state: Option<Patch>,
     /// How long it may run.
     pub timeout: Option<Duration>,
     /// Bytes that are kept of each output stream.
     pub log_limit: u64,
 }
 
-/// Where a job is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobState {
-    /// It waits for a slot.
-    Queued,
-    /// It has a slot and is being started.
-    Starting,
-    /// It runs.
-    Running,
-    /// It did what it was to do.
-    Completed,
-    /// It did not.
-    Failed,
-    /// Somebody ended it.
-    Cancelled,
-    /// Nobody saw its end.
-    Lost,
-}
-
-impl JobState {
-    /// All of them, in the order of a job's life.
-    pub const ALL: [JobState; 7] = [
-        JobState::Queued,
-        JobState::Starting,
-        JobState::Running,
-        JobState::Completed,
-        JobState::Failed,
-        JobState::Cancelled,
-        JobState::Lost,
-    ];
-
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            JobState::Queued => "queued",
-            JobState::Starting => "starting",
-            JobState::Running => "running",
-            JobState::Completed => "completed",
-            JobState::Failed => "failed",
-            JobState::Cancelled => "cancelled",
-            JobState::Lost => "lost",
-        }
-    }
-
-    /// It will not change any more.
-    pub fn is_final(self) -> bool {
-        matches!(self, JobState::Completed | JobState::Failed | JobState::Cancelled | JobState::Lost)
-    }
-}
-
 /// What can be said of a job at any time. Moments are texts as RFC 3339 has them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobStatus {
     /// Its id.
-    pub job_id: String,
+    pub job_id: JobId,
     /// What people call it.
     pub name: String,
     /// Where it is.
@@ -146,6 +105,8 @@ pub struct JobStatus {
     pub signal: Option<i32>,
     /// Why it is where it is, where that is not plain.
     pub reason: Option<String>,
+    /// The same in words, where there are some.
+    pub detail: Option<String>,
     /// Whether its results have reached the named state, where they were to.
     pub state_applied: Option<bool>,
 }
@@ -167,15 +128,6 @@ pub struct JobResults {
     pub folder: PathBuf,
 }
 
-/// One of a job's output streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
-    /// What it prints.
-    Stdout,
-    /// What it complains of.
-    Stderr,
-}
-
 /// Which piece of a log is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRequest {
@@ -187,21 +139,6 @@ pub struct LogRequest {
     pub max_bytes: usize,
 }
 
-/// A piece of a log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogPage {
-    /// The text.
-    pub text: String,
-    /// Where it begins.
-    pub offset: u64,
-    /// Where the next piece begins.
-    pub next_offset: u64,
-    /// Nothing will follow.
-    pub eof: bool,
-    /// What lies before this is not kept any more.
-    pub dropped_before: u64,
-}
-
 /// Some of the jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobList {
@@ -211,7 +148,7 @@ pub struct JobList {
     pub max_concurrent: u32,
 }
 
-/// How the machine and the jobs are doing; what the system does not tell is absent.
+/// How the machine and the jobs are doing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SystemStatus {
     /// How many jobs run.
@@ -220,14 +157,8 @@ pub struct SystemStatus {
     pub max_concurrent: u32,
     /// The jobs that have not ended.
     pub jobs: Vec<JobStatus>,
-    /// Processor time in use, over a tenth of a second.
-    pub cpu_percent: Option<f64>,
-    /// Memory in use, in mebibytes.
-    pub memory_mb: Option<u64>,
-    /// Memory in use, in per cent.
-    pub memory_percent: Option<f64>,
-    /// Free space on the disk of the data folder, in mebibytes.
-    pub disk_free_mb: Option<u64>,
+    /// What the machine does.
+    pub machine: Machine,
     /// Why nothing is started at the moment, if nothing is.
     pub reason: Option<String>,
 }
@@ -236,22 +167,11 @@ pub struct SystemStatus {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateDocument {
     /// Its name.
-    pub field: String,
+    pub field: Field,
     /// What it holds.
     pub value: Value,
     /// When it was last replaced.
     pub updated_at: String,
     /// Where it lies.
     pub path: PathBuf,
-}
-
-/// What a list says of a document of the named state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StateEntry {
-    /// Its name.
-    pub field: String,
-    /// When it was last replaced.
-    pub updated_at: String,
-    /// How large it is.
-    pub bytes: u64,
 }

@@ -9,11 +9,18 @@
 //! - What to do next names tools that exist, with the arguments to call them with, and never asks for busy waiting (J-83).
 
 use serde_json::{Map, Value, json};
+use unhang_jobs::{
+    document::{Field, Listed},
+    id::JobId,
+    log::Page,
+    moment::Moment,
+    record::JobState,
+};
 use unhang_switches::stands;
 
 use super::{
     ToolAnswer,
-    service::{JobList, JobResults, JobState, JobStatus, LogPage, StateDocument, StateEntry, SystemStatus},
+    service::{JobList, JobResults, JobStatus, StateDocument, SystemStatus},
 };
 use crate::{config::ANSWER_CHARACTERS, fault::in_words};
 
@@ -97,7 +104,8 @@ fn sentence(status: &JobStatus) -> String {
     if let Some(progress) = status.progress.filter(|_| !state.is_final()) {
         sentence.push_str(&format!(", {:.0} % done", progress * 100.0));
     }
-    let parts = [status.reason.as_deref(), status.progress_message.as_deref().filter(|_| !state.is_final())];
+    let reason = status.detail.as_deref().or(status.reason.as_deref());
+    let parts = [reason, status.progress_message.as_deref().filter(|_| !state.is_final())];
     for part in parts.into_iter().flatten() {
         sentence.push_str(&format!(" ({part})"));
     }
@@ -128,12 +136,13 @@ fn head(status: &JobStatus) -> Map<String, Value> {
     present(json!({
         "job_id": status.job_id,
         "name": status.name,
-        "status": status.status.word(),
+        "status": status.status.as_str(),
         "created_at": status.created_at,
         "started_at": status.started_at,
         "completed_at": status.completed_at,
         "elapsed_time_seconds": seconds(status),
-        "progress": status.progress,
+        // What a job last said before it was done with everything would look like a contradiction.
+        "progress": status.progress.filter(|_| status.status != JobState::Completed),
         "progress_message": status.progress_message,
         "queue_position": status.queue_position,
         "exit_code": status.exit_code,
@@ -154,11 +163,11 @@ pub(super) fn started(status: &JobStatus) -> Told {
         "Job {} ({}) was accepted and is {}; it goes on whatever becomes of this session.",
         status.job_id,
         status.name,
-        status.status.word()
+        status.status.as_str()
     );
     let fields = fields(json!({
         "job_id": status.job_id,
-        "status": status.status.word(),
+        "status": status.status.as_str(),
         "message": message,
         "next_steps": next_steps(status),
     }));
@@ -198,8 +207,8 @@ fn end(text: &str, characters: usize) -> &str {
     text.char_indices().nth(count.saturating_sub(characters)).map_or("", |(start, _)| &text[start..])
 }
 
-pub(super) fn logs(id: &str, page: LogPage) -> Told {
-    let LogPage { text, offset, next_offset, eof, dropped_before } = page;
+pub(super) fn logs(id: JobId, page: Page) -> Told {
+    let Page { text, offset, next_offset, eof, dropped_before } = page;
     let more = match (eof, next_offset > offset) {
         (true, _) => "nothing follows".to_owned(),
         (false, true) => format!("go on with offset={next_offset}"),
@@ -268,12 +277,7 @@ pub(super) fn system(system: &SystemStatus) -> Told {
         "running_jobs": system.running_jobs,
         "max_concurrent": system.max_concurrent,
         "jobs": jobs,
-        "system": present(json!({
-            "cpu_percent": system.cpu_percent,
-            "memory_mb": system.memory_mb,
-            "memory_percent": system.memory_percent,
-            "disk_free_mb": system.disk_free_mb,
-        })),
+        "system": present(json!(system.machine)),
         "reason": system.reason,
     }));
     note(&mut fields, &mut sentence, left_out);
@@ -291,15 +295,14 @@ pub(super) fn state(document: StateDocument) -> Told {
 }
 
 /// A document that was replaced; its value is known to whoever sent it.
-pub(super) fn state_set(document: &StateDocument) -> Told {
-    let StateDocument { field, updated_at, .. } = document;
+pub(super) fn state_set(field: &Field, updated_at: Moment) -> Told {
     Told {
         sentence: format!("`{field}` is set."),
         fields: fields(json!({ "field": field, "updated_at": updated_at })),
     }
 }
 
-pub(super) fn state_list(entries: &[StateEntry]) -> Told {
+pub(super) fn state_list(entries: &[Listed]) -> Told {
     let mut sentence = match entries.len() {
         0 => "Nothing is stored yet.".to_owned(),
         1 => "One field.".to_owned(),
@@ -310,7 +313,7 @@ pub(super) fn state_list(entries: &[StateEntry]) -> Told {
     let listed: Vec<Value> = entries
         .iter()
         .take(most)
-        .map(|StateEntry { field, updated_at, bytes }| {
+        .map(|Listed { field, updated_at, bytes }| {
             json!({ "field": field, "updated_at": updated_at, "bytes": bytes })
         })
         .collect();

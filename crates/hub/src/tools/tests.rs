@@ -8,11 +8,19 @@ use std::{
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use unhang_jobs::{
+    document::{Field, Listed},
+    engine::Machine,
+    id::JobId,
+    log::{Page, Stream},
+    moment::Moment,
+    record::JobState,
+};
 
 use super::{
     service::{
-        JobError, JobList, JobResults, JobService, JobStatus, LogPage, LogRequest, Pending, StateDocument,
-        StateEntry, Stream, SubmitRequest, SystemStatus,
+        JobError, JobList, JobResults, JobService, JobStatus, LogRequest, Pending, StateDocument,
+        SubmitRequest, SystemStatus,
     },
     *,
 };
@@ -47,18 +55,19 @@ struct Memory {
 fn job(status: JobState) -> JobStatus {
     let ended = status.is_final();
     JobStatus {
-        job_id: ID.to_owned(),
+        job_id: ID.parse().expect("an id"),
         name: "simulate".to_owned(),
         status,
         created_at: "2026-01-01T00:00:00.000Z".to_owned(),
         started_at: (status != JobState::Queued).then(|| "2026-01-01T00:00:01.000Z".to_owned()),
         completed_at: ended.then(|| "2026-01-01T00:00:13.500Z".to_owned()),
         elapsed: Duration::from_micros(12_345_678),
-        progress: (!ended).then_some(0.4),
+        progress: Some(0.4),
         progress_message: (!ended).then(|| "loading".to_owned()),
         queue_position: (status == JobState::Queued).then_some(2),
         exit_code: ended.then_some(i32::from(status != JobState::Completed)),
         signal: None,
+        detail: None,
         reason: (status == JobState::Failed).then(|| "timeout".to_owned()),
         state_applied: (status == JobState::Completed).then_some(true),
     }
@@ -77,8 +86,8 @@ impl Memory {
         job(*self.state.borrow())
     }
 
-    fn known(&self, id: &str) -> Result<(), JobError> {
-        if id == ID { Ok(()) } else { Err(JobError(format!("there is no job {id}"))) }
+    fn known(&self, id: JobId) -> Result<(), JobError> {
+        if id.as_str() == ID { Ok(()) } else { Err(JobError(format!("there is no job {id}"))) }
     }
 }
 
@@ -90,7 +99,7 @@ impl JobService for Memory {
         Box::pin(async move { answer })
     }
 
-    fn status<'a>(&'a self, id: &'a str, wait: Duration) -> Pending<'a, JobStatus> {
+    fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobStatus> {
         self.asked().waits.push(wait);
         Box::pin(async move {
             self.known(id)?;
@@ -100,7 +109,7 @@ impl JobService for Memory {
         })
     }
 
-    fn results<'a>(&'a self, id: &'a str) -> Pending<'a, JobResults> {
+    fn results(&self, id: JobId) -> Pending<'_, JobResults> {
         let results = self.asked().results.clone();
         Box::pin(async move {
             self.known(id)?;
@@ -117,14 +126,14 @@ impl JobService for Memory {
         })
     }
 
-    fn logs<'a>(&'a self, id: &'a str, page: LogRequest) -> Pending<'a, LogPage> {
+    fn logs(&self, id: JobId, page: LogRequest) -> Pending<'_, Page> {
         self.asked().pages.push(page);
         let log = self.asked().log.clone();
         Box::pin(async move {
             self.known(id)?;
             let end = log.len().min(page.max_bytes);
             let next_offset = page.offset + end as u64;
-            Ok(LogPage {
+            Ok(Page {
                 text: log[..end].to_owned(),
                 offset: page.offset,
                 next_offset,
@@ -140,7 +149,7 @@ impl JobService for Memory {
         Box::pin(async move { Ok(JobList { jobs, max_concurrent: 4 }) })
     }
 
-    fn terminate<'a>(&'a self, id: &'a str) -> Pending<'a, JobStatus> {
+    fn terminate(&self, id: JobId) -> Pending<'_, JobStatus> {
         Box::pin(async move {
             self.known(id)?;
             self.asked().terminated += 1;
@@ -158,38 +167,30 @@ impl JobService for Memory {
             running_jobs: 1,
             max_concurrent: 4,
             jobs,
-            cpu_percent: Some(12.5),
-            memory_mb: Some(2048),
-            memory_percent: Some(50.0),
-            disk_free_mb: None,
+            machine: Machine { cpu_percent: Some(12.5), memory_mb: Some(2048), ..Machine::default() },
             reason: None,
         };
         Box::pin(async move { Ok(system) })
     }
 
-    fn get_state<'a>(&'a self, field: &'a str) -> Pending<'a, StateDocument> {
+    fn get_state(&self, field: Field) -> Pending<'_, StateDocument> {
         let value = self.asked().value.clone();
         Box::pin(async move {
             let value = value.ok_or_else(|| JobError(format!("the state field `{field}` was never set")))?;
             let path = Path::new("/data/state/x.json").to_owned();
-            Ok(StateDocument {
-                field: field.to_owned(),
-                value,
-                updated_at: "2026-01-01T00:00:00.000Z".to_owned(),
-                path,
-            })
+            Ok(StateDocument { field, value, updated_at: Moment::from_millis(0).to_string(), path })
         })
     }
 
-    fn set_state<'a>(&'a self, field: &'a str, value: Value) -> Pending<'a, StateDocument> {
+    fn set_state(&self, _field: Field, value: Value) -> Pending<'_, Moment> {
         self.asked().value = Some(value);
-        self.get_state(field)
+        Box::pin(async { Ok(Moment::from_millis(0)) })
     }
 
-    fn list_state(&self) -> Pending<'_, Vec<StateEntry>> {
-        let entry = |number| StateEntry {
-            field: format!("field_{number}"),
-            updated_at: "2026-01-01T00:00:00.000Z".to_owned(),
+    fn list_state(&self) -> Pending<'_, Vec<Listed>> {
+        let entry = |number| Listed {
+            field: format!("field_{number}").parse().expect("a name"),
+            updated_at: Moment::from_millis(0),
             bytes: 12,
         };
         let entries = (0..self.asked().jobs).map(entry).collect();
@@ -271,12 +272,15 @@ async fn j_23_a_job_is_answered_with_its_id_at_once() {
     let command: Vec<_> = request.command.iter().map(|word| word.render(Path::new("/jobs/x"), "x")).collect();
     assert_eq!(command, ["python", "simulate.py", "--out=/jobs/x", "--cod", "5"]);
     assert_eq!(Value::from(request.arguments.clone()), json!({ "cod": 5, "days": null }));
-    assert_eq!(request.inputs["basis.json"], "basis_of_design");
+    let settings =
+        Settings::read(FILE, "unhang.toml", Path::new("/project"), &|_| None).expect("right").settings;
+    let tool = &settings.tools[0];
     assert_eq!(
-        (request.results.as_deref(), request.timeout),
-        (Some("results.json"), Some(Duration::from_secs(1800)))
+        (&request.inputs, &request.results, &request.state),
+        (&tool.inputs, &tool.results, &tool.state)
     );
-    assert_eq!(request.state.as_ref().map(|state| &*state.pointer), Some("/digester"));
+    assert!(tool.inputs.len() == 1 && tool.results.is_some() && tool.state.is_some());
+    assert_eq!(request.timeout, Some(Duration::from_secs(1800)));
     assert_eq!((&*request.tool, &*request.folder), ("simulate", Path::new("/project")));
 }
 
@@ -318,7 +322,7 @@ async fn a_child_is_answered_when_it_ends() {
             ending.state.send_replace(end);
         });
         let structured = Value::from(answer.structured.clone().expect("structured"));
-        assert_eq!((answer.is_error, &structured["status"]), (is_error, &json!(end.word())));
+        assert_eq!((answer.is_error, &structured["status"]), (is_error, &json!(end.as_str())));
         assert_eq!(structured["results"]["ch4"], 1.5);
         let tail = structured["stdout_tail"].as_str().expect("text");
         assert!(tail.ends_with("the end") && tail.len() == 4000);
@@ -361,7 +365,10 @@ async fn j_78_a_status_has_the_fields_that_mean_something() {
             &["job_id", "name", "next_steps", "progress", "progress_message", "queue_position"][..],
         ),
         (JobState::Running, &["job_id", "name", "next_steps", "progress", "progress_message", "started_at"]),
-        (JobState::Failed, &["exit_code", "job_id", "name", "next_steps", "reason", "started_at"]),
+        (
+            JobState::Failed,
+            &["exit_code", "job_id", "name", "next_steps", "progress", "reason", "started_at"],
+        ),
         (JobState::Completed, &["exit_code", "job_id", "name", "next_steps", "started_at", "state_applied"]),
     ] {
         let service = Memory::new(state);
@@ -374,7 +381,7 @@ async fn j_78_a_status_has_the_fields_that_mean_something() {
         assert_eq!(keys(&status), expect);
         assert_eq!(
             (&status["status"], &status["elapsed_time_seconds"]),
-            (&json!(state.word()), &json!(12.346))
+            (&json!(state.as_str()), &json!(12.346))
         );
         assert!(
             answer.text.starts_with(&format!("Job {ID} ")) && answer.text.contains("12.3s"),
@@ -427,7 +434,11 @@ async fn every_tool_answers_in_the_form_that_it_promises() {
 async fn what_a_service_refuses_and_what_no_schema_allows_is_told() {
     let service = Memory::new(JobState::Completed);
     for (tool, arguments, expect) in [
-        ("get_job_status", json!({ "job_id": "../../etc" }), "there is no job ../../etc"),
+        (
+            "get_job_status",
+            json!({ "job_id": "../../etc" }),
+            "there is no job `../../etc`: a job id has 12 characters",
+        ),
         ("get_job_status", json!({ "id": ID }), r#""job_id" is a required property"#),
         ("terminate_job", json!({ "job_id": ID }), "has ended already"),
         ("list_jobs", json!({ "limit": 0 }), "`limit`"),
