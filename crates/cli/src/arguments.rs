@@ -1,9 +1,12 @@
 //! What was typed. Every limit is a flag, an environment variable and a default, declared once (R-43).
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
-use unhang::config::{self, Limits, parse_duration, parse_size};
+use unhang::{
+    config::{self, Limits, parse_duration, parse_size},
+    tools::ModeOverrides,
+};
 use unhang_zoo::corpus::PROMISES;
 
 use crate::{
@@ -31,6 +34,8 @@ pub(crate) enum Command {
     Job(Job),
     /// Read and set the named documents that jobs work on
     State(State),
+    /// Offer the commands of unhang.toml, background jobs and named state to an MCP client
+    Serve(Serve),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
     /// Measure what the guard costs, beside what two more pipes cost
@@ -60,6 +65,32 @@ pub(crate) struct Wrap {
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) limits: LimitArguments,
+}
+
+/// `unhang serve`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Times need a unit (500ms, 30s, 5m), sizes too (64KiB, 16MiB). Each limit is also an\n\
+    environment variable: --call-timeout is UNHANG_CALL_TIMEOUT. UNHANG_TOOL_MODE overrides\n\
+    the mode of tools: simulate=child,*=job.\n\n\
+    Exit codes: 0 the client has ended; 2 wrong usage or configuration; 130 and 143 ended by\n\
+    SIGINT and SIGTERM."
+)]
+pub(crate) struct Serve {
+    /// The configuration file [default: unhang.toml here, else in ~/.config/unhang]
+    #[arg(long, env = "UNHANG_CONFIG", hide_env = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Speak over stdin and stdout, as MCP clients that start a command do [default]
+    #[arg(long)]
+    pub(crate) stdio: bool,
+    /// Print the JSON schema of the configuration file, for editors, and end
+    #[arg(long)]
+    pub(crate) print_config_schema: bool,
+    /// Which modes tools have, above the file; read from the environment alone
+    #[arg(long, env = "UNHANG_TOOL_MODE", hide = true, value_name = "TOOL=MODE,...", default_value = "", value_parser = ModeOverrides::parse)]
+    pub(crate) tool_mode: ModeOverrides,
+    #[command(flatten)]
+    pub(crate) limits: SessionLimitArguments,
 }
 
 /// `unhang demo`.
@@ -147,25 +178,16 @@ fn known_promise(text: &str) -> Result<u8, String> {
     known.ok_or_else(|| format!("there are cases for {}", numbers()))
 }
 
-/// One argument a limit: flag, variable and default (design 3).
+/// One argument a limit of a session with a client: flag, variable and default (design 3).
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
-pub(crate) struct LimitArguments {
-    /// From spawn to the first answer [default: 55s]
-    #[arg(long, env = "UNHANG_START_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "55s", hide_default_value = true)]
-    start_timeout: Duration,
-    /// Any request but `tools/call` [default: 30s]
-    #[arg(long, env = "UNHANG_REQUEST_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "30s", hide_default_value = true)]
-    request_timeout: Duration,
+pub(crate) struct SessionLimitArguments {
     /// A `tools/call` in all; progress does not extend it [default: 5m, or less for a client that gives up sooner]
     #[arg(long, env = "UNHANG_CALL_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     call_timeout: Option<Duration>,
     /// For calls in flight after the client's stdin ended [default: 5s]
     #[arg(long, env = "UNHANG_EOF_GRACE", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "5s", hide_default_value = true)]
     eof_grace: Duration,
-    /// Between closing stdin, SIGTERM and SIGKILL [default: 1s]
-    #[arg(long, env = "UNHANG_STOP_GRACE", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "1s", hide_default_value = true)]
-    stop_grace: Duration,
     /// One message in either direction [default: 64MiB]
     #[arg(long, env = "UNHANG_MAX_MESSAGE", hide_env = true, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", hide_default_value = true)]
     max_message: u64,
@@ -175,6 +197,23 @@ pub(crate) struct LimitArguments {
     /// Bytes that may wait for a client or a server that does not read [default: 16MiB]
     #[arg(long, env = "UNHANG_QUEUE_BYTES", hide_env = true, value_name = "SIZE", value_parser = parse_size, default_value = "16MiB", hide_default_value = true)]
     queue_bytes: u64,
+}
+
+/// The limits of a session, and one argument a limit of its server.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct LimitArguments {
+    #[command(flatten)]
+    session: SessionLimitArguments,
+    /// From spawn to the first answer [default: 55s]
+    #[arg(long, env = "UNHANG_START_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "55s", hide_default_value = true)]
+    start_timeout: Duration,
+    /// Any request but `tools/call` [default: 30s]
+    #[arg(long, env = "UNHANG_REQUEST_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "30s", hide_default_value = true)]
+    request_timeout: Duration,
+    /// Between closing stdin, SIGTERM and SIGKILL [default: 1s]
+    #[arg(long, env = "UNHANG_STOP_GRACE", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "1s", hide_default_value = true)]
+    stop_grace: Duration,
     /// Pause before the first restart; it doubles up to 30s [default: 250ms]
     #[arg(long, env = "UNHANG_RESTART_DELAY", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "250ms", hide_default_value = true)]
     restart_delay: Duration,
@@ -198,19 +237,31 @@ pub(crate) struct LimitArguments {
     quiet: bool,
 }
 
-impl LimitArguments {
-    /// The limits that these arguments mean.
+impl SessionLimitArguments {
+    /// The limits that these arguments mean, with the defaults of all others.
     pub(crate) fn limits(&self) -> Limits {
-        let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
         Limits {
-            start_timeout: self.start_timeout,
-            request_timeout: self.request_timeout,
             call_timeout: self.call_timeout.unwrap_or(config::CALL_TIMEOUT),
             eof_grace: self.eof_grace,
-            stop_grace: self.stop_grace,
             max_message: bytes(self.max_message),
             max_in_flight: usize::try_from(self.max_in_flight).unwrap_or(usize::MAX),
             queue_bytes: bytes(self.queue_bytes),
+            ..Limits::default()
+        }
+    }
+}
+
+fn bytes(size: u64) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+impl LimitArguments {
+    /// The limits that these arguments mean.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            start_timeout: self.start_timeout,
+            request_timeout: self.request_timeout,
+            stop_grace: self.stop_grace,
             restart_delay: self.restart_delay,
             breaker_failures: self.breaker_failures,
             breaker_cooldown: self.breaker_cooldown,
@@ -218,6 +269,7 @@ impl LimitArguments {
             stderr_tail: bytes(self.stderr_tail),
             stderr_log: self.stderr_log,
             quiet: self.quiet,
+            ..self.session.limits()
         }
     }
 }
@@ -266,9 +318,19 @@ mod tests {
     }
 
     #[test]
+    fn x_03_modes_can_be_overridden_and_what_is_no_mode_is_refused() {
+        let serve = |modes: &str| Arguments::try_parse_from(["unhang", "serve", "--tool-mode", modes]);
+        assert!(serve("simulate=child,*=job").is_ok());
+        assert!(serve("simulate=direct").unwrap_err().to_string().contains("`direct` is no mode"));
+    }
+
+    #[test]
     fn the_defaults_in_the_texts_are_those_of_the_library() {
         let arguments = Arguments::try_parse_from(["unhang", "wrap", "--", "true"]).unwrap();
         let Command::Wrap(wrap) = arguments.command else { panic!("not a wrap") };
         assert_eq!(wrap.limits.limits(), Limits::default());
+        let arguments = Arguments::try_parse_from(["unhang", "serve"]).unwrap();
+        let Command::Serve(serve) = arguments.command else { panic!("not a serve") };
+        assert_eq!(serve.limits.limits(), Limits::default());
     }
 }

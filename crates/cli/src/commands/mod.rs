@@ -10,6 +10,7 @@ mod bench;
 mod demo;
 mod engine;
 mod job;
+mod serve;
 mod state;
 mod wrap;
 mod zoo;
@@ -21,6 +22,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Wrap(wrap) => wrap::run(&wrap, verbose),
         Command::Job(job) => job::run(job, verbose),
         Command::State(state) => state::run(state, verbose),
+        Command::Serve(serve) => serve::run(&serve, verbose),
         Command::Demo(demo) => demo::run(&demo),
         Command::Bench(bench) => bench::run(&bench),
         Command::Zoo(zoo) => zoo::run(&zoo),

@@ -77,8 +77,14 @@ impl Sandbox {
     /// One in which jobs are kept.
     pub(crate) fn with_jobs() -> Sandbox {
         let mut sandbox = Sandbox::new();
-        sandbox.may_keep =
-            &["state/unhang.db", "state/unhang.db-wal", "state/unhang.db-shm", "state/jobs", "state/state"];
+        sandbox.may_keep = &[
+            "state/unhang.db",
+            "state/unhang.db-wal",
+            "state/unhang.db-shm",
+            "state/jobs",
+            "state/state",
+            "state/logs",
+        ];
         sandbox
     }
 

@@ -24,5 +24,6 @@ mod promise_6_restarted;
 mod promise_7_durable;
 mod promise_8_fair;
 mod rooms;
+mod serve;
 mod smoke;
 mod talk;

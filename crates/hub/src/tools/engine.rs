@@ -1,9 +1,9 @@
 //! The [`JobService`] of the real engine.
 //!
-//! Invariants: a job's environment is what the owner handed in, with the tool's own variables over it, and nothing else; what
+//! Invariants: a data folder that cannot be used is the answer to every question, and no reason not to serve; a job's environment is what the owner handed in, with the tool's own variables over it, and nothing else; what
 //! the engine says of a job is told under the names of design 7.
 
-use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, time::Duration};
 
 use serde_json::Value;
 use unhang_jobs::{
@@ -23,10 +23,10 @@ use super::service::{
     SystemStatus,
 };
 
-/// An engine and what its jobs are given.
+/// An engine, or why there is none, and what its jobs are given.
 #[derive(Clone, Debug)]
 pub struct EngineService {
-    engine: Engine,
+    engine: Result<Engine, JobError>,
     environment: BTreeMap<OsString, OsString>,
 }
 
@@ -63,14 +63,30 @@ impl From<&Status> for JobStatus {
 }
 
 impl EngineService {
-    /// A service on this engine, whose jobs get these variables.
-    pub fn new(engine: Engine, environment: BTreeMap<OsString, OsString>) -> EngineService {
-        EngineService { engine, environment }
+    /// A service on this engine, whose jobs get these variables. Where it could not be opened, that is what is answered.
+    pub fn new(
+        engine: Result<Engine, jobs::error::JobError>,
+        environment: BTreeMap<OsString, OsString>,
+    ) -> EngineService {
+        EngineService { engine: engine.map_err(JobError::from), environment }
+    }
+
+    /// Lets what was given a slot be started before the program goes.
+    pub async fn close(&self) {
+        if let Ok(engine) = &self.engine
+            && let Err(error) = engine.clone().close().await
+        {
+            tracing::warn!("{error}");
+        }
+    }
+
+    fn engine(&self) -> Result<&Engine, JobError> {
+        self.engine.as_ref().map_err(JobError::clone)
     }
 
     fn submission(&self, request: SubmitRequest) -> Result<Submission, JobError> {
         let id = JobId::random().map_err(|error| JobError(format!("no id could be drawn: {error}")))?;
-        let folder = self.engine.job_folder(id);
+        let folder = self.engine()?.job_folder(id);
         let mut environment = self.environment.clone();
         environment.extend(request.environment.into_iter().map(|(name, value)| (name.into(), value.into())));
         let input = |(file, field)| Input { file, source: Source::State(field) };
@@ -90,14 +106,6 @@ impl EngineService {
             log_limit: request.log_limit,
         })
     }
-
-    fn max_concurrent(&self) -> u32 {
-        self.engine.options().rules.max_concurrent
-    }
-
-    fn state_file(&self, field: &Field) -> PathBuf {
-        self.engine.options().folder.join("state").join(format!("{field}.json"))
-    }
 }
 
 fn all(statuses: &[Status]) -> Vec<JobStatus> {
@@ -108,17 +116,17 @@ impl JobService for EngineService {
     fn submit(&self, request: SubmitRequest) -> Pending<'_, JobStatus> {
         Box::pin(async move {
             let submission = self.submission(request)?;
-            Ok(JobStatus::from(&self.engine.submit(submission).await?))
+            Ok(JobStatus::from(&self.engine()?.submit(submission).await?))
         })
     }
 
     fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobStatus> {
-        Box::pin(async move { Ok(JobStatus::from(&self.engine.wait(id, Deadline::after(wait)).await?)) })
+        Box::pin(async move { Ok(JobStatus::from(&self.engine()?.wait(id, Deadline::after(wait)).await?)) })
     }
 
     fn results(&self, id: JobId) -> Pending<'_, JobResults> {
         Box::pin(async move {
-            let results = self.engine.results(id).await?;
+            let results = self.engine()?.results(id).await?;
             let detail = results.status.record.ending.as_ref().and_then(|ending| ending.detail.clone());
             Ok(JobResults {
                 status: JobStatus::from(&results.status),
@@ -127,29 +135,30 @@ impl JobService for EngineService {
                 error: results.error.or_else(|| detail.map(Value::from)),
                 stdout_tail: results.stdout_tail,
                 stderr_tail: results.stderr_tail,
-                folder: self.engine.job_folder(id),
+                folder: self.engine()?.job_folder(id),
             })
         })
     }
 
     fn logs(&self, id: JobId, page: LogRequest) -> Pending<'_, Page> {
-        Box::pin(async move { Ok(self.engine.logs(id, page.stream, page.offset, page.max_bytes).await?) })
+        Box::pin(async move { Ok(self.engine()?.logs(id, page.stream, page.offset, page.max_bytes).await?) })
     }
 
     fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, JobList> {
         Box::pin(async move {
-            let jobs = all(&self.engine.list(filter, limit).await?);
-            Ok(JobList { jobs, max_concurrent: self.max_concurrent() })
+            let engine = self.engine()?;
+            let jobs = all(&engine.list(filter, limit).await?);
+            Ok(JobList { jobs, max_concurrent: engine.options().rules.max_concurrent })
         })
     }
 
     fn terminate(&self, id: JobId) -> Pending<'_, JobStatus> {
-        Box::pin(async move { Ok(JobStatus::from(&self.engine.cancel(id).await?)) })
+        Box::pin(async move { Ok(JobStatus::from(&self.engine()?.cancel(id).await?)) })
     }
 
     fn system(&self) -> Pending<'_, SystemStatus> {
         Box::pin(async move {
-            let system = self.engine.system().await?;
+            let system = self.engine()?.system().await?;
             Ok(SystemStatus {
                 running_jobs: system.running,
                 max_concurrent: system.max_concurrent,
@@ -162,8 +171,8 @@ impl JobService for EngineService {
 
     fn get_state(&self, field: Field) -> Pending<'_, StateDocument> {
         Box::pin(async move {
-            let path = self.state_file(&field);
-            let document = self.engine.document(field.clone()).await?;
+            let path = self.engine()?.options().folder.join("state").join(format!("{field}.json"));
+            let document = self.engine()?.document(field.clone()).await?;
             let document = document.ok_or_else(|| {
                 JobError(format!("the state field `{field}` was never set; list_state has those that were"))
             })?;
@@ -174,12 +183,12 @@ impl JobService for EngineService {
 
     fn set_state(&self, field: Field, value: Value) -> Pending<'_, Moment> {
         Box::pin(async move {
-            self.engine.set_document(field, value).await?;
+            self.engine()?.set_document(field, value).await?;
             Ok(Moment::now())
         })
     }
 
     fn list_state(&self) -> Pending<'_, Vec<Listed>> {
-        Box::pin(async move { Ok(self.engine.documents().await?) })
+        Box::pin(async move { Ok(self.engine()?.documents().await?) })
     }
 }

@@ -1,0 +1,138 @@
+//! `unhang serve`: the tools of unhang.toml, jobs and state in front of one MCP client.
+//!
+//! Invariants: nothing that is wrong in the file is passed over in silence; a data folder that cannot be used is told at the start
+//! and by every tool, and the session goes on (design 7).
+
+use std::{
+    collections::BTreeMap,
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use tokio::{runtime, time::timeout};
+use unhang::{
+    config::STOP_LIMIT,
+    exit,
+    front::{self, FrontSpec},
+    jobs::{
+        engine::{Engine, Options},
+        shims::ShimCommand,
+    },
+    process::pipe::take_standard_streams,
+    settings::{Loaded, Settings, file_schema},
+    tools::{EngineService, Table},
+};
+
+use crate::{arguments::Serve, data_folder::data_folder, diagnostics::Diagnostics, output, signals::signals};
+
+/// What the file is called where nothing else is said.
+const FILE: &str = "unhang.toml";
+/// What a job gets of our environment, besides the variables that begin with `LC_` (design 6).
+const INHERITED: &[&str] = &["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"];
+/// What the client may tell its model about the whole.
+const INSTRUCTIONS: &str = "Tools that answer with a job_id work in the background: follow them with get_job_status every 5 to \
+    10 seconds, with other work in between, and fetch what they leave with get_job_results. Results can be kept in named \
+    state fields, from which other jobs start.";
+
+/// Serves the client until it or a signal ends the session.
+pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
+    if serve.print_config_schema {
+        return output::data(&format!("{:#}\n", file_schema()));
+    }
+    let limits = serve.limits.limits();
+    let diagnostics = Diagnostics::start("serve", limits.stderr_log, verbose);
+    let outcome = prepare(serve, &diagnostics).map(|(table, service)| {
+        runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
+            let (client_input, client_output) = take_standard_streams()?;
+            let toolbox = Arc::new(table);
+            let instructions = Some(INSTRUCTIONS.to_owned());
+            let spec = FrontSpec { limits, toolbox, instructions, client_input, client_output };
+            let code = runtime.block_on(async {
+                let code = front::run(spec, signals()?).await;
+                let _not_in_time = timeout(STOP_LIMIT, service.close()).await;
+                code
+            });
+            // Nothing that is still running may hold the end up (C-59).
+            runtime.shutdown_background();
+            code
+        })
+    });
+    diagnostics.finish();
+    match outcome {
+        Ok(Ok(code)) => ExitCode::from(code),
+        Ok(Err(error)) => {
+            output::error(&format!("stdin or stdout cannot be used: {error}"), None);
+            ExitCode::from(exit::BUG)
+        }
+        Err(why) => {
+            output::error(&why, None);
+            ExitCode::from(exit::USAGE)
+        }
+    }
+}
+
+/// Reads the file and opens the data folder.
+fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<(Table, Arc<EngineService>), String> {
+    let Loaded { settings, warnings } = load(serve.config.as_deref())?;
+    let warn = |text: &str| {
+        tracing::warn!("{text}");
+        diagnostics.notices.send(format!("unhang: {text}\n").as_bytes());
+    };
+    warnings.iter().for_each(|warning| warn(&warning.to_string()));
+    let names: Vec<&str> = settings.tools.iter().map(|tool| tool.name.as_str()).collect();
+    serve.tool_mode.unknown(&names).iter().for_each(|sentence| warn(sentence));
+
+    let folder = data_folder().ok_or("neither UNHANG_HOME nor HOME is set, so there is no place for jobs")?;
+    let mut options = Options::new(folder, ShimCommand::this_program());
+    settings.jobs.apply(&mut options);
+    tracing::info!("{} jobs may run at the same time", options.rules.max_concurrent);
+    let engine = match Engine::open(options) {
+        Ok((engine, opened)) => {
+            if opened.rebuilt.is_some() {
+                warn("the database of jobs was missing and was made anew from their folders");
+            }
+            Ok(engine)
+        }
+        Err(error) => {
+            warn(&format!("no job can be run: {error}"));
+            Err(error)
+        }
+    };
+    let service = Arc::new(EngineService::new(engine, inherited()));
+    let table = Table::new(settings.tools, &serve.tool_mode, Arc::clone(&service) as _)?;
+    Ok((table, service))
+}
+
+fn load(named: Option<&Path>) -> Result<Loaded, String> {
+    let path = match named {
+        Some(path) => path.to_owned(),
+        None => found().ok_or_else(|| format!("there is no {FILE} here; name one with --config"))?,
+    };
+    let told = path.display().to_string();
+    let text = fs::read_to_string(&path).map_err(|error| format!("{told} cannot be read: {error}"))?;
+    let folder = path.parent().map_or_else(|| Ok(PathBuf::new()), absolute);
+    let folder = folder.map_err(|error| format!("the folder of {told} cannot be found: {error}"))?;
+    Settings::read(&text, &told, &folder, &|name| env::var(name).ok())
+        .map_err(|complaint| complaint.to_string())
+}
+
+fn absolute(folder: &Path) -> io::Result<PathBuf> {
+    std::path::absolute(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+}
+
+/// The file here, else the one of the user.
+fn found() -> Option<PathBuf> {
+    let variable = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let of_user = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")));
+    let of_user = of_user.map(|folder| folder.join("unhang").join(FILE));
+    [Some(PathBuf::from(FILE)), of_user].into_iter().flatten().find(|path| path.is_file())
+}
+
+fn inherited() -> BTreeMap<std::ffi::OsString, std::ffi::OsString> {
+    let is_inherited = |name: &std::ffi::OsString| {
+        name.to_str().is_some_and(|name| INHERITED.contains(&name) || name.starts_with("LC_"))
+    };
+    env::vars_os().filter(|(name, _)| is_inherited(name)).collect()
+}

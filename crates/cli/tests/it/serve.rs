@@ -1,0 +1,198 @@
+//! `unhang serve` as a client sees it, with real jobs behind it.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until};
+
+const FILE: &str = r#"
+[jobs]
+max-concurrent = 2
+
+[tools.simulate]
+description = "Simulates the digester."
+command = ["sh", "-c", 'echo "cod $1"; echo "{\"digester\": {\"ch4\": $1}}" > "$2/results.json"', "sh", "{args.cod}", "{job_dir}"]
+mode = "job"
+input-schema = { properties = { cod = { type = "number" } }, required = ["cod"] }
+results = "results.json"
+state = { field = "simulation_results", pointer = "/digester" }
+
+[tools.from_state]
+command = ["sh", "-c", "exit 0"]
+mode = "job"
+inputs = { "basis.json" = "never_set" }
+
+[tools.greet]
+command = ["sh", "-c", 'echo "hello $1 from $GREETER"', "sh", "{args.name}"]
+input-schema = { properties = { name = { type = "string" } }, required = ["name"] }
+env = { GREETER = "${GREETER:-nobody}" }
+
+[tools.stuck]
+command = ["sh", "-c", "exec sleep 600"]
+env = { UNHANG_TEST_MARKER = "${UNHANG_TEST_MARKER}" }
+
+[tools.fails]
+command = ["sh", "-c", "echo broken >&2; exit 3"]
+"#;
+
+fn served(sandbox: &Sandbox, variables: &[(&str, &str)]) -> Client {
+    fs::write(sandbox.path().join("unhang.toml"), FILE).expect("the sandbox can be written");
+    let mut command = sandbox.unhang();
+    command.arg("serve").envs(variables.iter().copied());
+    let mut client = Client::start(command);
+    client.initialize();
+    client
+}
+
+fn called(client: &mut Client, tool: &str, arguments: Value) -> Value {
+    let id = client.call(tool, arguments);
+    let answer = client.answer_within(id, PATIENCE);
+    assert!(answer.get("error").is_none(), "{answer}");
+    answer["result"].clone()
+}
+
+/// The status of a job once it has ended.
+fn ended(client: &mut Client, job: &Value) -> Value {
+    for _ in 0..20 {
+        let result = called(client, "get_job_status", json!({ "job_id": job, "wait_seconds": 2 }));
+        let status = result["structuredContent"]["status"].clone();
+        if !["queued", "starting", "running"].contains(&status.as_str().expect("a word")) {
+            return status;
+        }
+    }
+    panic!("job {job} does not end");
+}
+
+#[test]
+fn j_13_a_job_is_started_followed_and_lands_in_the_state() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = served(&sandbox, &[]);
+    let started = called(&mut client, "simulate", json!({ "cod": 2.5 }))["structuredContent"].clone();
+    let job = started["job_id"].clone();
+    assert_eq!(ended(&mut client, &job), "completed");
+    let results =
+        called(&mut client, "get_job_results", json!({ "job_id": job }))["structuredContent"].clone();
+    assert_eq!(results["results"], json!({ "digester": { "ch4": 2.5 } }), "{results}");
+    assert_eq!((&results["state_applied"], &results["exit_code"]), (&json!(true), &json!(0)), "{results}");
+    let log = called(&mut client, "get_job_logs", json!({ "job_id": job }))["structuredContent"].clone();
+    assert_eq!((&log["text"], &log["eof"]), (&json!("cod 2.5\n"), &json!(true)));
+    let state = called(&mut client, "get_state", json!({ "field": "simulation_results" }));
+    assert_eq!(state["structuredContent"]["value"], json!({ "ch4": 2.5 }));
+    let jobs = called(&mut client, "list_jobs", json!({ "status_filter": "completed" }));
+    assert_eq!(jobs["structuredContent"]["jobs"][0]["job_id"], job);
+    assert_eq!(jobs["structuredContent"]["max_concurrent"], 2);
+    client.close_stdin();
+    assert_eq!(client.exit_code(), 0);
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn j_17_a_job_whose_state_is_missing_is_no_job() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = served(&sandbox, &[]);
+    let refused = called(&mut client, "from_state", json!({}));
+    let text = refused["content"][0]["text"].as_str().expect("text");
+    assert!(text.starts_with("Job submission failed: ") && text.contains("`never_set`"), "{text}");
+    assert_eq!(refused["isError"], true);
+    assert_eq!(called(&mut client, "list_jobs", json!({}))["structuredContent"]["jobs"], json!([]));
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_child_answers_when_it_ends_and_its_argument_stays_one_item() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = served(&sandbox, &[("GREETER", "me")]);
+    let name = "a b; $(touch pwned) \"'";
+    let answer = called(&mut client, "greet", json!({ "name": name }))["structuredContent"].clone();
+    assert_eq!(answer["stdout_tail"], format!("hello {name} from me\n"));
+    assert!(!sandbox.path().join("pwned").exists());
+    let failed = called(&mut client, "fails", json!({}));
+    assert_eq!((&failed["isError"], &failed["structuredContent"]["exit_code"]), (&json!(true), &json!(3)));
+    assert_eq!(failed["structuredContent"]["stderr_tail"], "broken\n");
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_child_that_is_cancelled_is_ended_and_another_that_is_stuck_delays_nobody() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = served(&sandbox, &[]);
+    let stuck = client.call("stuck", json!({}));
+    assert!(called(&mut client, "greet", json!({ "name": "you" }))["isError"].is_null());
+    client.notify("notifications/cancelled", json!({ "requestId": stuck }));
+    wait_until("the job of the cancelled call ends", PATIENCE, || {
+        let jobs = called(&mut client, "list_jobs", json!({ "status_filter": "cancelled" }));
+        jobs["structuredContent"]["jobs"] != json!([])
+    });
+    assert_eq!(client.answers_to(stuck), 0);
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn x_03_the_mode_is_overridden_by_the_environment() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = served(&sandbox, &[("UNHANG_TOOL_MODE", "greet=job,nosuch=job")]);
+    let started = called(&mut client, "greet", json!({ "name": "you" }))["structuredContent"].clone();
+    assert_eq!(ended(&mut client, &started["job_id"]), "completed");
+    assert!(client.stderr().contains("there is no tool `nosuch`"), "{}", client.stderr());
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn promise_7_a_job_outlives_the_server_that_accepted_it() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = served(&sandbox, &[("UNHANG_TOOL_MODE", "stuck=job")]);
+    let job = called(&mut client, "stuck", json!({}))["structuredContent"]["job_id"].clone();
+    client.signal(rustix::process::Signal::KILL);
+    client.drain();
+    let mut client = served(&sandbox, &[]);
+    let id = client.call("terminate_job", json!({ "job_id": job }));
+    let answer = client.answer_within(id, PATIENCE);
+    assert_eq!(answer["result"]["structuredContent"]["status"], "cancelled", "{answer}");
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn what_is_wrong_in_the_file_ends_the_start_with_its_place() {
+    let sandbox = Sandbox::with_jobs();
+    let serve = || {
+        let mut command = sandbox.unhang();
+        command.arg("serve");
+        command
+    };
+    let (code, out, err) = run_to_end(serve());
+    assert!(
+        code == 2 && out.is_empty() && err.contains("there is no unhang.toml here; name one with --config"),
+        "{err}"
+    );
+    fs::write(sandbox.path().join("unhang.toml"), "[tools.a]\n\ncommand = [\"${NOWHERE}\"]")
+        .expect("written");
+    let (code, out, err) = run_to_end(serve());
+    let told = "unhang: unhang.toml:3: tools.a.command[0]: the variable NOWHERE is not set";
+    assert!(code == 2 && out.is_empty() && err.starts_with(told), "{err}");
+    let mut schema = sandbox.unhang();
+    schema.args(["serve", "--print-config-schema"]);
+    let (code, out, _) = run_to_end(schema);
+    let schema: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, &schema["properties"]["jobs"]["type"]), (0, &json!("object")));
+}
+
+#[test]
+fn a_data_folder_that_cannot_be_used_is_told_and_the_session_goes_on() {
+    let sandbox = Sandbox::with_jobs();
+    let home = sandbox.path().join("no_folder");
+    fs::write(&home, "a file where the folder is to be").expect("written");
+    let mut client = served(&sandbox, &[("UNHANG_HOME", home.to_str().expect("text"))]);
+    for (tool, arguments) in [("list_jobs", json!({})), ("greet", json!({ "name": "you" }))] {
+        let answer = called(&mut client, tool, arguments);
+        let text = answer["content"][0]["text"].as_str().expect("text");
+        assert!(answer["isError"] == true && text.contains("no_folder"), "{text}");
+    }
+    client.finish();
+    sandbox.assert_nothing_left();
+}
