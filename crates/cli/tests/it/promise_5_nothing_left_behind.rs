@@ -71,6 +71,7 @@ impl Scene {
             client.tool_text("echo", json!({"text": "a line of processes has been started"}));
         }
         // Else that none is left at the end would say nothing.
+        wait_until("the log says how the tree is held", PATIENCE, || sandbox.log().contains("tier"));
         let in_a_group = sandbox.log().contains("ControlGroup");
         assert_eq!(
             in_a_group,

@@ -92,6 +92,32 @@ async fn a_pipe_that_a_stranger_holds_is_waited_for_until_the_deadline() {
     assert_eq!(tokio::time::timeout(PATIENCE, finish).await, Ok(false));
 }
 
+/// The thread of the drain does not get its turn before the deadline, as on a busy machine.
+#[tokio::test]
+async fn what_was_written_before_the_end_is_read_although_the_drain_is_late() {
+    let (reader, mut writer) = pipe();
+    let tail = Tail::new(1024);
+    let (turn, is_its_turn) = std::sync::mpsc::sync_channel::<()>(1);
+    let mut drain = drain(reader, tail.clone(), move |_| is_its_turn.recv().unwrap_or_default());
+    writer.write_all(b"first\n").unwrap();
+    while tail.bytes_seen() == 0 {
+        tokio::task::yield_now().await;
+    }
+    writer.write_all(b"last\n").unwrap();
+    let deadline = Deadline::after(Duration::from_millis(20));
+    let ((), is_end) = tokio::join!(
+        async {
+            deadline.sleep().await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            drop(turn);
+        },
+        drain.finish(deadline)
+    );
+    assert!(!is_end);
+    assert_eq!(tail.last_lines(9), ["first", "last"]);
+    drop(writer);
+}
+
 #[tokio::test]
 async fn a_dropped_drain_ends_its_thread() {
     let (reader, mut writer) = pipe();
