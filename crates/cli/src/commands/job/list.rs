@@ -83,7 +83,7 @@ fn detail(report: &JobReport) -> String {
     }
 }
 
-fn shortened(text: &str, most: usize) -> String {
+pub(super) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some(_) => text.chars().take(most - 1).chain(['…']).collect(),
         None => text.to_owned(),

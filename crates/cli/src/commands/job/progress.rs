@@ -1,6 +1,7 @@
 //! How far jobs are, on one line of a terminal that is written over.
 //!
-//! Invariant: nothing is written where stderr is no terminal, and nothing is left of the line at the end.
+//! Invariant: nothing is written where stderr is no terminal, and nothing is left of the line at the end, but for one that a
+//! terminal moved up to echo `^C`.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use unhang::{
     jobs::engine::Status,
 };
 
-use super::wait::has_ended;
+use super::{list::shortened, wait::has_ended};
 use crate::terminal_text::escaped;
 
 /// How often the elapsed time is drawn anew.
@@ -18,6 +19,15 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// Steps of a whole bar.
 const STEPS: u64 = 1000;
+
+/// Where no job has said how far it is.
+const UNMEASURED: &str = "{spinner} {elapsed} {msg}";
+
+/// Where one has.
+const MEASURED: &str = "[{bar:24}] {percent:>3} % {elapsed} {msg}";
+
+/// Characters of what is said, so that the line stays within 80 columns.
+const MESSAGE: usize = 34;
 
 /// The line.
 pub(super) struct Bar(ProgressBar);
@@ -29,8 +39,7 @@ impl Bar {
         // Where stderr is no terminal the line is hidden.
         let bar =
             ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr()).with_elapsed(longest);
-        let style = ProgressStyle::with_template("[{bar:24}] {percent:>3} % {elapsed} {wide_msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+        bar.set_style(style(UNMEASURED));
         if !bar.is_hidden() {
             bar.enable_steady_tick(TICK);
         }
@@ -43,13 +52,17 @@ impl Bar {
             return;
         }
         let (done, text) = far(statuses);
+        if done > 0.0 {
+            self.0.set_style(style(MEASURED));
+        }
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
             reason = "a fraction of a thousand"
         )]
         self.0.set_position((done.clamp(0.0, 1.0) * STEPS as f64) as u64);
-        self.0.set_message(text);
+        self.0.set_message(shortened(&text, MESSAGE));
     }
 
     /// Lets something else be written.
@@ -61,6 +74,11 @@ impl Bar {
     pub(super) fn clear(&self) {
         self.0.finish_and_clear();
     }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.progress_chars("=> ").tick_chars("|/-\\ ")
 }
 
 /// The part that is done, and what to say of it.

@@ -15,7 +15,7 @@ use unhang::{
         engine::{Engine, Status},
         error::JobError,
         id::JobId,
-        record::JobState,
+        record::{JobState, Record},
     },
     process::deadline::Deadline,
 };
@@ -69,16 +69,25 @@ fn line(report: &JobReport) -> String {
     format!("{} {} after {took} ({})\n", report.job_id, escaped(&report.summary()), escaped(&report.name))
 }
 
+/// The jobs that have not ended.
+fn open(statuses: &[Status]) -> impl Iterator<Item = &Record> {
+    statuses.iter().filter(|status| !has_ended(status)).map(|status| &status.record)
+}
+
+/// The same with where they are, for a person.
+fn ids_and_states(statuses: &[Status]) -> String {
+    let states = open(statuses).map(|record| format!("{} is {}", record.job_id, record.status));
+    states.collect::<Vec<_>>().join(", ")
+}
+
 fn too_late(statuses: &[Status], arguments: &JobWait) -> Failure {
-    let open = statuses.iter().map(|status| &status.record).filter(|record| !record.status.is_final());
-    let open: Vec<String> = open.map(|record| format!("{} is {}", record.job_id, record.status)).collect();
     Failure {
         code: exit::DEADLINE,
         kind: "deadline",
         message: format!(
             "not ended within {}: {}",
             arguments.timeout.map(in_words).unwrap_or_default(),
-            open.join(", ")
+            ids_and_states(statuses)
         ),
         hint: Some("they go on; wait again with a longer --timeout".to_owned()),
     }
@@ -102,6 +111,7 @@ pub(super) async fn until_ended(
             return Ok(Waited::Ended(statuses));
         }
         bar.show(&statuses);
+        tracing::debug!("waiting for {}", ids_and_states(&statuses));
         tokio::select! {
             changed = changes.changed() => changed.map_err(|_| failure(&JobError::Closed))?,
             stop = signals.recv() => {
@@ -140,11 +150,7 @@ async fn past(deadline: Option<Deadline>) {
 
 /// Says what goes on without us, and gives our exit code.
 pub(super) fn leave_running(statuses: &[Status], stop: Stop) -> u8 {
-    let open: Vec<&str> = statuses
-        .iter()
-        .filter(|status| !has_ended(status))
-        .map(|status| status.record.job_id.as_str())
-        .collect();
+    let open: Vec<&str> = open(statuses).map(|record| record.job_id.as_str()).collect();
     let (ids, goes_on) = (open.join(" "), if open.len() == 1 { "goes on" } else { "go on" });
     output::error(
         &format!("no longer waiting; {} {goes_on}: {ids}", counted(open.len(), "job")),
