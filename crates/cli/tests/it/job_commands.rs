@@ -3,19 +3,16 @@
 use std::{
     fs::{self, File},
     io::Read,
-    os::fd::OwnedFd,
     process::Stdio,
 };
 
-use rustix::{
-    process::Signal,
-    pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt},
-};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
     harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until},
     jobs::{Jobs, UNTIL_GO},
+    terminal::terminal,
 };
 
 /// No job has it.
@@ -325,11 +322,7 @@ fn on_a_terminal(jobs: &Jobs, words: &[&str]) -> String {
 
 /// A program whose stdout is a terminal, and what is seen there.
 fn at_a_terminal(jobs: &Jobs, words: &[&str]) -> (Client, File) {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let master = openpt(flags).expect("a terminal");
-    grantpt(&master).expect("granted");
-    unlockpt(&master).expect("unlocked");
-    let terminal: OwnedFd = ioctl_tiocgptpeer(&master, flags).expect("its other side");
+    let (master, terminal) = terminal();
     let client = Client::start_on(jobs.command(words), Stdio::null(), Stdio::from(terminal), std::io::sink());
     (client, File::from(master))
 }

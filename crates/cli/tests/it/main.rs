@@ -27,3 +27,4 @@ mod rooms;
 mod serve;
 mod smoke;
 mod talk;
+mod terminal;

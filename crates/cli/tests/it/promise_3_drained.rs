@@ -14,16 +14,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::{
-    process::Signal,
-    pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt},
-};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
     harness::{Client, PATIENCE, Sandbox, figure, peak_memory, server_pid, wait_until},
     processes::{bytes_read, lifeline},
     talk::assert_stays,
+    terminal::terminal,
 };
 
 /// What unhang may use at its worst, in bytes (design 1, promise 3).
@@ -301,10 +299,7 @@ fn a_client_that_does_not_read_does_not_hold_the_end_up() {
 #[test]
 fn a_terminal_that_nobody_reads_does_not_hold_the_end_up() {
     let sandbox = Sandbox::new();
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
-    grantpt(&master).and_then(|()| unlockpt(&master)).expect("it is ours");
-    let terminal = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
-        .expect("its other end");
+    let (master, terminal) = terminal();
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let mut command = sandbox.unhang();
     command.args(["wrap", "--", env!("CARGO_BIN_EXE_unhang"), "zoo", "giant-answer", "3000000"]);

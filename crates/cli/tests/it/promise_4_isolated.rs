@@ -16,13 +16,13 @@ use std::{
 use rustix::{
     fs::{OFlags, fcntl_getfl},
     pipe::{PipeFlags, pipe_with},
-    pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt},
 };
 use serde_json::{Value, json};
 
 use crate::{
     harness::{Client, PATIENCE, Sandbox, server_pid, wait_until},
     processes::{children, descriptors, holds, identity, lifeline},
+    terminal::terminal,
 };
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
@@ -188,10 +188,7 @@ fn sockets_that_are_non_blocking_work_too() {
 #[test]
 fn a_terminal_stays_as_it_was() {
     let sandbox = Sandbox::new();
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
-    grantpt(&master).and_then(|()| unlockpt(&master)).expect("it is ours");
-    let terminal = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
-        .expect("its other end");
+    let (master, terminal) = terminal();
     let before = flags(&terminal);
     let (stdin, stdout) = (shared(&terminal), shared(&terminal));
     let command = guard_of(&sandbox, &["well-behaved"]);
