@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{
-    harness::{Client, PATIENCE, is_alive, wait_until},
+    harness::{Client, PATIENCE, is_alive, signal, wait_until},
     jobs::{Jobs, UNTIL_GO},
     processes::{command_line, entry},
 };
@@ -51,6 +51,22 @@ fn whoever_waits_can_be_killed() {
     jobs.go();
     assert_eq!(jobs.end(&id)["outcome"], "completed");
     jobs.demand(0, &["job", "wait", &id]);
+}
+
+#[test]
+fn a_job_whose_supervisor_was_killed_is_lost_and_never_completed() {
+    let jobs = Jobs::new();
+    let id = jobs.submit(&[], &format!("echo before; {UNTIL_GO} echo after"));
+    let (shim, _) = jobs.processes(&id);
+    let log = jobs.folder(&id).join("stdout.log");
+    wait_until("its first line", PATIENCE, || fs::read(&log).is_ok_and(|text| text == b"before\n"));
+    signal(shim, Signal::KILL);
+    let (stdout, _) = jobs.demand(1, &["job", "wait", &id]);
+    assert!(stdout.contains("\"lost\"") && stdout.contains("\"shim_killed\""), "{stdout}");
+    jobs.go();
+    wait_until("the end of its work", PATIENCE, || jobs.sandbox.survivors().is_empty());
+    assert_eq!(jobs.json(&["job", "show", &id])["status"], "lost");
+    assert!(jobs.demand(0, &["job", "logs", &id]).0.starts_with("before\n"));
 }
 
 #[test]

@@ -111,7 +111,7 @@ pub(super) async fn until_ended(
             return Ok(Waited::Ended(statuses));
         }
         bar.show(&statuses);
-        tracing::debug!("waiting for {}", ids_and_states(&statuses));
+        tracing::debug!("waiting: {}", ids_and_states(&statuses));
         tokio::select! {
             changed = changes.changed() => changed.map_err(|_| failure(&JobError::Closed))?,
             stop = signals.recv() => {
