@@ -184,7 +184,7 @@ impl Sandbox {
     fn assert_only_kept_files(&self) {
         let is_temporary = |file: &Path| {
             let name = file.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with('.') && name != ".lock"
+            !file.starts_with("state/logs") && name.starts_with('.') && name != ".lock"
         };
         let state = self.files().into_iter().filter(|file| file.starts_with("state"));
         let others: Vec<_> = state
