@@ -10,7 +10,7 @@ use unhang::{
 use unhang_zoo::corpus::PROMISES;
 
 use crate::{
-    job_arguments::{Job, State},
+    job_arguments::{Job, JobLimits, State},
     words,
 };
 
@@ -89,6 +89,8 @@ pub(crate) struct Serve {
     /// Which modes tools have, above the file; read from the environment alone
     #[arg(long, env = "UNHANG_TOOL_MODE", hide = true, value_name = "TOOL=MODE,...", default_value = "", value_parser = ModeOverrides::parse)]
     pub(crate) tool_mode: ModeOverrides,
+    #[command(flatten)]
+    pub(crate) job_limits: JobLimits,
     #[command(flatten)]
     pub(crate) limits: SessionLimitArguments,
 }

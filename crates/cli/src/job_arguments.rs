@@ -11,6 +11,7 @@ use unhang::{
         id::JobId,
         record::{JobState, Patch},
     },
+    settings::JobSettings,
 };
 
 /// How the outcome is printed.
@@ -59,7 +60,7 @@ pub(crate) struct Common {
     pub(crate) limits: JobLimits,
 }
 
-/// When jobs may start and how long they are kept. They count for this command and the jobs that it submits.
+/// When jobs may start and how long they are kept. They count for this command and the jobs that it submits, above the file.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct JobLimits {
@@ -72,6 +73,15 @@ pub(crate) struct JobLimits {
     /// How long an ended job is kept [default: 7days]
     #[arg(long, global = true, env = "UNHANG_RETENTION", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) retention: Option<Duration>,
+}
+
+impl JobLimits {
+    /// The same as the file would say it.
+    pub(crate) fn settings(&self) -> JobSettings {
+        let &JobLimits { max_concurrent, memory_limit, retention } = self;
+        let memory_limit = memory_limit.map(u32::from);
+        JobSettings { max_concurrent, memory_limit, retention, ..JobSettings::default() }
+    }
 }
 
 /// The verbs of `unhang job`.

@@ -6,6 +6,7 @@ mod arguments;
 mod commands;
 mod data_folder;
 mod diagnostics;
+mod inherited;
 mod job_arguments;
 mod output;
 mod own_program;

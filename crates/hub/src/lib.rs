@@ -4,11 +4,9 @@
 //! and processes that outlive their owner make clients hang. This crate stands between the two and keeps eight promises
 //! (see the README). The binary `unhang` is a thin shell over it.
 //!
-//! Rooms: [`guard`] is one client and one server; [`queue`], [`breaker`], [`health`] and [`session`] are the pure parts it
-//! is made of; [`fault`] is how errors are told, and [`job_report`] how jobs are; [`config`] holds every limit.
 //! Rooms: [`guard`] is one client and one server; [`front`] is one client and the [`tools`] of ours; [`queue`], [`breaker`],
-//! [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are told; [`config`] holds every
-//! limit, [`settings`] reads the configuration file.
+//! [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are told, and [`job_report`] how
+//! jobs are; [`config`] holds every limit, [`settings`] reads the configuration file.
 //!
 //! Invariants: this library touches no terminal, no process environment, no home folder and no global logger, and it never
 //! exits. It emits [`tracing`] events and leaves it to the program what becomes of them.

@@ -25,6 +25,7 @@ use unhang::{
         shims::ShimCommand,
         store::{Rebuilt, StoreError},
     },
+    settings::JobSettings,
 };
 
 use crate::{
@@ -71,19 +72,22 @@ pub(super) fn run(common: &Common, verbose: bool, work: impl AsyncFnOnce(&Desk) 
     code
 }
 
+/// How the engine is to work on the data folder that the environment names: as each of `layers` says, over those before it.
+pub(super) fn options(layers: &[JobSettings]) -> Result<Options, Failure> {
+    let folder = data_folder().ok_or_else(|| Failure {
+        code: exit::USAGE,
+        kind: "no_data_folder",
+        message: "there is no place for jobs: neither UNHANG_HOME nor HOME is set".to_owned(),
+        hint: Some("set UNHANG_HOME to the folder that shall hold them".to_owned()),
+    })?;
+    let mut options = Options::new(folder, ShimCommand::this_program());
+    layers.iter().for_each(|layer| layer.apply(&mut options));
+    Ok(options)
+}
+
 impl Desk {
     fn new(common: &Common) -> Result<Self, Failure> {
-        let folder = data_folder().ok_or_else(|| Failure {
-            code: exit::USAGE,
-            kind: "no_data_folder",
-            message: "there is no place for jobs: neither UNHANG_HOME nor HOME is set".to_owned(),
-            hint: Some("set UNHANG_HOME to the folder that shall hold them".to_owned()),
-        })?;
-        let mut options = Options::new(folder, ShimCommand::this_program());
-        let limits = &common.limits;
-        options.rules.max_concurrent = limits.max_concurrent.unwrap_or(options.rules.max_concurrent);
-        options.rules.memory_limit = limits.memory_limit.map_or(options.rules.memory_limit, f64::from);
-        options.retention = limits.retention.unwrap_or(options.retention);
+        let options = options(&[common.limits.settings()])?;
         Ok(Self { options, format: common.output, opened: RefCell::default() })
     }
 

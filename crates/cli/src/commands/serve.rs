@@ -1,10 +1,9 @@
 //! `unhang serve`: the tools of unhang.toml, jobs and state in front of one MCP client.
 //!
 //! Invariants: nothing that is wrong in the file is passed over in silence; a data folder that cannot be used is told at the start
-//! and by every tool, and the session goes on (design 7).
+//! and by every tool, and the session goes on (design 7); what jobs would end with is said before the first is accepted.
 
 use std::{
-    collections::BTreeMap,
     env, fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -16,21 +15,17 @@ use unhang::{
     config::STOP_LIMIT,
     exit,
     front::{self, FrontSpec},
-    jobs::{
-        engine::{Engine, Options},
-        shims::ShimCommand,
-    },
-    process::pipe::take_standard_streams,
+    jobs::engine::Engine,
+    process::{pipe::take_standard_streams, surroundings::ties},
     settings::{Loaded, Settings, file_schema},
     tools::{EngineService, Table},
 };
 
-use crate::{arguments::Serve, data_folder::data_folder, diagnostics::Diagnostics, output, signals::signals};
+use super::engine::options;
+use crate::{arguments::Serve, diagnostics::Diagnostics, inherited::inherited, output, signals::signals};
 
 /// What the file is called where nothing else is said.
 const FILE: &str = "unhang.toml";
-/// What a job gets of our environment, besides the variables that begin with `LC_` (design 6).
-const INHERITED: &[&str] = &["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"];
 /// What the client may tell its model about the whole.
 const INSTRUCTIONS: &str = "Tools that answer with a job_id work in the background: follow them with get_job_status every 5 to \
     10 seconds, with other work in between, and fetch what they leave with get_job_results. Results can be kept in named \
@@ -84,9 +79,8 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<(Table, Arc<Engin
     let names: Vec<&str> = settings.tools.iter().map(|tool| tool.name.as_str()).collect();
     serve.tool_mode.unknown(&names).iter().for_each(|sentence| warn(sentence));
 
-    let folder = data_folder().ok_or("neither UNHANG_HOME nor HOME is set, so there is no place for jobs")?;
-    let mut options = Options::new(folder, ShimCommand::this_program());
-    settings.jobs.apply(&mut options);
+    let options =
+        options(&[settings.jobs, serve.job_limits.settings()]).map_err(|failure| failure.message)?;
     tracing::info!("{} jobs may run at the same time", options.rules.max_concurrent);
     let engine = match Engine::open(options) {
         Ok((engine, opened)) => {
@@ -100,7 +94,11 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<(Table, Arc<Engin
             Err(error)
         }
     };
-    let service = Arc::new(EngineService::new(engine, inherited()));
+    let ties: Vec<String> = ties().iter().map(ToString::to_string).collect();
+    if !ties.is_empty() {
+        warn(&format!("jobs do not outlive everything here: {}", ties.join("; ")));
+    }
+    let service = Arc::new(EngineService::new(engine, inherited().collect()));
     let table = Table::new(settings.tools, &serve.tool_mode, Arc::clone(&service) as _)?;
     Ok((table, service))
 }
@@ -128,11 +126,4 @@ fn found() -> Option<PathBuf> {
     let of_user = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")));
     let of_user = of_user.map(|folder| folder.join("unhang").join(FILE));
     [Some(PathBuf::from(FILE)), of_user].into_iter().flatten().find(|path| path.is_file())
-}
-
-fn inherited() -> BTreeMap<std::ffi::OsString, std::ffi::OsString> {
-    let is_inherited = |name: &std::ffi::OsString| {
-        name.to_str().is_some_and(|name| INHERITED.contains(&name) || name.starts_with("LC_"))
-    };
-    env::vars_os().filter(|(name, _)| is_inherited(name)).collect()
 }

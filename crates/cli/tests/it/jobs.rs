@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until};
 
@@ -110,3 +110,25 @@ impl Jobs {
 
 /// The beginning of a script that waits for [`Jobs::go`].
 pub(crate) const UNTIL_GO: &str = "until [ -e go ]; do sleep 0.02; done;";
+
+/// Calls a tool and returns its result.
+#[track_caller]
+pub(crate) fn called(client: &mut Client, tool: &str, arguments: Value) -> Value {
+    let id = client.call(tool, arguments);
+    let answer = client.answer_within(id, PATIENCE);
+    assert!(answer.get("error").is_none(), "{answer}");
+    answer["result"].clone()
+}
+
+/// The status of a job once it has ended.
+#[track_caller]
+pub(crate) fn ended(client: &mut Client, job: &Value) -> Value {
+    for _ in 0..20 {
+        let result = called(client, "get_job_status", json!({ "job_id": job, "wait_seconds": 2 }));
+        let status = result["structuredContent"]["status"].clone();
+        if !["queued", "starting", "running"].contains(&status.as_str().expect("a word")) {
+            return status;
+        }
+    }
+    panic!("job {job} does not end");
+}

@@ -4,7 +4,10 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until};
+use crate::{
+    harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until},
+    jobs::{called, ended},
+};
 
 const FILE: &str = r#"
 [jobs]
@@ -43,25 +46,6 @@ fn served(sandbox: &Sandbox, variables: &[(&str, &str)]) -> Client {
     let mut client = Client::start(command);
     client.initialize();
     client
-}
-
-fn called(client: &mut Client, tool: &str, arguments: Value) -> Value {
-    let id = client.call(tool, arguments);
-    let answer = client.answer_within(id, PATIENCE);
-    assert!(answer.get("error").is_none(), "{answer}");
-    answer["result"].clone()
-}
-
-/// The status of a job once it has ended.
-fn ended(client: &mut Client, job: &Value) -> Value {
-    for _ in 0..20 {
-        let result = called(client, "get_job_status", json!({ "job_id": job, "wait_seconds": 2 }));
-        let status = result["structuredContent"]["status"].clone();
-        if !["queued", "starting", "running"].contains(&status.as_str().expect("a word")) {
-            return status;
-        }
-    }
-    panic!("job {job} does not end");
 }
 
 #[test]
@@ -139,6 +123,37 @@ fn x_03_the_mode_is_overridden_by_the_environment() {
     assert_eq!(ended(&mut client, &started["job_id"]), "completed");
     assert!(client.stderr().contains("there is no tool `nosuch`"), "{}", client.stderr());
     client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_limit_of_the_environment_goes_before_the_file() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = served(&sandbox, &[("UNHANG_MAX_CONCURRENT", "1")]);
+    let jobs = called(&mut client, "list_jobs", json!({}));
+    assert_eq!(jobs["structuredContent"]["max_concurrent"], 1);
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn what_jobs_would_end_with_is_told_at_the_start_and_in_the_status_of_the_system() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), FILE).expect("the sandbox can be written");
+    let mut command = sandbox.unhang();
+    command.args(["wrap", "--", env!("CARGO_BIN_EXE_unhang"), "serve"]);
+    let mut client = Client::start(command);
+    client.initialize();
+    let told = "everything below `mcp-lifeline` ends when that does";
+    let system = called(&mut client, "get_system_status", json!({}));
+    let (fields, text) = (&system["structuredContent"], &system["content"][0]["text"]);
+    assert_eq!(fields["outlives"], false, "{fields}");
+    assert!(fields["ends_with"].as_array().is_some_and(|ties| ties.contains(&told.into())), "{fields}");
+    assert!(text.as_str().is_some_and(|text| text.contains(told)), "{text}");
+    let percent = fields["system"]["memory_percent"].as_f64().expect("a number");
+    assert!((percent * 10.0 - (percent * 10.0).round()).abs() < 1e-9, "{percent}");
+    client.finish();
+    assert_eq!(client.stderr().matches(told).count(), 1, "{}", client.stderr());
     sandbox.assert_nothing_left();
 }
 

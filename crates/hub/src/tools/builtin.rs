@@ -142,10 +142,10 @@ impl Builtin {
                 let id = given.job()?;
                 telling::logs(id, service.logs(id, given.page()).await?)
             }
-            ListJobs => telling::list(&service.list(given.state(), given.limit()).await?),
+            ListJobs => telling::list(service.list(given.state(), given.limit()).await?),
             TerminateJob => telling::status(&service.terminate(given.job()?).await?),
-            SystemStatus => telling::system(&service.system().await?),
-            GetState => telling::state(service.get_state(given.field()?).await?),
+            SystemStatus => telling::system(service.system().await?),
+            GetState => telling::state(&service.get_state(given.field()?).await?),
             SetState => {
                 let field = given.field()?;
                 let value = arguments.remove("value").unwrap_or_default();

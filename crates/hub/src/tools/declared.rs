@@ -13,11 +13,12 @@ use unhang_switches::stands;
 
 use super::{
     Definition, Hints, ToolAnswer, schemas,
-    service::{JobError, JobService, JobStatus, SubmitRequest},
+    service::{JobError, JobService, SubmitRequest},
     telling,
 };
 use crate::{
     front::Cancellation,
+    job_report::JobReport,
     settings::{Mode, ToolSettings},
 };
 
@@ -75,7 +76,7 @@ impl Declared {
         &self,
         service: &dyn JobService,
         arguments: Map<String, Value>,
-    ) -> Result<JobStatus, String> {
+    ) -> Result<JobReport, String> {
         let settings = &self.settings;
         let request = SubmitRequest {
             tool: settings.name.clone(),
@@ -96,7 +97,7 @@ impl Declared {
 /// Waits for the end of a job; ends it when nobody waits for it any more.
 async fn outcome(
     service: &dyn JobService,
-    mut job: JobStatus,
+    mut job: JobReport,
     mut cancellation: Cancellation,
 ) -> Result<ToolAnswer, JobError> {
     let id = job.job_id;

@@ -116,10 +116,13 @@ fn head() -> Map<String, Value> {
         "progress": { "type": "number", "minimum": 0, "maximum": 1 },
         "progress_message": { "type": "string" },
         "queue_position": { "type": "integer" },
+        "wait_reason": { "type": "string", "description": "Why it is not started although there is a slot for it." },
         "exit_code": { "type": "integer" },
         "signal": { "type": "integer" },
-        "reason": { "type": "string" },
-        "state_applied": { "type": "boolean" },
+        "reason": { "type": "string", "description": "Why it ended as it did, in one word." },
+        "detail": { "type": "string", "description": "The same as a sentence." },
+        "state_applied": { "type": "boolean", "description": "Whether its result is in the named state." },
+        "state_reason": { "type": "string", "description": "Why it is not." },
     });
     match properties {
         Value::Object(properties) => properties,
@@ -200,10 +203,19 @@ pub(super) fn system() -> Value {
         "max_concurrent": { "type": "integer" },
         "jobs": jobs(),
         "system": object(&machine, &[]),
-        "reason": { "type": "string" },
+        "wait_reason": { "type": "string", "description": "Why nothing is started at the moment." },
+        "outlives": {
+            "type": "boolean",
+            "description": "Whether jobs outlive this server, as far as the system shows.",
+        },
+        "ends_with": {
+            "type": "array",
+            "items": { "type": "string" },
+            "description": "What ends the jobs too when it ends, where something does.",
+        },
         "message": { "type": "string" },
     });
-    object(&properties, &["running_jobs", "max_concurrent", "jobs", "system"])
+    object(&properties, &["running_jobs", "max_concurrent", "jobs", "system", "outlives"])
 }
 
 pub(super) fn state() -> Value {

@@ -9,28 +9,31 @@ use std::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use unhang_jobs::{
-    document::{Field, Listed},
+    document::Field,
     engine::Machine,
     id::JobId,
-    log::{Page, Stream},
+    log::Stream,
     moment::Moment,
-    record::JobState,
+    progress::Progress,
+    record::{JobState, Outcome, Reason},
 };
 
 use super::{
-    service::{
-        JobError, JobList, JobResults, JobService, JobStatus, LogRequest, Pending, StateDocument,
-        SubmitRequest, SystemStatus,
-    },
+    service::{JobError, JobService, Located, LogRequest, Pending, SubmitRequest},
     *,
 };
 use crate::{
     config::ANSWER_CHARACTERS,
     front::{Cancellation, ToolCall, Toolbox},
+    job_report::{
+        DocumentReport, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport, SystemReport,
+        tests as samples,
+    },
     settings::Settings,
 };
 
-const ID: &str = "abcdefghij23";
+/// That of the samples.
+const ID: &str = "abcdefgh2345";
 
 /// What it was asked, and what it answers.
 #[derive(Default)]
@@ -52,25 +55,25 @@ struct Memory {
     state: watch::Sender<JobState>,
 }
 
-fn job(status: JobState) -> JobStatus {
-    let ended = status.is_final();
-    JobStatus {
-        job_id: ID.parse().expect("an id"),
-        name: "simulate".to_owned(),
-        status,
-        created_at: "2026-01-01T00:00:00.000Z".to_owned(),
-        started_at: (status != JobState::Queued).then(|| "2026-01-01T00:00:01.000Z".to_owned()),
-        completed_at: ended.then(|| "2026-01-01T00:00:13.500Z".to_owned()),
-        elapsed: Duration::from_micros(12_345_678),
-        progress: Some(0.4),
-        progress_message: (!ended).then(|| "loading".to_owned()),
-        queue_position: (status == JobState::Queued).then_some(2),
-        exit_code: ended.then_some(i32::from(status != JobState::Completed)),
-        signal: None,
-        detail: None,
-        reason: (status == JobState::Failed).then(|| "timeout".to_owned()),
-        state_applied: (status == JobState::Completed).then_some(true),
-    }
+/// A job as the engine would have it, after a time that does not go on.
+fn job(state: JobState) -> JobReport {
+    let progress = || Some(Progress { fraction: 0.4, message: Some("loading".to_owned()) });
+    let mut status = match state {
+        JobState::Queued | JobState::Starting | JobState::Running => samples::status(|record| {
+            record.status = state;
+            record.started_at = (state != JobState::Queued).then_some(record.created_at);
+        }),
+        JobState::Completed => samples::ended(Outcome::Completed, |ending| ending.exit_code = Some(0)),
+        JobState::Failed => samples::ended(Outcome::Failed, |ending| {
+            *ending = ending.clone().because(Reason::Timeout, "it ran longer than 30m");
+        }),
+        JobState::Cancelled => samples::ended(Outcome::Cancelled, |ending| ending.signal = Some(15)),
+        JobState::Lost => samples::ended(Outcome::Lost, |_| {}),
+    };
+    (status.record.state_applied, status.progress) =
+        ((state == JobState::Completed).then_some(true), progress());
+    status.queue_position = (state == JobState::Queued).then_some(2);
+    JobReport { elapsed_time_seconds: 12.346, ..JobReport::new(&status, Reader::Agent) }
 }
 
 impl Memory {
@@ -82,7 +85,7 @@ impl Memory {
         self.asked.lock().expect("no test panics with it")
     }
 
-    fn job(&self) -> JobStatus {
+    fn job(&self) -> JobReport {
         job(*self.state.borrow())
     }
 
@@ -92,14 +95,14 @@ impl Memory {
 }
 
 impl JobService for Memory {
-    fn submit(&self, request: SubmitRequest) -> Pending<'_, JobStatus> {
+    fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport> {
         let mut asked = self.asked();
         asked.submitted.push(request);
         let answer = asked.refuse.clone().map_or_else(|| Ok(self.job()), |why| Err(JobError(why)));
         Box::pin(async move { answer })
     }
 
-    fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobStatus> {
+    fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobReport> {
         self.asked().waits.push(wait);
         Box::pin(async move {
             self.known(id)?;
@@ -109,31 +112,26 @@ impl JobService for Memory {
         })
     }
 
-    fn results(&self, id: JobId) -> Pending<'_, JobResults> {
+    fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>> {
         let results = self.asked().results.clone();
         Box::pin(async move {
             self.known(id)?;
-            let status = self.job();
-            let error = (status.status == JobState::Failed).then(|| json!({ "kind": "overflow" }));
-            Ok(JobResults {
-                status,
-                results,
-                error,
-                stdout_tail: "a".repeat(5000) + "the end",
-                stderr_tail: String::new(),
-                folder: "/data/jobs/x".into(),
-            })
+            let job = self.job();
+            let error = (job.status == JobState::Failed).then(|| json!({ "kind": "overflow" }));
+            let (stdout_tail, stderr_tail) = ("a".repeat(5000) + "the end", String::new());
+            let report = ResultsReport { job, results, error, stdout_tail, stderr_tail };
+            Ok(Located { report, path: "/data/jobs/x".into() })
         })
     }
 
-    fn logs(&self, id: JobId, page: LogRequest) -> Pending<'_, Page> {
+    fn logs(&self, id: JobId, page: LogRequest) -> Pending<'_, LogReport> {
         self.asked().pages.push(page);
         let log = self.asked().log.clone();
         Box::pin(async move {
             self.known(id)?;
             let end = log.len().min(page.max_bytes);
             let next_offset = page.offset + end as u64;
-            Ok(Page {
+            Ok(LogReport {
                 text: log[..end].to_owned(),
                 offset: page.offset,
                 next_offset,
@@ -143,13 +141,13 @@ impl JobService for Memory {
         })
     }
 
-    fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, JobList> {
+    fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, ListReport> {
         self.asked().lists.push((filter, limit));
         let jobs = vec![self.job(); self.asked().jobs];
-        Box::pin(async move { Ok(JobList { jobs, max_concurrent: 4 }) })
+        Box::pin(async move { Ok(ListReport { jobs, max_concurrent: 4 }) })
     }
 
-    fn terminate(&self, id: JobId) -> Pending<'_, JobStatus> {
+    fn terminate(&self, id: JobId) -> Pending<'_, JobReport> {
         Box::pin(async move {
             self.known(id)?;
             self.asked().terminated += 1;
@@ -161,24 +159,28 @@ impl JobService for Memory {
         })
     }
 
-    fn system(&self) -> Pending<'_, SystemStatus> {
+    fn system(&self) -> Pending<'_, SystemReport> {
         let jobs = vec![self.job(); self.asked().jobs];
-        let system = SystemStatus {
+        let machine = Machine { cpu_percent: Some(12.5), memory_mb: Some(2048), ..Machine::default() };
+        let system = SystemReport {
             running_jobs: 1,
             max_concurrent: 4,
             jobs,
-            machine: Machine { cpu_percent: Some(12.5), memory_mb: Some(2048), ..Machine::default() },
-            reason: None,
+            system: machine.into(),
+            wait_reason: None,
+            outlives: false,
+            ends_with: vec!["the container ends when its first process, `sh`, does".to_owned()],
         };
         Box::pin(async move { Ok(system) })
     }
 
-    fn get_state(&self, field: Field) -> Pending<'_, StateDocument> {
+    fn get_state(&self, field: Field) -> Pending<'_, Located<DocumentReport>> {
         let value = self.asked().value.clone();
         Box::pin(async move {
             let value = value.ok_or_else(|| JobError(format!("the state field `{field}` was never set")))?;
             let path = Path::new("/data/state/x.json").to_owned();
-            Ok(StateDocument { field, value, updated_at: Moment::from_millis(0).to_string(), path })
+            let report = DocumentReport { field, value, updated_at: Moment::from_millis(0) };
+            Ok(Located { report, path })
         })
     }
 
@@ -187,8 +189,8 @@ impl JobService for Memory {
         Box::pin(async { Ok(Moment::from_millis(0)) })
     }
 
-    fn list_state(&self) -> Pending<'_, Vec<Listed>> {
-        let entry = |number| Listed {
+    fn list_state(&self) -> Pending<'_, Vec<ListedReport>> {
+        let entry = |number| ListedReport {
             field: format!("field_{number}").parse().expect("a name"),
             updated_at: Moment::from_millis(0),
             bytes: 12,
@@ -367,7 +369,16 @@ async fn j_78_a_status_has_the_fields_that_mean_something() {
         (JobState::Running, &["job_id", "name", "next_steps", "progress", "progress_message", "started_at"]),
         (
             JobState::Failed,
-            &["exit_code", "job_id", "name", "next_steps", "progress", "reason", "started_at"],
+            &[
+                "detail",
+                "job_id",
+                "name",
+                "next_steps",
+                "progress",
+                "progress_message",
+                "reason",
+                "started_at",
+            ],
         ),
         (JobState::Completed, &["exit_code", "job_id", "name", "next_steps", "started_at", "state_applied"]),
     ] {
@@ -393,6 +404,38 @@ async fn j_78_a_status_has_the_fields_that_mean_something() {
             "a client may show its model the text alone: {}",
             answer.text
         );
+    }
+}
+
+/// The definitions are what a client reads, and the reports what it gets.
+#[tokio::test]
+async fn each_member_of_an_answer_is_in_the_schema_of_its_tool() {
+    let mut everything = job(JobState::Failed);
+    everything.progress = Some(0.5);
+    everything.queue_position = Some(1);
+    everything.wait_reason = Some("no memory".to_owned());
+    (everything.exit_code, everything.signal) = (Some(1), Some(9));
+    (everything.state_applied, everything.state_reason) = (Some(false), Some("no such member".to_owned()));
+    let told = telling::status(&everything).answer(false);
+    let schema = schemas::status();
+    let told = Value::from(told.structured.expect("structured"));
+    assert_eq!(keys(&told), keys(&schema["properties"]));
+    let service = Memory::new(JobState::Failed);
+    service.asked().jobs = 1;
+    let table = table(&service);
+    for (tool, arguments) in [
+        ("get_job_results", json!({ "job_id": ID })),
+        ("get_job_logs", json!({ "job_id": ID })),
+        ("list_jobs", json!({})),
+        ("get_system_status", json!({})),
+        ("list_state", json!({})),
+    ] {
+        let answer = fields(&call(&service, tool, arguments).await);
+        let schema = table.definitions().into_iter().find(|known| known.name == tool).expect("it is listed");
+        let properties = schema.output_schema.expect("all have one")["properties"].clone();
+        for member in keys(&answer) {
+            assert!(properties.get(member).is_some(), "{tool} promises no `{member}`");
+        }
     }
 }
 

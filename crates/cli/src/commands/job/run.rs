@@ -3,7 +3,7 @@
 //! Invariants
 //!
 //! - The id is printed when the job is on the disk and has been given to its shim: from then on this process is not needed.
-//! - The environment is read here, and only the small set that a job inherits is handed on (promise 4).
+//! - Of the environment only the small set that a job inherits is handed on (promise 4).
 
 use std::{
     ffi::{OsStr, OsString},
@@ -26,13 +26,11 @@ use unhang::{
 use super::wait::{Waited, until_ended};
 use crate::{
     commands::engine::{Desk, Outcome, failure, json},
+    inherited::inherited,
     job_arguments::{Format, JobRun},
     output::{self, Failure},
     terminal_text::escaped,
 };
-
-/// What a job inherits of the environment (design 6), besides `LC_*`.
-const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"];
 
 pub(super) async fn run(desk: &Desk, arguments: JobRun) -> Outcome {
     let wait = arguments.wait;
@@ -44,7 +42,7 @@ pub(super) async fn run(desk: &Desk, arguments: JobRun) -> Outcome {
     let format = desk.plain_format();
     let printed = match format {
         Format::Text => output::bytes(format!("{id}\n").as_bytes()),
-        Format::Json => json(&Accepted::new(&status, Reader::Person)),
+        Format::Json => json(&accepted(&status)),
     };
     if !wait {
         if format == Format::Text && io::stdout().is_terminal() && io::stderr().is_terminal() {
@@ -67,9 +65,13 @@ pub(super) async fn run(desk: &Desk, arguments: JobRun) -> Outcome {
     Ok(own_code(&report))
 }
 
+fn accepted(status: &Status) -> Accepted {
+    Accepted::new(&JobReport::new(status, Reader::Person))
+}
+
 /// To a person who looks; a program has the id alone.
 fn tell_what_next(status: &Status) {
-    let accepted = Accepted::new(status, Reader::Person);
+    let accepted = accepted(status);
     output::error(&accepted.message, Some(&accepted.next_steps.join(", or ")));
 }
 
@@ -93,7 +95,7 @@ fn submission(arguments: JobRun) -> Result<Submission, Failure> {
         .map_err(|error| Failure::system("there is no random source to draw an id from", &error))?;
     submission.id = arguments.id.unwrap_or(submission.id);
     submission.name = name;
-    submission.environment = inherited(std::env::vars_os());
+    submission.environment = inherited().collect();
     submission.inputs = inputs;
     submission.results = arguments.result;
     submission.patch = arguments.state;
@@ -119,12 +121,6 @@ fn input(path: &Path) -> Result<Input, Failure> {
     Ok(Input { file, source: Source::File(source) })
 }
 
-fn inherited(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
-    let is_inherited =
-        |name: &OsStr| name.to_str().is_some_and(|name| INHERITED.contains(&name) || name.starts_with("LC_"));
-    variables.filter(|(name, _)| is_inherited(name)).collect()
-}
-
 /// Refuses an id that is taken twice in one command.
 pub(super) fn distinct(ids: &[JobId]) -> Vec<JobId> {
     let mut distinct: Vec<JobId> = Vec::with_capacity(ids.len());
@@ -139,14 +135,6 @@ pub(super) fn distinct(ids: &[JobId]) -> Vec<JobId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn promise_4_only_the_small_set_is_inherited() {
-        let names = ["PATH", "LC_ALL", "LC_", "AWS_SECRET", "UNHANG_HOME", "LANGUAGE", "TZ", "path"];
-        let variables = names.map(|name| (OsString::from(name), OsString::from("value")));
-        let kept: Vec<_> = inherited(variables.into_iter()).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(kept, ["PATH", "LC_ALL", "LC_", "TZ"]);
-    }
 
     #[test]
     fn a_job_is_called_by_its_program() {

@@ -5,6 +5,9 @@
 //!
 //! - The names of the members are part of the public contract (design 7); what means nothing yet is absent.
 //! - What a status means does not depend on who asks; the next steps do, since an agent has tools and a person commands.
+//! - The steps of an agent name tools that exist, with the arguments to call them with, and never ask for busy waiting (J-83).
+
+mod system;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -18,6 +21,8 @@ use crate::jobs::{
     moment::Moment,
     record::{JobState, Reason, Record},
 };
+
+pub use system::{MachineReport, SystemReport};
 
 /// Who reads the next steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +99,15 @@ pub struct JobReport {
     pub next_steps: Vec<String>,
 }
 
+/// Some of the jobs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListReport {
+    /// Newest first.
+    pub jobs: Vec<JobReport>,
+    /// How many may run at the same time.
+    pub max_concurrent: u32,
+}
+
 /// What a job has left.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResultsReport {
@@ -150,26 +164,16 @@ pub struct ListedReport {
 }
 
 impl Accepted {
-    /// The answer to a submission that was accepted as `status` says.
+    /// The answer to the submission of this job.
     #[must_use]
-    pub fn new(status: &Status, reader: Reader) -> Self {
-        let id = status.record.job_id;
-        let message = match status.queue_position {
+    pub fn new(job: &JobReport) -> Self {
+        let id = job.job_id;
+        let message = match job.queue_position {
             None => format!("job {id} is being started"),
             Some(0) => format!("job {id} is queued and starts next"),
             Some(before) => format!("job {id} is queued with {before} ahead of it"),
         };
-        let next_steps = match reader {
-            Reader::Agent => vec![
-                format!(
-                    "Ask get_job_status for job_id {id} about every 10 seconds, or with wait_seconds up to 25, and do \
-                     other work in between."
-                ),
-                format!("When it is completed, fetch what it left with get_job_results, job_id {id}."),
-            ],
-            Reader::Person => next_steps(&status.record, reader),
-        };
-        Self { job_id: id, status: status.record.status, message, next_steps }
+        Self { job_id: id, status: job.status, message, next_steps: job.next_steps.clone() }
     }
 }
 
@@ -179,6 +183,8 @@ impl JobReport {
     pub fn new(status: &Status, reader: Reader) -> Self {
         let Status { record, queue_position, progress, wait_reason } = status;
         let ending = record.ending.as_ref();
+        // What a job last said before it was done with everything would look like a contradiction.
+        let progress = progress.as_ref().filter(|_| record.status != JobState::Completed);
         // Milliseconds are what the records have.
         let elapsed = (status.elapsed().as_secs_f64() * 1000.0).round() / 1000.0;
         Self {
@@ -189,8 +195,8 @@ impl JobReport {
             started_at: record.started_at,
             completed_at: ending.map(|ending| ending.completed_at),
             elapsed_time_seconds: elapsed,
-            progress: progress.as_ref().map(|progress| progress.fraction),
-            progress_message: progress.as_ref().and_then(|progress| progress.message.clone()),
+            progress: progress.map(|progress| progress.fraction),
+            progress_message: progress.and_then(|progress| progress.message.clone()),
             queue_position: *queue_position,
             wait_reason: wait_reason.clone(),
             exit_code: ending.and_then(|ending| ending.exit_code),
@@ -206,16 +212,24 @@ impl JobReport {
     /// How it ended, or where it is, in a few words: `failed: exit code 3`.
     #[must_use]
     pub fn summary(&self) -> String {
-        let cause = match (&self.detail, self.exit_code, self.signal) {
+        match self.cause() {
+            Some(cause) => format!("{}: {cause}", self.status),
+            None => self.status.to_string(),
+        }
+    }
+
+    /// Why it is where it is, where that does not go without saying.
+    #[must_use]
+    pub fn cause(&self) -> Option<String> {
+        // That a good end has code 0, and a cancelled one its signal, does.
+        if matches!(self.status, JobState::Completed | JobState::Cancelled) {
+            return None;
+        }
+        match (&self.detail, self.exit_code, self.signal) {
             (Some(detail), ..) => Some(detail.clone()),
             (None, _, Some(signal)) => Some(format!("signal {signal}")),
             (None, Some(code), None) => Some(format!("exit code {code}")),
             (None, None, None) => self.wait_reason.clone(),
-        };
-        // That a good end has code 0, and a cancelled one its signal, goes without saying.
-        match cause.filter(|_| !matches!(self.status, JobState::Completed | JobState::Cancelled)) {
-            Some(cause) => format!("{}: {cause}", self.status),
-            None => self.status.to_string(),
         }
     }
 }
@@ -223,30 +237,43 @@ impl JobReport {
 /// What can be done with a job that is where it is.
 fn next_steps(record: &Record, reader: Reader) -> Vec<String> {
     let id = record.job_id;
-    let steps: [String; 2] = match (reader, record.status) {
-        (Reader::Agent, JobState::Queued | JobState::Starting | JobState::Running) => [
-            "Ask again in about 10 seconds, or with wait_seconds up to 25, and do other work in between."
-                .to_owned(),
-            "Read along with get_job_logs, or end it with terminate_job.".to_owned(),
+    match reader {
+        Reader::Agent => steps_of_an_agent(id, record.status),
+        Reader::Person => commands_of_a_person(id, record),
+    }
+}
+
+fn steps_of_an_agent(id: JobId, status: JobState) -> Vec<String> {
+    match status {
+        JobState::Queued | JobState::Starting | JobState::Running => vec![
+            format!(
+                "get_job_status(job_id=\"{id}\") in 5 to 10 seconds, with other work in between; wait_seconds=25 waits \
+                 for the end instead of asking again and again"
+            ),
+            format!("get_job_results(job_id=\"{id}\") once the status is completed"),
         ],
-        (Reader::Agent, JobState::Completed) => [
-            "Fetch what it left with get_job_results.".to_owned(),
-            "Read its output with get_job_logs.".to_owned(),
+        JobState::Completed => vec![
+            format!("get_job_results(job_id=\"{id}\") has what it left"),
+            format!("get_job_logs(job_id=\"{id}\") has all that it printed"),
         ],
-        (Reader::Agent, JobState::Failed | JobState::Cancelled | JobState::Lost) => [
-            "See the ends of its logs with get_job_results, all of them with get_job_logs.".to_owned(),
-            "Once the cause is clear, start it anew; nothing starts it again by itself.".to_owned(),
+        JobState::Failed | JobState::Cancelled | JobState::Lost => vec![
+            format!("get_job_results(job_id=\"{id}\") has the error and the end of the output"),
+            format!("get_job_logs(job_id=\"{id}\", stream=\"stderr\") has all of it"),
+            "start it anew once the cause is clear; nothing starts it again by itself".to_owned(),
         ],
-        (Reader::Person, JobState::Queued | JobState::Starting | JobState::Running) => {
+    }
+}
+
+fn commands_of_a_person(id: JobId, record: &Record) -> Vec<String> {
+    let steps = match record.status {
+        JobState::Queued | JobState::Starting | JobState::Running => {
             [format!("unhang job wait {id}"), format!("unhang job logs -f {id}")]
         }
-        (Reader::Person, JobState::Completed) if record.results.is_none() => {
+        JobState::Completed if record.results.is_none() => {
             [format!("unhang job logs {id}"), format!("unhang job remove {id}")]
         }
-        (Reader::Person, JobState::Completed) => {
-            [format!("unhang job result {id}"), format!("unhang job logs {id}")]
-        }
-        (Reader::Person, JobState::Failed | JobState::Cancelled | JobState::Lost) => {
+        JobState::Completed => [format!("unhang job result {id}"), format!("unhang job logs {id}")],
+        JobState::Failed | JobState::Cancelled | JobState::Lost => {
             [format!("unhang job logs --stderr {id}"), format!("unhang job logs {id}")]
         }
     };
@@ -303,89 +330,4 @@ pub fn kind(error: &JobError) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::jobs::{
-        progress::Progress,
-        record::{Ending, Outcome},
-    };
-
-    fn status(change: impl FnOnce(&mut Record)) -> Status {
-        let mut record: Record = serde_json::from_value(json!({
-            "format": 1, "job_id": "abcdefgh2345", "name": "simulate", "command": ["true"], "folder": "/",
-            "stop_grace_ms": 5000, "log_limit": 1, "status": "queued", "created_at": "2026-03-30T12:00:00.000Z",
-            "rules": {"max_concurrent": 2, "memory_limit": 90.0, "disk_reserve": 0},
-        }))
-        .unwrap();
-        change(&mut record);
-        Status { record, queue_position: None, progress: None, wait_reason: None }
-    }
-
-    fn ended(outcome: Outcome, change: impl FnOnce(&mut Ending)) -> Status {
-        status(|record| {
-            record.started_at = Some(record.created_at);
-            let completed_at = Moment::from_millis(record.created_at.millis() + 1500);
-            let mut ending = Ending { completed_at, ..Ending::without_run(outcome) };
-            change(&mut ending);
-            record.end(&ending);
-        })
-    }
-
-    #[test]
-    fn the_names_are_those_of_the_contract_and_what_means_nothing_is_absent() {
-        let mut queued = status(|_| {});
-        queued.queue_position = Some(3);
-        let mut report = serde_json::to_value(JobReport::new(&queued, Reader::Person)).unwrap();
-        assert!(report["elapsed_time_seconds"].take().as_f64().unwrap() > 0.0);
-        assert_eq!(
-            report,
-            json!({"job_id": "abcdefgh2345", "name": "simulate", "status": "queued",
-                "created_at": "2026-03-30T12:00:00.000Z", "elapsed_time_seconds": null, "queue_position": 3,
-                "next_steps": ["unhang job wait abcdefgh2345", "unhang job logs -f abcdefgh2345"]})
-        );
-        let mut failed = ended(Outcome::Failed, |ending| ending.exit_code = Some(3));
-        failed.progress = Some(Progress { fraction: 0.4, message: Some("cooling".to_owned()) });
-        assert_eq!(
-            serde_json::to_value(JobReport::new(&failed, Reader::Agent)).unwrap(),
-            json!({"job_id": "abcdefgh2345", "name": "simulate", "status": "failed",
-                "created_at": "2026-03-30T12:00:00.000Z", "started_at": "2026-03-30T12:00:00.000Z",
-                "completed_at": "2026-03-30T12:00:01.500Z", "elapsed_time_seconds": 1.5, "progress": 0.4,
-                "progress_message": "cooling", "exit_code": 3,
-                "next_steps": [
-                    "See the ends of its logs with get_job_results, all of them with get_job_logs.",
-                    "Once the cause is clear, start it anew; nothing starts it again by itself."]})
-        );
-    }
-
-    #[test]
-    fn j_23_the_answer_to_a_submission_names_the_status_and_the_results_tool() {
-        let mut queued = status(|_| {});
-        queued.queue_position = Some(0);
-        let accepted = Accepted::new(&queued, Reader::Agent);
-        assert_eq!(accepted.message, "job abcdefgh2345 is queued and starts next");
-        assert!(accepted.next_steps[0].contains("get_job_status"), "{accepted:?}");
-        assert!(accepted.next_steps[1].contains("get_job_results"), "{accepted:?}");
-    }
-
-    #[test]
-    fn a_summary_says_why_where_there_is_a_why() {
-        let summary = |status: Status| JobReport::new(&status, Reader::Person).summary();
-        assert_eq!(summary(ended(Outcome::Completed, |ending| ending.exit_code = Some(0))), "completed");
-        assert_eq!(summary(ended(Outcome::Cancelled, |ending| ending.signal = Some(15))), "cancelled");
-        assert_eq!(summary(ended(Outcome::Failed, |ending| ending.signal = Some(9))), "failed: signal 9");
-        assert_eq!(
-            summary(ended(Outcome::Failed, |ending| ending.exit_code = Some(3))),
-            "failed: exit code 3"
-        );
-        let because = |ending: &mut Ending| {
-            ending.exit_code = Some(0);
-            *ending = ending.clone().because(Reason::ResultsMissing, "results.json is missing");
-        };
-        assert_eq!(summary(ended(Outcome::Failed, because)), "failed: results.json is missing");
-        let mut waiting = status(|_| {});
-        waiting.wait_reason = Some("95 % of the memory is in use".to_owned());
-        assert_eq!(summary(waiting), "queued: 95 % of the memory is in use");
-    }
-}
+pub(crate) mod tests;
