@@ -10,6 +10,7 @@ mod combinations;
 mod corpus;
 mod diagnostics;
 mod endings;
+mod example_digester;
 mod harness;
 mod hostile_clients;
 mod job_commands;
