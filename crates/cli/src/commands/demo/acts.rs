@@ -8,6 +8,7 @@ use unhang_zoo::processes::{self, Process};
 
 use super::{
     PATIENCE, Row, Seen,
+    durable::durable,
     peer::{Outcome, Peer},
 };
 
@@ -16,7 +17,7 @@ const OTHERS: usize = 64;
 
 /// How the same server is reached.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+pub(super) enum Way {
     Bare,
     Unhang,
 }
@@ -64,11 +65,12 @@ pub(super) async fn all() -> Vec<Row> {
         act!("4 Isolated", "starts a child that reads stdin, which is the protocol's", isolated),
         act!("5 Nothing left behind", "starts a daemon; then kill -9 in the middle of a call", nothing_left),
         act!("6 Restarted", "dies on every call", restarted),
+        act!("7 Durable", "works for 1.6 s; then kill -9 in the middle of it", durable),
         act!("8 Fair", "is stuck in one call while 64 others come", fair),
     ]
 }
 
-fn patience() -> Deadline {
+pub(super) fn patience() -> Deadline {
     Deadline::after(PATIENCE)
 }
 

@@ -1,12 +1,13 @@
-//! `unhang demo`: seven promises, live, on bundled servers that misbehave.
+//! `unhang demo`: the eight promises, live, on bundled servers that misbehave.
 //!
-//! Each row is run twice at the same time, over a bare connection and through `unhang wrap`, with the same client and the
-//! same patience. What the table says is what happened, never what should have.
+//! Each row is run twice at the same time, over a bare connection and through unhang, with the same client and the same
+//! patience. What the table says is what happened, never what should have.
 //!
 //! Invariant: everything that a row starts runs under a lifeline of its own, so the demonstration leaves nothing behind
 //! either, bare connections included.
 
 mod acts;
+mod durable;
 mod peer;
 
 use std::{process::ExitCode, time::Duration};

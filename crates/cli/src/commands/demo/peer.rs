@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -50,12 +50,23 @@ fn words(list: &[&str]) -> Vec<std::ffi::OsString> {
 impl Peer {
     /// Connects to `unhang WORDS…`.
     pub(crate) fn start(arguments: &[&str]) -> io::Result<Peer> {
+        Peer::launch(arguments, Environment::Inherit, None)
+    }
+
+    /// The same in a folder that also is the data folder.
+    pub(crate) fn start_in(home: &Path, arguments: &[&str]) -> io::Result<Peer> {
+        let others = std::env::vars_os().filter(|(name, _)| name != "UNHANG_HOME");
+        let variables = others.chain([("UNHANG_HOME".into(), home.into())]).collect();
+        Peer::launch(arguments, Environment::Exactly(variables), Some(home.to_owned()))
+    }
+
+    fn launch(arguments: &[&str], environment: Environment, folder: Option<PathBuf>) -> io::Result<Peer> {
         let own = PathBuf::from("/proc/self/exe").canonicalize().or_else(|_| std::env::current_exe())?;
         let spec = ServerSpec {
             program: own.clone().into(),
             arguments: words(arguments),
-            environment: Environment::Inherit,
-            folder: None,
+            environment,
+            folder,
             grace: STOP_GRACE,
             stop_limit: STOP_LIMIT,
             lifeline: LifelineCommand { program: own, arguments: words(&[lifeline::ARGUMENT]) },

@@ -1,0 +1,159 @@
+//! The act of promise 7: the server is killed in the middle of the work.
+//!
+//! Invariant: what is told of the end was seen at a moment when no server was there, and then asked of a new one.
+
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use unhang::process::deadline::Deadline;
+use unhang_zoo::processes::{self, Process};
+
+use super::{
+    Seen,
+    acts::{Way, patience},
+    peer::{Outcome, Peer},
+};
+
+/// A tool that works for a while, says how far it is, and leaves a result.
+const CONFIGURATION: &str = r#"
+[jobs]
+memory-limit = 100
+
+[tools.work]
+command = ["sh", "-c", """
+for part in 25 50 75 100; do sleep 0.4; echo "progress: $part%"; done
+echo '{"answer": 42}' > "$UNHANG_JOB_DIR/results.json"
+"""]
+mode = "job"
+results = "results.json"
+state = { field = "work" }
+"#;
+
+pub(super) async fn durable(way: Way) -> io::Result<Seen> {
+    let home = Home::new(way)?;
+    match way {
+        Way::Bare => in_the_call(&home).await,
+        Way::Unhang => as_a_job(&home).await,
+    }
+}
+
+/// A folder for the data of one server, removed in the end. Its path is in the environment of the server.
+struct Home(PathBuf);
+
+impl Home {
+    fn new(way: Way) -> io::Result<Home> {
+        let which = if way == Way::Bare { "bare" } else { "serve" };
+        let folder = std::env::temp_dir().join(format!("unhang-demo-{}-{which}", std::process::id()));
+        // It must not be there already: the folder for temporary files belongs to everybody.
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        Ok(Home(folder))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().unwrap_or_default()
+    }
+
+    /// Kills those of this home's processes whose command begins with these words.
+    fn kill(&self, command: &[&str]) {
+        let found = processes::marked(self.text());
+        found.iter().filter(|process| process.begins_with(command)).for_each(Process::kill);
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _nothing_more_can_be_done = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The work is done in the call, as it is without jobs.
+async fn in_the_call(home: &Home) -> io::Result<Seen> {
+    let mut peer = Peer::start_in(home.path(), &["zoo", "well-behaved"])?;
+    peer.shake_hands(patience()).await?;
+    let arguments = json!({"name": "sleep", "arguments": {"ms": 1600}});
+    let call = peer.request("tools/call", arguments, patience()).await?;
+    Deadline::after(Duration::from_millis(400)).sleep().await;
+    home.kill(&["zoo", "well-behaved"]);
+    let seen = match peer.answer(call, patience()).await {
+        Outcome::Answer(..) => Seen::held("answered all the same"),
+        Outcome::Silence => Seen::broken("the call hangs, and its work is lost"),
+        Outcome::Ended => Seen::broken("the connection ends, and the work with it"),
+    };
+    peer.end().await;
+    Ok(seen)
+}
+
+async fn as_a_job(home: &Home) -> io::Result<Seen> {
+    fs::write(home.path().join("unhang.toml"), CONFIGURATION)?;
+    // What runs below our lifeline ends with what the lifeline holds. So the server has a host, as it would have a client,
+    // which lives on without it.
+    let log = home.path().join("wire").to_str().unwrap_or_default().to_owned();
+    let mut first = Peer::start_in(
+        home.path(),
+        &[&["zoo", "hosts", "--", "tee", &log, &log, "--"][..], &served()].concat(),
+    )?;
+    first.shake_hands(patience()).await?;
+    let started = asked(&mut first, "work", json!({})).await?;
+    let id = started["job_id"].as_str().ok_or_else(|| io::Error::other("no job was accepted"))?.to_owned();
+    let limit = patience();
+    let progress = loop {
+        let status = asked(&mut first, "get_job_status", json!({"job_id": id})).await?;
+        match status["progress"].as_f64() {
+            Some(progress) => break progress,
+            None if limit.is_past() => return Err(io::Error::other(format!("job {id} makes no progress"))),
+            None => Deadline::after(Duration::from_millis(20)).sleep().await,
+        }
+    };
+    home.kill(&["serve"]);
+    let has_ended = home.path().join("jobs").join(&id).join("exit.json");
+    let limit = patience();
+    while !has_ended.exists() && !limit.is_past() {
+        Deadline::after(Duration::from_millis(20)).sleep().await;
+    }
+    let alone = has_ended.exists();
+
+    let mut second = Peer::start_in(home.path(), &served()[1..])?;
+    second.shake_hands(patience()).await?;
+    let status = asked(&mut second, "get_job_status", json!({"job_id": id, "wait_seconds": 1})).await?;
+    let state = asked(&mut second, "get_state", json!({"field": "work"})).await?;
+    second.end().await;
+    first.end().await;
+    let word = status["status"].as_str().unwrap_or("?");
+    let is_there = state["value"] == json!({"answer": 42});
+    let held = alone && word == "completed" && is_there;
+    Ok(Seen {
+        text: format!(
+            "killed at {:.0} %; the job {} without it; asked again, it is {word}, its result {} the state",
+            progress * 100.0,
+            if alone { "ends" } else { "does not end" },
+            if is_there { "in" } else { "not in" },
+        ),
+        held,
+    })
+}
+
+/// Our own binary with the configuration in the home, which is the current folder of both servers.
+fn served() -> [&'static str; 4] {
+    ["/proc/self/exe", "serve", "--config", "unhang.toml"]
+}
+
+/// Calls a tool and returns the fields of its answer.
+async fn asked(peer: &mut Peer, tool: &str, arguments: Value) -> io::Result<Value> {
+    let call = json!({"name": tool, "arguments": arguments});
+    let id = peer.request("tools/call", call, patience()).await?;
+    match peer.answer(id, patience()).await {
+        Outcome::Answer(mut answer, _) => Ok(answer["result"]["structuredContent"].take()),
+        Outcome::Silence => Err(io::Error::other(format!("{tool} was not answered"))),
+        Outcome::Ended => Err(io::Error::other(format!("the server ended in {tool}"))),
+    }
+}
