@@ -36,7 +36,7 @@ def import_heavy_modules(seconds):
     """Stands for the imports of a scientific stack."""
     modules = ("flowsheet", "kinetics", "thermodynamics")
     for module in modules:
-        print(f"importing {module} ...", flush=True)
+        print(json.dumps({"progress": 0, "message": f"importing {module}"}), flush=True)
         print(f"{module}: UserWarning: this stands for a slow import", file=sys.stderr, flush=True)
         time.sleep(seconds / len(modules))
 

@@ -64,7 +64,7 @@ fn j_84_the_second_tool_starts_from_the_state_of_the_first() {
     assert_eq!(ended(&mut client, &sized), "completed");
     let results = told(&mut client, "get_job_results", json!({ "job_id": sized }));
     assert_eq!(results["results"]["design"]["volume_m3"], 2000.0, "{results}");
-    for (stream, noise) in [("stdout", "importing kinetics ..."), ("stderr", "kinetics: UserWarning")] {
+    for (stream, noise) in [("stdout", "importing kinetics"), ("stderr", "kinetics: UserWarning")] {
         let log = told(&mut client, "get_job_logs", json!({ "job_id": sized, "stream": stream }));
         assert!(log["text"].as_str().is_some_and(|text| text.contains(noise)), "{log}");
     }

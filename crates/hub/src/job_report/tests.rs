@@ -91,7 +91,7 @@ fn a_summary_says_why_where_there_is_a_why() {
 
 #[test]
 fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() {
-    let machine = Machine { cpu_percent: Some(3.141_59), memory_percent: Some(99.96), ..Machine::default() };
+    let machine = Machine { cpu_percent: Some(12.345), memory_percent: Some(99.96), ..Machine::default() };
     let system = |ties: &[&str]| System {
         jobs: vec![status(|_| {})],
         running: 0,
@@ -105,7 +105,7 @@ fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() 
     assert_eq!(
         free,
         json!({"running_jobs": 0, "max_concurrent": 2, "jobs": null, "outlives": true,
-            "system": {"cpu_percent": 3.1, "memory_percent": 100.0}})
+            "system": {"cpu_percent": 12.3, "memory_percent": 100.0}})
     );
     let tied = serde_json::to_value(SystemReport::new(system(&["a container"]), Reader::Agent)).unwrap();
     assert_eq!((&tied["outlives"], &tied["ends_with"]), (&json!(false), &json!(["a container"])));

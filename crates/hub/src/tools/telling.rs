@@ -92,7 +92,7 @@ fn sentence(job: &JobReport) -> String {
         JobState::Completed => format!("Job {id} completed after {elapsed}"),
         JobState::Failed => format!("Job {id} failed after {elapsed}"),
         JobState::Cancelled => format!("Job {id} was cancelled after {elapsed}"),
-        JobState::Lost => format!("Job {id} is lost: nobody saw how it ended"),
+        JobState::Lost => format!("Job {id} is lost after {elapsed}"),
     };
     if let Some(progress) = job.progress.filter(|_| !state.is_final()) {
         sentence.push_str(&format!(", {:.0} % done", progress * 100.0));
@@ -143,8 +143,8 @@ fn end(text: &str, characters: usize) -> &str {
     text.char_indices().nth(count.saturating_sub(characters)).map_or("", |(start, _)| &text[start..])
 }
 
-pub(super) fn logs(id: JobId, page: LogReport) -> Told {
-    let page = LogReport { text: printed(&page.text), ..page };
+pub(super) fn logs(id: JobId, mut page: LogReport) -> Told {
+    page.text = printed(&page.text);
     let LogReport { offset, next_offset, eof, dropped_before, .. } = page;
     let more = match (eof, next_offset > offset) {
         (true, _) => "nothing follows".to_owned(),
