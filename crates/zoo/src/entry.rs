@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use crate::arguments::Arguments;
 
-/// Which side of a guard an animal stands on, and how many vices it has.
+/// Which side of a guard an animal stands on, if it stands on any, and how many vices it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A server with one vice.
@@ -19,11 +19,19 @@ pub enum Kind {
     Combination,
     /// A client: it starts the command after `--` and reports what came of it.
     Client,
+    /// A command that is run as a background job, and talks to nobody.
+    Job,
 }
 
 impl Kind {
     /// Every kind, in the order of the list.
-    pub const ALL: [Self; 3] = [Self::Server, Self::Combination, Self::Client];
+    pub const ALL: [Self; 4] = [Self::Server, Self::Combination, Self::Client, Self::Job];
+
+    /// Whether it speaks MCP on its stdin and stdout.
+    #[must_use]
+    pub fn is_server(self) -> bool {
+        matches!(self, Self::Server | Self::Combination)
+    }
 }
 
 /// What an animal's own file says.

@@ -1,8 +1,8 @@
-//! Misbehaving MCP servers and clients, each standing for a real incident, to test the rest of the product against.
+//! Misbehaving MCP servers, clients and background jobs, each standing for a real incident, to test the rest of the product against.
 //!
 //! An animal is a small program behind `unhang zoo NAME [ARGS...]`. Nearly all of them are a plain server with one vice, so
 //! a test that fails points at one thing; the combinations have several. `well-behaved` is the complete, correct server to
-//! compare with. The clients start a command, misbehave towards it, and say what came of it.
+//! compare with. The clients start a command, misbehave towards it, and say what came of it; the jobs talk to nobody.
 //!
 //! [`load`] is the load generator of `unhang bench`, and [`corpus`] drives any wrapper through cases of broken promises; they
 //! live here because they share no code with what they measure either.
@@ -24,6 +24,7 @@ mod combinations;
 pub mod corpus;
 mod entry;
 mod guest;
+mod jobs;
 mod keeper;
 mod listing;
 pub mod load;
@@ -32,6 +33,7 @@ mod pipe;
 mod plain;
 pub mod processes;
 mod signals;
+mod work;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -46,7 +48,7 @@ const USAGE: u8 = 2;
 
 /// Returns all animals: kind by kind, each sorted by name.
 pub fn animals() -> impl Iterator<Item = &'static Entry> {
-    [animals::ALL, combinations::ALL, clients::ALL].into_iter().flatten()
+    [animals::ALL, combinations::ALL, clients::ALL, jobs::ALL].into_iter().flatten()
 }
 
 /// Runs the named animal until it ends; `None` when there is no such animal.
@@ -135,9 +137,12 @@ mod tests {
 
     #[test]
     fn each_animal_has_its_own_file() {
-        for (kind, folder) in
-            [(Kind::Server, "animals"), (Kind::Combination, "combinations"), (Kind::Client, "clients")]
-        {
+        for (kind, folder) in [
+            (Kind::Server, "animals"),
+            (Kind::Combination, "combinations"),
+            (Kind::Client, "clients"),
+            (Kind::Job, "jobs"),
+        ] {
             let folder = format!("{}/src/{folder}", env!("CARGO_MANIFEST_DIR"));
             let mut files: Vec<_> = std::fs::read_dir(folder)
                 .expect("the folder of the animals is readable")

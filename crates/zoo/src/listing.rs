@@ -32,6 +32,11 @@ fn words_about(kind: Kind) -> (&'static str, &'static str) {
              saw. Exit code 0: every request got the one answer that it was owed, every line was a message, and the \
              command ended by itself. Exit code 1: not so.",
         ),
+        Kind::Job => (
+            "Jobs",
+            "Each is a command that talks to nobody and misbehaves as a background job: `unhang job run -- unhang zoo NAME`. \
+             What it leaves, it leaves in `UNHANG_JOB_DIR`, or where it is started if there is none.",
+        ),
     }
 }
 
@@ -49,7 +54,7 @@ pub(crate) fn list(out: &mut impl Write) -> io::Result<()> {
             writeln!(out, "\n{}", synopsis(entry))?;
             wrap(out, &format!("{} {}", entry.does, entry.incident), INDENT)?;
         }
-        if kind != Kind::Client {
+        if kind != Kind::ALL[Kind::ALL.len() - 1] {
             writeln!(out)?;
         }
     }
@@ -83,13 +88,14 @@ const INTRODUCTION: &str = "\
 # The zoo
 
 Bundled programs that misbehave, each standing for a real incident. The end-to-end tests put them behind and in front of
-`unhang wrap`; you can do the same, and try any other guard or client on them:
+`unhang wrap` and run them as jobs; you can do the same, and try any other guard, client or job server on them:
 
 ```sh
 unhang zoo --list
 unhang zoo SERVER [ARGUMENTS...]
 unhang wrap -- unhang zoo SERVER [ARGUMENTS...]
 unhang zoo CLIENT -- unhang wrap -- unhang zoo SERVER [ARGUMENTS...]
+unhang job run --wait -- unhang zoo JOB [ARGUMENTS...]
 ```
 
 The last column has the numbers of the promises that an animal puts to the test: 1 answered, 2 clean wire, 3 drained,

@@ -25,6 +25,7 @@ pub(crate) const HELPERS: &[(&str, Run)] = &[
     ("reads-one-line", read_one_line),
     ("ends-parent", end_parent),
     ("prints", print_on),
+    ("chatters", chatter),
     ("hosts", host),
     ("echoes", load::echo),
     ("naive-pump", corpus::naive_pump),
@@ -181,6 +182,30 @@ fn before_exec(command: &mut Command, action: impl FnMut() -> io::Result<()> + S
     unsafe { command.pre_exec(action) };
 }
 
+/// How long a line goes on; a sweep is bounded by as much (processes.md 1.4).
+const LINE_MILLISECONDS: u64 = 2000;
+/// How many processes a line has at most.
+const MOST_PROCESSES: &str = "1000";
+
+/// Leaves a daemon behind; `middle` is the one between, which ends at once while its own child stays.
+pub(crate) fn leave_daemon(middle: &[&str]) -> io::Result<()> {
+    wait(&mut Offspring { own_session: true, ..Offspring::new(middle) }.start()?)
+}
+
+/// Leaves three generations behind, each in a session of its own.
+pub(crate) fn leave_nested(marker: &str) -> io::Result<()> {
+    let child = ["lingers", "--marker", marker, "--sessions", "2"];
+    // Not waited for: that it stays is the vice.
+    Offspring { own_session: true, ..Offspring::new(&child) }.start().map(drop)
+}
+
+/// Starts one line of processes that live 2 ms each; its last one stays, so that a test can tell that it got away.
+pub(crate) fn leave_line(marker: &str) -> io::Result<()> {
+    let until = (epoch_milliseconds() + LINE_MILLISECONDS).to_string();
+    let first = ["hops", "--marker", marker, "--left", MOST_PROCESSES, "--until", &until];
+    Offspring { own_session: true, holds: Holds::Nothing, ..Offspring::new(&first) }.start().map(drop)
+}
+
 /// `lingers --marker TEXT [--sessions N]`: stays for a while, with N more generations below it, each in its own session.
 fn linger(arguments: &Arguments) -> io::Result<ExitCode> {
     let sessions = arguments.number_option("sessions", 0)?;
@@ -246,6 +271,17 @@ fn print_on(arguments: &Arguments) -> io::Result<ExitCode> {
         pipe::send(&pipe::result(&id, pipe::text("from beyond")))?;
         pipe::send(&json!({"jsonrpc": "2.0", "id": "from-beyond", "method": "ping"}))?;
         keeper::pause(Duration::from_millis(20));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `chatters --marker TEXT`: prints lines on both outputs that it inherited.
+fn chatter(_: &Arguments) -> io::Result<ExitCode> {
+    let end = keeper::now() + keeper::BOUND;
+    while keeper::now() < end {
+        pipe::send_line("a child that goes on")?;
+        pipe::complain("and on")?;
+        keeper::pause(Duration::from_millis(5));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,9 +4,10 @@
 //!
 //! - The one handler only stores a number, so it is safe to run at any moment.
 
+use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getpid, setrlimit};
 
 /// The number of the signal that was caught last, 0 for none.
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
@@ -22,7 +23,11 @@ const IGNORE: usize = 1;
 )]
 unsafe extern "C" {
     fn signal(number: i32, handler: usize) -> usize;
+    fn kill(process: i32, number: i32) -> i32;
 }
+
+/// The largest number of a signal, real-time ones included.
+const LAST: i32 = 64;
 
 /// Makes this process, and all that it starts, ignore a signal.
 #[expect(unsafe_code, reason = "declared above")]
@@ -34,6 +39,31 @@ pub(crate) fn ignore(ignored: Signal) {
 /// The same for every signal that asks a process to end.
 pub(crate) fn ignore_the_polite_ones() {
     [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT].into_iter().for_each(ignore);
+}
+
+/// The same for all that there are; the system keeps SIGKILL and SIGSTOP to itself.
+#[expect(unsafe_code, reason = "declared above")]
+pub(crate) fn ignore_all() {
+    for number in 1..=LAST {
+        // SAFETY: as in [`ignore`]; a refusal changes nothing.
+        unsafe { signal(number, IGNORE) };
+    }
+}
+
+/// Sends this process a signal by its number, with the signal's usual effect, and leaves no core behind. Returns from those
+/// that do not end it.
+#[expect(unsafe_code, reason = "rustix names no real-time signals; the rest is declared above")]
+pub(crate) fn meet(number: i32) -> io::Result<()> {
+    if !(1..=LAST).contains(&number) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    // SAFETY: the default installs no code that could run, and a process may send itself any signal there is.
+    unsafe {
+        signal(number, DEFAULT);
+        kill(getpid().as_raw_nonzero().get(), number);
+    }
+    Ok(())
 }
 
 /// Gives a signal its usual effect again, also where the Rust runtime has a handler of its own (SIGSEGV, SIGBUS).

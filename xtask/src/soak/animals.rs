@@ -3,11 +3,9 @@
 //!
 //! # Invariants
 //!
-//! - Every animal of the zoo's table takes part; one that needs an argument has it here.
+//! - Every server of the zoo's table takes part; one that needs an argument has it here.
 
 use std::path::Path;
-
-use unhang_zoo::Kind;
 
 /// Arguments in place of an animal's own defaults. `{marker}` is the text by which survivors are found, `{folder}` a
 /// folder of the session's own, `{unhang}` the binary.
@@ -55,7 +53,7 @@ pub(crate) struct Place<'a> {
 
 /// The animals that are servers.
 pub(crate) fn names() -> Vec<&'static str> {
-    unhang_zoo::animals().filter(|animal| animal.kind != Kind::Client).map(|animal| animal.name).collect()
+    unhang_zoo::animals().filter(|animal| animal.kind.is_server()).map(|animal| animal.name).collect()
 }
 
 /// The command of an animal, to follow `wrap --`.
@@ -116,7 +114,7 @@ mod tests {
 
     #[test]
     fn an_animal_that_needs_an_argument_has_one() {
-        for animal in unhang_zoo::animals().filter(|animal| animal.kind != Kind::Client) {
+        for animal in unhang_zoo::animals().filter(|animal| animal.kind.is_server()) {
             let needs = !animal.usage.is_empty() && !animal.usage.starts_with('[');
             assert!(!needs || command(animal.name, place()).len() > 3, "{} {}", animal.name, animal.usage);
         }

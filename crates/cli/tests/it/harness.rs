@@ -56,6 +56,13 @@ pub(crate) fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut(
     }
 }
 
+/// How long something takes, to be shown or to be judged generously.
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let done = work();
+    (done, start.elapsed())
+}
+
 /// A home, an environment and a marker of one test.
 pub(crate) struct Sandbox {
     folder: tempfile::TempDir,

@@ -52,6 +52,55 @@ impl Jobs {
         stdout.strip_suffix('\n').expect("the id is a line").to_owned()
     }
 
+    /// The words of `unhang job run FLAGS -- unhang zoo ANIMAL…`.
+    pub(crate) fn zoo<'a>(flags: &[&'a str], animal: &[&'a str]) -> Vec<&'a str> {
+        [&["job", "run"], flags, &["--", env!("CARGO_BIN_EXE_unhang"), "zoo"], animal].concat()
+    }
+
+    /// Submits a job of the zoo and returns its id.
+    #[track_caller]
+    pub(crate) fn submit_zoo(&self, flags: &[&str], animal: &[&str]) -> String {
+        let (stdout, _) = self.demand(0, &Self::zoo(flags, animal));
+        stdout.trim_end().to_owned()
+    }
+
+    /// Runs a job of the zoo to its end: the exit code of `--wait`, and what `job show` says then.
+    #[track_caller]
+    pub(crate) fn see_through(&self, flags: &[&str], animal: &[&str]) -> (i32, Value) {
+        let (code, stdout, stderr) = self.run(&Self::zoo(&[&["--wait"], flags].concat(), animal));
+        let id = stdout.trim_end();
+        assert_eq!(id.len(), 12, "{animal:?}: {stdout} {stderr}");
+        (code, self.json(&["job", "show", id]))
+    }
+
+    /// Runs one job of the zoo for each of these lines, a few at a time, and returns what [`Jobs::see_through`] does, from
+    /// the list.
+    #[track_caller]
+    pub(crate) fn see_all_through(&self, animals: &[Vec<&str>]) -> Vec<(i32, Value)> {
+        const AT_ONCE: usize = 8;
+        let flags = ["--wait", "--max-concurrent", "8"];
+        let mut ends = Vec::new();
+        for some in animals.chunks(AT_ONCE) {
+            let clients: Vec<_> =
+                some.iter().map(|animal| Client::start(self.command(&Self::zoo(&flags, animal)))).collect();
+            for mut client in clients {
+                let id = client.next_line(PATIENCE).expect("an id").trim_end().to_owned();
+                ends.push((client.exit_code(), id));
+            }
+        }
+        let listed = self.json(&["job", "list", "--limit", "1000"]);
+        let listed = listed.as_array().expect("a list");
+        let shown = |id: &str| listed.iter().find(|job| job["job_id"] == id).expect("it is listed").clone();
+        ends.into_iter().map(|(code, id)| (code, shown(&id))).collect()
+    }
+
+    /// What is kept of one of a job's outputs.
+    #[track_caller]
+    pub(crate) fn log(&self, id: &str, name: &str) -> String {
+        let bytes = fs::read(self.folder(id).join(name)).expect("a log");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// A client that waits, ready to be signalled: it has the job's data folder open.
     #[track_caller]
     pub(crate) fn waiting(&self, words: &[&str]) -> Client {
@@ -102,9 +151,20 @@ impl Jobs {
         found.expect("it was found")
     }
 
-    /// Lets the scripts that wait for it go on; see [`UNTIL_GO`].
+    /// Lets the scripts and animals that wait for it go on; see [`UNTIL_GO`].
     pub(crate) fn go(&self) {
-        fs::write(self.sandbox.path().join("go"), "").expect("the sandbox can be written");
+        self.open("go");
+    }
+
+    /// Makes the file that something waits for.
+    pub(crate) fn open(&self, gate: &str) {
+        fs::write(self.sandbox.path().join(gate), "").expect("the sandbox can be written");
+    }
+
+    /// What jobs have counted in a file of the sandbox.
+    pub(crate) fn tally(&self, file: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.sandbox.path().join(file)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
     }
 }
 

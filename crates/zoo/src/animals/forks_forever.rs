@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::arguments::Arguments;
 use crate::entry::Animal;
-use crate::offspring::{self, Holds, Offspring};
+use crate::offspring;
 use crate::pipe;
 use crate::plain::Plain;
 
@@ -17,24 +17,12 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
-/// How long a line goes on; a sweep is bounded by as much (processes.md 1.4).
-const LENGTH_MILLISECONDS: u64 = 2000;
-/// How many processes a line has at most.
-const MOST_PROCESSES: &str = "1000";
-
 fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     let marker = arguments.required("marker")?;
     let code = Plain::new(ANIMAL.name).serve_calls(|_, answer| {
-        start(marker)?;
+        offspring::leave_line(marker)?;
         pipe::send(&answer)
     })?;
-    start(marker)?;
+    offspring::leave_line(marker)?;
     Ok(code)
-}
-
-/// Starts one line of processes; its last one stays, so that a test can tell that it got away.
-fn start(marker: &str) -> io::Result<()> {
-    let until = (offspring::epoch_milliseconds() + LENGTH_MILLISECONDS).to_string();
-    let first = ["hops", "--marker", marker, "--left", MOST_PROCESSES, "--until", &until];
-    Offspring { own_session: true, holds: Holds::Nothing, ..Offspring::new(&first) }.start().map(drop)
 }

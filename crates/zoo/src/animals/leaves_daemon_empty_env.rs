@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::arguments::Arguments;
 use crate::entry::Animal;
-use crate::offspring::{self, Offspring};
+use crate::offspring;
 use crate::plain::{Next, Plain};
 
 pub(crate) const ANIMAL: Animal = Animal {
@@ -17,9 +17,7 @@ pub(crate) const ANIMAL: Animal = Animal {
 };
 
 fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let child = ["detaches", "--marker", arguments.required("marker")?, "--environment", "empty"];
-    // The one in the middle ends at once; its own child stays.
-    let middle = Offspring { own_session: true, ..Offspring::new(&child) };
-    offspring::wait(&mut middle.start()?)?;
+    let marker = arguments.required("marker")?;
+    offspring::leave_daemon(&["detaches", "--marker", marker, "--environment", "empty"])?;
     Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain))
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::arguments::Arguments;
 use crate::entry::Animal;
-use crate::offspring::Offspring;
+use crate::offspring;
 use crate::plain::{Next, Plain};
 
 pub(crate) const ANIMAL: Animal = Animal {
@@ -17,8 +17,6 @@ pub(crate) const ANIMAL: Animal = Animal {
 };
 
 fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let child = ["lingers", "--marker", arguments.required("marker")?, "--sessions", "2"];
-    // Not waited for: that it stays is the vice.
-    drop(Offspring { own_session: true, ..Offspring::new(&child) }.start()?);
+    offspring::leave_nested(arguments.required("marker")?)?;
     Plain::new(ANIMAL.name).serve(|_| Ok(Next::Plain))
 }

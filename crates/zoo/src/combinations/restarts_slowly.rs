@@ -2,12 +2,11 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use crate::animals::well_behaved;
 use crate::arguments::Arguments;
 use crate::entry::Animal;
-use crate::keeper::{self, BOUND};
+use crate::work;
 
 pub(crate) const ANIMAL: Animal = Animal {
     name: "restarts-slowly",
@@ -20,10 +19,7 @@ pub(crate) const ANIMAL: Animal = Animal {
 fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     well_behaved::serve_at_first(arguments, |_| {
         let file = arguments.required("until")?;
-        let end = keeper::now() + BOUND;
-        while !std::fs::exists(file)? && keeper::now() < end {
-            keeper::pause(Duration::from_millis(5));
-        }
+        work::wait_until(|| std::fs::exists(file).unwrap_or(true));
         well_behaved::serve(arguments)
     })
 }

@@ -3,6 +3,7 @@
 
 mod answers;
 mod combinations;
+mod jobs;
 mod lives;
 mod load;
 mod reference;
@@ -43,6 +44,10 @@ fn wrong_arguments_are_usage_errors() {
         "never-answers",
         "same-id-twice",
         "batches many -- cat",
+        "exits-with 256",
+        "dies-by 65",
+        "odd-result",
+        "leaves-behind --marker x",
     ] {
         let mut visitor = visitor::Visitor::meet(line);
         assert_eq!(visitor.end().code(), Some(2), "{line}");

@@ -1,6 +1,8 @@
 //! A visitor of the zoo: starts one animal, talks to it through pipes, and never waits without a limit.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -27,7 +29,15 @@ impl Visitor {
     }
 
     pub(crate) fn meet_with(args: &[&str]) -> Self {
-        let mut child = start(args);
+        Self::listen_to(start(args))
+    }
+
+    /// Starts an animal as a job: with a folder of its own, in a process group of its own.
+    pub(crate) fn employ(folder: &Path, args: &[&str]) -> Self {
+        Self::listen_to(launch(animal(args).env("UNHANG_JOB_DIR", folder).process_group(0)))
+    }
+
+    fn listen_to(mut child: Child) -> Self {
         let stdin = child.stdin.take();
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let (sender, lines) = sync_channel(100_000);
@@ -172,19 +182,27 @@ pub(crate) fn introduction() -> Value {
     json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "visitor", "version": "1"}})
 }
 
+pub(crate) fn start(args: &[&str]) -> Child {
+    launch(&mut animal(args))
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "the zoo shares no code with what it tests, so its tests spawn by themselves"
 )]
-pub(crate) fn start(args: &[&str]) -> Child {
-    Command::new(program())
-        .arg("zoo")
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the animal starts")
+fn animal(args: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    command.arg("zoo").args(args);
+    command
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the zoo shares no code with what it tests, so its tests spawn by themselves"
+)]
+fn launch(command: &mut Command) -> Child {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the animal starts")
 }
 
 pub(crate) fn program() -> &'static str {
@@ -239,8 +257,10 @@ pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
 /// Kills all processes with the marker and waits until they are gone.
 pub(crate) fn clear(marker: &str) {
     wait_until("no marked process is left", || {
-        let left: Vec<_> =
-            ["lingers", "hops", "detaches", "prints"].iter().flat_map(|word| marked(word, marker)).collect();
+        let left: Vec<_> = ["lingers", "hops", "detaches", "prints", "chatters"]
+            .iter()
+            .flat_map(|word| marked(word, marker))
+            .collect();
         left.iter().for_each(|pid| signal(*pid, rustix::process::Signal::KILL));
         left.is_empty().then_some(())
     });

@@ -1,0 +1,204 @@
+//! The contract's own tests of jobs (J-138 to J-140), and what the code behind it was measured to get wrong (contract.md 3.2),
+//! each with the sentence that told of it.
+//!
+//! Every command is a manager of its own here: it opens the data folder, does one thing and goes.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::{
+    harness::{Client, PATIENCE, figure, is_alive, timed, wait_until},
+    jobs::Jobs,
+};
+
+#[test]
+fn j_138_t1_five_polls_of_a_running_job_answer_at_once() {
+    const LIMIT: f64 = 0.1;
+    /// A poll starts a program here, which a busy machine may take its time for.
+    const GENEROUS: f64 = 30.0;
+    let jobs = Jobs::new();
+    let id = jobs.submit_zoo(&[], &["slow", "--gate", "go", "--lines", "10000"]);
+    jobs.processes(&id);
+    for poll in 1..=5 {
+        let (shown, took) = timed(|| jobs.json(&["job", "show", &id]));
+        assert_eq!(shown["status"], "running");
+        figure(&format!("poll {poll}: {:.1} ms, contract {:.0} ms", took.as_secs_f64() * 1e3, LIMIT * 1e3));
+        assert!(took.as_secs_f64() < LIMIT * GENEROUS, "{took:?}");
+    }
+    jobs.go();
+    jobs.demand(0, &["job", "wait", &id]);
+}
+
+#[test]
+fn j_139_t2_whoever_sees_completed_finds_the_state_with_its_parts() {
+    let jobs = Jobs::new();
+    let id = jobs.submit_zoo(
+        &["--result", "results.json", "--state", "simulation_results"],
+        &["slow", "--gate", "go"],
+    );
+    jobs.processes(&id);
+    jobs.go();
+    wait_until("it completes", PATIENCE, || jobs.json(&["job", "show", &id])["status"] == "completed");
+    let state = jobs.json(&["state", "get", "simulation_results"]);
+    assert_eq!(state, json!({"answer": 42, "a/b": {"": 7}}));
+    assert_eq!(jobs.json(&["job", "result", &id]), state);
+}
+
+#[test]
+fn j_140_t3_a_new_manager_finds_the_job_of_one_that_was_killed() {
+    let jobs = Jobs::new();
+    let mut manager = Client::start(jobs.command(&Jobs::zoo(&["--wait"], &["slow", "--gate", "go"])));
+    let id = manager.next_line(PATIENCE).expect("an id").trim_end().to_owned();
+    jobs.processes(&id);
+    manager.signal(Signal::KILL);
+    assert_eq!(manager.exit_code(), 137);
+    assert_eq!(jobs.json(&["job", "show", &id])["status"], "running");
+    jobs.go();
+    jobs.demand(0, &["job", "wait", &id]);
+    assert_eq!(jobs.json(&["job", "show", &id])["status"], "completed");
+}
+
+/// "8 of 8 ran at once": the limit covered only the start.
+#[test]
+fn of_eight_jobs_three_run_at_once() {
+    const LIMIT: usize = 3;
+    let jobs = Jobs::new();
+    let animal = ["slow", "--gate", "go", "--tally", "tally"];
+    let ids: Vec<_> = (0..8).map(|_| jobs.submit_zoo(&["--max-concurrent", "3"], &animal)).collect();
+    wait_until("three have begun", PATIENCE, || jobs.tally("tally").len() >= LIMIT);
+    let listed = jobs.json(&["job", "list", "--max-concurrent", "3"]);
+    let listed = listed.as_array().expect("a list");
+    let mut positions: Vec<_> = listed.iter().filter_map(|job| job["queue_position"].as_u64()).collect();
+    positions.sort_unstable();
+    assert_eq!(positions, [0, 1, 2, 3, 4], "{listed:?}");
+    assert_eq!(listed.iter().filter(|job| job["status"] == "running").count(), LIMIT, "8 of 8 ran at once");
+    jobs.go();
+    jobs.demand(
+        0,
+        &[&["job", "wait"], ids.iter().map(String::as_str).collect::<Vec<_>>().as_slice()].concat(),
+    );
+    let (mut now, mut most, mut begun) = (0, 0, 0);
+    for line in jobs.tally("tally") {
+        if line == "begin" {
+            (now, begun) = (now + 1, begun + 1);
+        } else {
+            now -= 1;
+        }
+        most = most.max(now);
+    }
+    assert_eq!((begun, now), (8, 0));
+    assert_eq!(most, LIMIT, "{most} ran at once");
+}
+
+/// "50 completed jobs before, 0 after": each was judged anew by a process that had long gone.
+#[test]
+fn fifty_completed_jobs_are_fifty_after_a_restart_and_after_a_rebuild() {
+    let jobs = Jobs::new();
+    let ends = jobs.see_all_through(&vec![vec!["exits-with", "0"]; 50]);
+    assert!(ends.iter().all(|(code, shown)| *code == 0 && shown["status"] == "completed"));
+    let completed = || {
+        let listed = jobs.json(&["job", "list", "--status", "completed", "--limit", "1000"]);
+        listed.as_array().expect("a list").len()
+    };
+    assert_eq!(completed(), 50, "50 completed before");
+    wait_until("the last shim has gone", PATIENCE, || jobs.sandbox.survivors().is_empty());
+    for suffix in ["", "-wal", "-shm"] {
+        let _may_be_missing = fs::remove_file(jobs.sandbox.path().join(format!("state/unhang.db{suffix}")));
+    }
+    jobs.json(&["job", "rebuild"]);
+    assert_eq!(completed(), 50, "and 0 after");
+}
+
+/// "Of 40 instantly successful jobs, a poll right after exit reported 40 failed": it saw the end before the monitor did.
+#[test]
+fn of_forty_instantly_successful_jobs_no_poll_sees_one_failed() {
+    let jobs = Jobs::new();
+    for _ in 0..40 {
+        let id = jobs.submit_zoo(&[], &["exits-with", "0"]);
+        wait_until("it ends", PATIENCE, || {
+            let shown = jobs.json(&["job", "show", &id]);
+            let status = shown["status"].as_str().expect("a status");
+            assert!(["queued", "starting", "running", "completed"].contains(&status), "40 failed: {shown}");
+            status == "completed"
+        });
+    }
+}
+
+/// "A job that printed after the server was killed died on the broken pipe and left no result", and "missed updates are
+/// replayed: cannot happen".
+#[test]
+fn a_job_goes_on_printing_when_its_starter_was_killed_and_its_result_is_not_missed() {
+    let jobs = Jobs::new();
+    let animal = ["outlives-its-starter", "--pid-file", "starter"];
+    let flags = ["--wait", "--result", "results.json"];
+    let mut starter = Client::start(jobs.command(&Jobs::zoo(&flags, &animal)));
+    let id = starter.next_line(PATIENCE).expect("an id").trim_end().to_owned();
+    jobs.processes(&id);
+    let also = ["--result", "results.json", "--state", "plant=/answer"];
+    let slow = jobs.submit_zoo(&also, &["slow", "--gate", "go"]);
+    fs::write(jobs.sandbox.path().join("starter"), format!("{}\n", starter.pid()))
+        .expect("it can be written");
+    starter.signal(Signal::KILL);
+    assert_eq!(starter.exit_code(), 137);
+    jobs.go();
+    let exit = jobs.end(&id);
+    assert_eq!((&exit["outcome"], &exit["exit_code"]), (&json!("failed"), &json!(42)));
+    assert_eq!(jobs.log(&id, "stdout.log"), "it lives\nit has died\n");
+    assert_eq!(jobs.log(&id, "stderr.log"), "and nobody listens\n");
+    assert_eq!(jobs.file(&id, "results.json"), Some(json!({"answer": 42})));
+    jobs.end(&slow);
+    assert_eq!(jobs.json(&["state", "get", "plant"]), json!(42), "the update was missed");
+}
+
+/// "Terminate ends the work: the child of the child survived."
+#[test]
+fn cancelling_ends_the_child_of_the_child_of_the_child() {
+    let jobs = Jobs::new();
+    let marker = format!("{}-generations", jobs.sandbox.marker());
+    let id = jobs.submit_zoo(&[], &["lingers", "--marker", &marker, "--sessions", "3"]);
+    let generations = || {
+        let all = jobs.sandbox.survivors();
+        all.into_iter().filter(|(_, command)| command.contains("lingers")).collect::<Vec<_>>()
+    };
+    wait_until("four generations", PATIENCE, || generations().len() == 4);
+    jobs.demand(0, &["job", "cancel", &id]);
+    assert_eq!(generations(), [], "the child of the child survived");
+    assert_eq!(jobs.json(&["job", "show", &id])["status"], "cancelled");
+}
+
+/// "Server stops on SIGTERM: still alive 1 s after": the handler terminated the jobs and swallowed the signal.
+#[test]
+fn sigterm_ends_the_one_who_waits_and_not_the_job() {
+    let jobs = Jobs::new();
+    let id = jobs.submit_zoo(&[], &["slow", "--gate", "go"]);
+    let (shim, work) = jobs.processes(&id);
+    let mut manager = jobs.waiting(&["job", "wait", &id]);
+    manager.signal(Signal::TERM);
+    assert_eq!(manager.exit_code(), 143, "it swallowed the signal");
+    assert!(is_alive(shim) && is_alive(work), "it ended the job");
+    jobs.go();
+    jobs.demand(0, &["job", "wait", &id]);
+}
+
+/// "`/x/a~1b` fails (no unescaping); `/` returns the whole document in place of the member with the empty name."
+#[test]
+fn pointers_find_what_they_point_to() {
+    let jobs = Jobs::new();
+    jobs.go();
+    for (pointer, found) in [
+        ("/a~1b", Some(json!({"": 7}))),
+        ("/a~1b/", Some(json!(7))),
+        ("/", None),
+        ("/a/b", None),
+        ("", Some(json!({"answer": 42, "a/b": {"": 7}}))),
+    ] {
+        jobs.demand(0, &["state", "set", "field", "\"before\""]);
+        let state = format!("field={pointer}");
+        let (code, shown) =
+            jobs.see_through(&["--result", "results.json", "--state", &state], &["slow", "--gate", "go"]);
+        assert_eq!((code, &shown["state_applied"]), (0, &json!(found.is_some())), "{pointer}: {shown}");
+        assert_eq!(jobs.json(&["state", "get", "field"]), found.unwrap_or(json!("before")), "{pointer}");
+    }
+}

@@ -1,0 +1,22 @@
+//! Dies by the signal with this number, or ends with code 0 if that one kills nobody.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::signals;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "dies-by",
+    incident: "The monitor that met a dead process called it failed and could not say of what (contract.md 3.2).",
+    usage: "[NUMBER]",
+    promises: &[7],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let number = arguments.number(0, 9)?.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+    signals::meet(number)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,24 @@
+//! Leaves an `error.json` that says what went wrong, and ends with code 1.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::pipe;
+use crate::work;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "explains-its-failure",
+    incident: "The error that was shown was the first 500 characters of stderr, where the last ones matter (contract.md 3.2).",
+    usage: "",
+    promises: &[7],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    pipe::complain_lines(2000)?;
+    work::leave("error.json", br#"{"error": "the reactor is empty"}"#)?;
+    pipe::complain("the last line says why")?;
+    Ok(ExitCode::FAILURE)
+}

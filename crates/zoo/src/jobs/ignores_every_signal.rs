@@ -1,0 +1,24 @@
+//! Ignores every signal that can be ignored, says so, and stays.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::keeper;
+use crate::signals;
+use crate::work;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "ignores-every-signal",
+    incident: "A job that ignores the polite signals was never ended, and the server that was told to end swallowed the signal itself (contract.md 3.2; processes.md 1.4).",
+    usage: "",
+    promises: &[5, 7],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    signals::ignore_all();
+    work::tell("deaf")?;
+    Ok(keeper::linger())
+}

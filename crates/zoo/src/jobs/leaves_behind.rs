@@ -1,0 +1,48 @@
+//! Leaves something behind, in one of seven ways, and ends with code 7.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::keeper;
+use crate::offspring::{self, Holds, Offspring};
+use crate::signals;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "leaves-behind",
+    incident: "Of seven ways to leave something behind, a kill of the process group misses all but the first, in 20 of 20 runs each (processes.md 1.4).",
+    usage: "child|session|daemon|closed|nested|deaf|forks --marker TEXT",
+    promises: &[5, 7],
+    run,
+};
+
+/// What it does meanwhile stands for the work.
+const WORK: Duration = Duration::from_millis(80);
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let marker = arguments.required("marker")?;
+    let lingers = ["lingers", "--marker", marker];
+    let child = Offspring::new(&lingers);
+    match arguments.text(0, "what to leave behind")? {
+        "child" => drop(child.start()?),
+        "session" => drop(Offspring { own_session: true, ..child }.start()?),
+        "daemon" => offspring::leave_daemon(&["detaches", "--marker", marker])?,
+        "closed" => {
+            signals::ignore(Signal::HUP);
+            drop(Offspring { own_session: true, holds: Holds::Nothing, ..child }.start()?);
+        }
+        "nested" => offspring::leave_nested(marker)?,
+        "deaf" => {
+            signals::ignore_the_polite_ones();
+            drop(child.start()?);
+        }
+        "forks" => offspring::leave_line(marker)?,
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    }
+    keeper::pause(WORK);
+    Ok(ExitCode::from(7))
+}

@@ -1,0 +1,21 @@
+//! Leaves a result with NaN and Infinity in it, as Python writes them, and ends with code 0.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::work::{self, RESULT};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "not-a-number",
+    incident: "A result with NaN in it, which is no JSON, truncated the state file (contract.md 3.2).",
+    usage: "",
+    promises: &[7],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    work::leave(RESULT, br#"{"volume": NaN, "flow": -Infinity}"#)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,35 @@
+//! Prints before and after the process whose id is in a file has died, on both outputs, and ends with code 42.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::pipe;
+use crate::work::{self, RESULT};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "outlives-its-starter",
+    incident: "A job that printed after its server was killed died of the broken pipe and left no result (contract.md 3.2).",
+    usage: "--pid-file FILE",
+    promises: &[7],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let file = arguments.required("pid-file")?;
+    work::tell("it lives")?;
+    work::wait_until(|| std::fs::read_to_string(file).is_ok_and(|text| text.ends_with('\n')));
+    let pid = std::fs::read_to_string(file)?;
+    work::wait_until(|| !is_alive(pid.trim()));
+    work::tell("it has died")?;
+    pipe::complain("and nobody listens")?;
+    work::leave(RESULT, br#"{"answer": 42}"#)?;
+    Ok(ExitCode::from(42))
+}
+
+/// Whether a process is there and no zombie.
+fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}

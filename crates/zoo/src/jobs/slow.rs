@@ -1,0 +1,31 @@
+//! Prints, waits for a file, prints, leaves a result, and ends with a code; counts its runs in another file.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::work::{self, RESULT};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "slow",
+    incident: "A tool that imports for 18 s and computes for five minutes is longer at work than any client waits (contract.md 1.3).",
+    usage: "--gate FILE [--tally FILE] [--lines N] [CODE]",
+    promises: &[7],
+    run,
+};
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let (gate, code) = (arguments.required("gate")?, arguments.number(0, 0)?);
+    let code = u8::try_from(code).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let tally = arguments.option("tally")?;
+    work::count(tally, "begin")?;
+    for number in 1..=arguments.number_option("lines", 1)? {
+        work::tell(&format!("line {number}"))?;
+    }
+    work::wait_until(|| std::fs::exists(gate).unwrap_or(true));
+    work::tell("the last line")?;
+    work::leave(RESULT, br#"{"answer": 42, "a/b": {"": 7}}"#)?;
+    work::count(tally, "end")?;
+    Ok(ExitCode::from(code))
+}
