@@ -3,7 +3,10 @@
 //! Each test runs in a [`harness::Sandbox`]: its own home, a cleared environment, and a marker that every process of the
 //! test carries, so that at its end the sandbox can demand that none is left.
 
+mod apart;
+mod bad_disk;
 mod bad_input;
+mod bad_jobs;
 mod bench;
 mod both_ways;
 mod combinations;

@@ -91,8 +91,17 @@ pub(crate) fn command_line(pid: i32) -> Vec<String> {
 
 /// Bytes that a process has read so far, from anything.
 pub(crate) fn bytes_read(pid: i32) -> u64 {
+    traffic(pid, "rchar: ")
+}
+
+/// How often a process has written so far, or tried to.
+pub(crate) fn writes(pid: i32) -> u64 {
+    traffic(pid, "syscw: ")
+}
+
+fn traffic(pid: i32, what: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
+    let line = text.lines().find_map(|line| line.strip_prefix(what));
     line.and_then(|count| count.parse().ok()).unwrap_or_default()
 }
 

@@ -56,7 +56,7 @@ const LOCK_LIMIT: Duration = Duration::from_secs(5);
 /// The pause between two tries.
 const LOCK_LOOK: Duration = Duration::from_millis(2);
 
-/// How often a shim that cannot hand over for lack of room looks again.
+/// How often a shim that cannot write or hand over for lack of room looks again.
 const ROOM_LOOK: Duration = Duration::from_secs(1);
 
 /// Held by the one shim that waits for room.
@@ -150,7 +150,7 @@ impl Shim<'_> {
             None if self.folder.has(RUN) && stands("work-started-once") => return Ok(()),
             None => self.see_to_the_end()?,
         };
-        let ending = write_ending(&self.data, self.id, &ending)?;
+        let ending = self.record(&ending)?;
         (self.witness)(Step::Recorded);
         self.hand_over(&ending)
     }
@@ -270,6 +270,16 @@ impl Shim<'_> {
         (exit, stop.map(|(stopped, _)| stopped), swept)
     }
 
+    /// Writes down how it ended. Nobody else knows it, so that a disk without room is waited for.
+    fn record(&self, ending: &Ending) -> Result<Ending, FileError> {
+        loop {
+            match write_ending(&self.data, self.id, ending) {
+                Err(error) if lacks_room(&error) && stands("end-waits-for-room") => pause(ROOM_LOOK),
+                done => return done,
+            }
+        }
+    }
+
     /// Brings the end to the database, and starts what is next.
     fn hand_over(&self, ending: &Ending) -> Result<(), Trouble> {
         let (mut store, _) = Store::open(&self.data)?;
@@ -302,6 +312,12 @@ impl Shim<'_> {
             let _ = shims::start(self.command, &self.data, id);
         }
     }
+}
+
+/// Whether what failed may well succeed later, when somebody has made room.
+fn lacks_room(error: &FileError) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), Some(StorageFull | QuotaExceeded | ReadOnlyFilesystem))
 }
 
 fn failed_start(reason: Reason, error: &dyn std::fmt::Display) -> Ending {

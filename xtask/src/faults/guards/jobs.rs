@@ -1,6 +1,6 @@
 //! The guards of `jobs`.
 
-use super::{Guard, job, unit};
+use super::{Guard, end_to_end, job, unit};
 
 #[rustfmt::skip]
 pub(super) const GUARDS: &[Guard] = guards! {
@@ -49,6 +49,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "queue-waits-for-room" [7]
         "A shim that cannot start the next job for lack of room stays until it can, so a queue drains without a server."
         job("crashes::a_shim_that_cannot_hand_over_stays_until_there_is_room");
+    "end-waits-for-room" [7]
+        "A shim whose disk is full waits for room to write down how its job ended, which nobody else knows."
+        end_to_end("bad_disk::a_disk_that_fills_up_meanwhile_loses_no_job");
     "run-before-work" [7]
         "A shim writes down that it has the job before it starts the work, so what may have run is not started again."
         job("crashes::x_07_a_shim_that_dies_before_the_end_is_known_gives_lost_and_never_completed");

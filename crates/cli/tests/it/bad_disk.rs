@@ -1,0 +1,143 @@
+//! A data folder that cannot be written: everything but jobs works, what concerns jobs says which folder it is, and nothing that
+//! was accepted is lost.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::{
+    apart::Apart,
+    harness::{Client, PATIENCE, is_alive, run_to_end, wait_until},
+    jobs::{Jobs, UNTIL_GO},
+    processes::writes,
+};
+
+const FILE: &str = r#"
+[tools.later]
+command = ["true"]
+mode = "job"
+
+[tools.greet]
+command = ["echo", "hello"]
+mode = "child"
+"#;
+
+/// Demands that of everything only jobs do not work, and that they say where.
+#[track_caller]
+fn only_jobs_do_not_work(jobs: &Jobs, apart: &Apart) {
+    let folder = jobs.sandbox.path().join("state").display().to_string();
+    let (code, stdout, stderr) = run_to_end(apart.enter(&jobs.command(&["job", "run", "--", "true"])));
+    assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+    assert!(stderr.contains(&folder), "it does not name {folder}: {stderr}");
+    let mut guarded = Client::start(apart.enter(&jobs.sandbox.wrap_command(&[], &["well-behaved"])));
+    guarded.initialize();
+    assert_eq!(guarded.tool_text("echo", json!({"text": "hello"})), "hello");
+    guarded.finish();
+    fs::write(jobs.sandbox.path().join("unhang.toml"), FILE).expect("the sandbox can be written");
+    let mut served = Client::start(apart.enter(&jobs.command(&["serve"])));
+    served.initialize();
+    // A command is a job, whether its answer waits for it or not.
+    for tool in ["later", "greet"] {
+        let id = served.call(tool, json!({}));
+        let refused = served.answer(id)["result"].clone();
+        assert_eq!(refused["isError"], true, "{refused}");
+        let text = refused["content"][0]["text"].as_str().expect("text");
+        assert!(text.contains(&folder), "it does not name {folder}: {text}");
+    }
+    let id = served.request("tools/list", json!({}));
+    assert!(served.answer(id)["result"]["tools"].to_string().contains("greet"), "the session goes on");
+    served.finish();
+}
+
+#[test]
+fn on_a_full_disk_all_but_jobs_works() {
+    let jobs = Jobs::new();
+    let apart = Apart::new(&jobs.command(&[]), "mount -t tmpfs -o size=1m none \"$UNHANG_HOME\"");
+    only_jobs_do_not_work(&jobs, &apart);
+    let left = apart.shell(&jobs.command(&[]), "ls -A state/jobs 2>/dev/null || true");
+    assert_eq!(left, "", "what was refused leaves no folder");
+}
+
+#[test]
+fn on_a_disk_without_a_free_byte_all_but_jobs_works() {
+    let jobs = Jobs::new();
+    let script = "mount -t tmpfs -o size=1m none \"$UNHANG_HOME\"; \
+        dd if=/dev/zero of=\"$UNHANG_HOME/full\" bs=4k 2>/dev/null || true";
+    let apart = Apart::new(&jobs.command(&[]), script);
+    only_jobs_do_not_work(&jobs, &apart);
+}
+
+#[test]
+fn in_a_read_only_folder_all_but_jobs_works() {
+    let jobs = Jobs::new();
+    let script =
+        "mount -t tmpfs none \"$UNHANG_HOME\"; mount --options-source disable -o remount,ro \"$UNHANG_HOME\"";
+    let apart = Apart::new(&jobs.command(&[]), script);
+    only_jobs_do_not_work(&jobs, &apart);
+}
+
+#[test]
+fn what_was_accepted_is_there_again_when_the_folder_can_be_written_again() {
+    let jobs = Jobs::new();
+    let apart = Apart::new(&jobs.command(&[]), "mount -t tmpfs none \"$UNHANG_HOME\"");
+    let (code, stdout, stderr) =
+        run_to_end(apart.enter(&jobs.command(&["job", "run", "--wait", "--", "true"])));
+    assert_eq!(code, 0, "{stderr}");
+    wait_until("the shim has gone", PATIENCE, || jobs.sandbox.survivors().len() == 1);
+    let any = jobs.command(&[]);
+    apart.shell(&any, "mount --options-source disable -o remount,ro \"$UNHANG_HOME\"");
+    only_jobs_do_not_work(&jobs, &apart);
+    apart.shell(&any, "mount --options-source disable -o remount,rw \"$UNHANG_HOME\"");
+    let (code, shown, stderr) = run_to_end(apart.enter(&jobs.command(&["job", "show", stdout.trim_end()])));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(shown.contains("\"completed\""), "{shown}");
+}
+
+/// Lets no byte more be written, without filling the memory. What the mount was made with is not repeated: in a user namespace it
+/// names owners that do not exist there.
+const SHRINK: &str = "mount --options-source disable -o remount,size=$(df -k --output=used \"$UNHANG_HOME\" | tail -1 | tr -d ' ')k \"$UNHANG_HOME\"";
+const GROW: &str = "mount --options-source disable -o remount,size=1g \"$UNHANG_HOME\"";
+
+#[test]
+fn a_disk_that_fills_up_meanwhile_loses_no_job() {
+    let jobs = Jobs::new();
+    let any = jobs.command(&[]);
+    let apart = Apart::new(&any, "mount -t tmpfs -o size=1g none \"$UNHANG_HOME\"");
+    let unhang = |words: &[&str]| run_to_end(apart.enter(&jobs.command(words)));
+    let submit = |script: &str| {
+        let (code, stdout, stderr) =
+            unhang(&["job", "run", "--max-concurrent", "1", "--", "sh", "-c", script]);
+        assert_eq!(code, 0, "{stderr}");
+        stdout.trim_end().to_owned()
+    };
+    let (first, second) = (submit(&format!("{UNTIL_GO} exit 5")), submit("echo second >> marks"));
+    let folder = apart.path(&jobs.folder(&first));
+    wait_until("it runs", PATIENCE, || {
+        fs::read_to_string(folder.join("run.json")).is_ok_and(|run| run.contains("\"work\": {"))
+    });
+    apart.shell(&any, SHRINK);
+    let (code, _, stderr) = unhang(&["job", "run", "--", "true"]);
+    assert_eq!(code, 1, "{stderr}");
+    let run = fs::read_to_string(folder.join("run.json")).expect("it is there");
+    let run: Value = serde_json::from_str(&run).expect("JSON");
+    let shim = i32::try_from(run["shim"]["pid"].as_i64().expect("a pid")).expect("a pid");
+    // It has tried to write more than once, or has given up.
+    let before = writes(shim);
+    jobs.go();
+    wait_until("the shim meets the full disk", PATIENCE, || !is_alive(shim) || writes(shim) >= before + 3);
+    apart.shell(&any, GROW);
+    let show = |id: &str| -> Value {
+        let (code, shown, stderr) = unhang(&["job", "show", id]);
+        assert_eq!(code, 0, "{stderr}");
+        serde_json::from_str(&shown).expect("JSON")
+    };
+    for (id, status, code) in [(&first, "failed", 5), (&second, "completed", 0)] {
+        let mut shown = Value::Null;
+        wait_until("both end", PATIENCE, || {
+            shown = show(id);
+            shown["completed_at"].is_string()
+        });
+        assert_eq!((&shown["status"], &shown["exit_code"]), (&json!(status), &json!(code)), "{shown}");
+    }
+    assert_eq!(jobs.tally("marks"), ["second"]);
+}

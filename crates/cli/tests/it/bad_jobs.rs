@@ -1,0 +1,145 @@
+//! What lies in a job's folder and was not left there by us, and commands that cannot be started: one clear outcome each.
+
+use std::{fs, path::Path};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Client, PATIENCE, is_alive, signal, wait_until},
+    jobs::{Jobs, UNTIL_GO},
+    processes::entry,
+};
+
+/// Replaces a file of a job that nobody writes just now.
+fn put(jobs: &Jobs, id: &str, name: &str, text: &str) {
+    fs::write(jobs.folder(id).join(name), text).expect("the sandbox can be written");
+}
+
+/// Kills the shim of a running job, and returns the pid of the work.
+#[track_caller]
+fn kill_shim(jobs: &Jobs, id: &str) -> i32 {
+    let (shim, work) = jobs.processes(id);
+    signal(shim, Signal::KILL);
+    wait_until("the shim has gone", PATIENCE, || !is_alive(shim));
+    work
+}
+
+#[test]
+fn a_recycled_pid_is_nobody_we_know() {
+    let jobs = Jobs::new();
+    let id = jobs.submit_zoo(&[], &["slow", "--gate", "go"]);
+    let mut run = jobs.file(&id, "run.json").unwrap_or_default();
+    wait_until("the work runs", PATIENCE, || {
+        run = jobs.file(&id, "run.json").unwrap_or_default();
+        run["work"].is_object()
+    });
+    let work = kill_shim(&jobs, &id);
+    // A stranger has both pids now, and started at another time.
+    let mut stranger = jobs.sandbox.bare(&["lingers"]);
+    let pid = stranger.pid();
+    wait_until("the stranger is itself", PATIENCE, || entry(pid).is_some_and(|entry| entry.name == "unhang"));
+    for who in ["shim", "work"] {
+        run[who]["pid"] = json!(pid);
+    }
+    put(&jobs, &id, "run.json", &run.to_string());
+    let shown = jobs.json(&["job", "show", &id]);
+    assert_eq!((&shown["status"], &shown["reason"]), (&json!("lost"), &json!("shim_killed")), "{shown}");
+    assert!(stranger.is_running(), "a stranger was killed for having its pid");
+    wait_until("the work has gone", PATIENCE, || !is_alive(work));
+    drop(stranger);
+}
+
+#[test]
+fn a_damaged_record_fails_its_job_and_no_other() {
+    let jobs = Jobs::new();
+    let flags = ["--max-concurrent", "1"];
+    let first = jobs.submit(&flags, UNTIL_GO);
+    jobs.processes(&first);
+    let damaged = jobs.submit(&flags, "echo ran > ran");
+    let last = jobs.submit(&flags, "true");
+    let half = fs::read_to_string(jobs.folder(&damaged).join("job.json")).expect("it is there");
+    put(&jobs, &damaged, "job.json", &half[..half.len() / 2]);
+    jobs.go();
+    jobs.demand(1, &["job", "wait", &first, &damaged, &last]);
+    let shown = jobs.json(&["job", "show", &damaged]);
+    let told = (&shown["status"], &shown["reason"]);
+    assert_eq!(told, (&json!("failed"), &json!("record_damaged")), "{shown}");
+    assert!(shown["detail"].as_str().is_some_and(|detail| detail.contains("job.json")), "{shown}");
+    assert!(!jobs.sandbox.path().join("ran").exists());
+    for id in [&first, &last] {
+        assert_eq!(jobs.json(&["job", "show", id])["status"], "completed");
+    }
+}
+
+#[test]
+fn a_record_that_is_damaged_after_the_end_changes_nothing() {
+    let jobs = Jobs::new();
+    let (_, shown) = jobs.see_through(&[], &["exits-with", "3"]);
+    let id = shown["job_id"].as_str().expect("an id");
+    jobs.end(id);
+    for name in ["job.json", "run.json", "exit.json"] {
+        put(&jobs, id, name, "{\"format\": 1");
+    }
+    assert_eq!(jobs.json(&["job", "show", id])["exit_code"], 3);
+    assert_eq!(jobs.json(&["job", "list", "--status", "failed"])[0]["job_id"], json!(id));
+    let rebuilt = jobs.json(&["job", "rebuild"]);
+    assert!(rebuilt["damaged"].to_string().contains(id), "{rebuilt}");
+}
+
+#[test]
+fn a_damaged_run_file_of_a_killed_shim_is_lost_and_its_work_ended() {
+    let jobs = Jobs::new();
+    let id = jobs.submit_zoo(&[], &["slow", "--gate", "go"]);
+    let work = kill_shim(&jobs, &id);
+    put(&jobs, &id, "run.json", "{\"format\": 1, \"shim\"");
+    let shown = jobs.json(&["job", "show", &id]);
+    assert_eq!((&shown["status"], &shown["reason"]), (&json!("lost"), &json!("record_damaged")), "{shown}");
+    wait_until("the work has gone", PATIENCE, || !is_alive(work));
+}
+
+#[test]
+fn what_cannot_be_executed_is_no_job() {
+    let jobs = Jobs::new();
+    let path = |name: &str| jobs.sandbox.path().join(name);
+    fs::write(path("plain"), "no program").expect("the sandbox can be written");
+    fs::create_dir(path("folder")).expect("the sandbox can be written");
+    for (command, said) in
+        [("./plain", "plain"), ("./folder", "folder"), ("./nothing", "nothing"), ("", "not found")]
+    {
+        let (stdout, stderr) = jobs.demand(1, &["job", "run", "--", command]);
+        assert!(stdout.is_empty() && stderr.contains(said), "{command}: {stderr}");
+    }
+    assert_eq!(jobs.json(&["job", "list"]), json!([]));
+}
+
+#[test]
+fn what_disappears_while_the_job_waits_is_told_in_its_outcome() {
+    let jobs = Jobs::new();
+    let path = |name: &str| jobs.sandbox.path().join(name);
+    let flags = ["--max-concurrent", "1"];
+    let first = jobs.submit(&flags, UNTIL_GO);
+    jobs.processes(&first);
+    fs::create_dir(path("folder")).expect("the sandbox can be written");
+    fs::copy("/bin/true", path("program")).expect("the sandbox can be written");
+    let queued = |folder: &Path, program: &str| {
+        let mut command = jobs.command(&["job", "run", "--max-concurrent", "1", "--", program]);
+        command.current_dir(folder);
+        let mut client = Client::start(command);
+        let id = client.next_line(PATIENCE).expect("an id").trim_end().to_owned();
+        client.finish();
+        id
+    };
+    let ids =
+        [(queued(&path("folder"), "true"), "folder"), (queued(jobs.sandbox.path(), "./program"), "program")];
+    fs::remove_dir(path("folder")).expect("it is empty");
+    fs::remove_file(path("program")).expect("it is there");
+    jobs.go();
+    for (id, said) in &ids {
+        jobs.demand(1, &["job", "wait", id]);
+        let shown: Value = jobs.json(&["job", "show", id]);
+        let told = (&shown["status"], &shown["reason"]);
+        assert_eq!(told, (&json!("failed"), &json!("start_failed")), "{shown}");
+        assert!(shown["detail"].as_str().is_some_and(|detail| detail.contains(said)), "{said}: {shown}");
+    }
+}
