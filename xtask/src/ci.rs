@@ -104,7 +104,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "soak",
-        about: "a short soak: calls, restarts and sessions on random animals",
+        about: "a short soak: calls, restarts, sessions on random animals, kills of servers and shims",
         work: Work::Own(soak::quick),
     },
     Step {

@@ -9,6 +9,7 @@
 //! - A marker is used once, so nothing that another run started is ever taken for ours.
 
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The variable whose value is the marker.
@@ -41,18 +42,32 @@ impl Marker {
 
     /// Returns the living processes that carry this marker. A zombie has no environment and does not count.
     pub(crate) fn processes(&self) -> Vec<Process> {
-        let wanted = format!("{VARIABLE}={}", self.0).into_bytes();
-        let has = |pid: u32, file: &str, wanted: &[u8]| {
-            // A process that ends while we look has neither environment nor arguments any more.
-            let items = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-            items.split(|byte| *byte == 0).any(|item| item == wanted)
-        };
-        let own = std::process::id();
-        let carries = |pid: &u32| {
-            *pid != own && (has(*pid, "environ", &wanted) || has(*pid, "cmdline", self.0.as_bytes()))
-        };
-        pids().into_iter().filter(carries).map(|pid| Process { pid, command: command_line(pid) }).collect()
+        let wanted = format!("{VARIABLE}={}", self.0);
+        others(|pid| has(pid, "environ", &wanted) || has(pid, "cmdline", &self.0))
     }
+}
+
+/// Returns the living processes with this variable in their environment, given as `NAME=VALUE`.
+pub(crate) fn with_variable(variable: &str) -> Vec<Process> {
+    others(|pid| has(pid, "environ", variable))
+}
+
+/// Returns the living processes that work in this folder or below it.
+pub(crate) fn working_below(folder: &Path) -> Vec<Process> {
+    others(|pid| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|place| place.starts_with(folder)))
+}
+
+/// Whether one of the items that `/proc` has of a process is this one.
+fn has(pid: u32, file: &str, wanted: &str) -> bool {
+    // A process that ends while we look has neither environment nor arguments any more.
+    let items = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    items.split(|byte| *byte == 0).any(|item| item == wanted.as_bytes())
+}
+
+fn others(wanted: impl Fn(u32) -> bool) -> Vec<Process> {
+    let own = std::process::id();
+    let pids = pids().into_iter().filter(|pid| *pid != own && wanted(*pid));
+    pids.map(|pid| Process { pid, command: command_line(pid) }).collect()
 }
 
 /// Returns the parent of a process, `None` when it has gone.

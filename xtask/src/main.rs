@@ -36,8 +36,9 @@ Usage: cargo xtask VERB
                                          case's name, such as git or python/everything
   soak [--only PART[,PART]] [--list] [--quick] [--seed N] [--session K]
        [--binary PATH]                   100,000 calls, 1,000 restarts and 1,000
-                                         sessions on random animals; PART is
-                                         calls, restarts or sessions
+                                         sessions on random animals, and 200 kills of
+                                         servers and shims of jobs; PART is calls,
+                                         restarts, sessions or kills
   fuzz [--only TARGET[,TARGET]] [--list] [--minutes N | --seconds N | --merge]
                                          each fuzz target for 5 minutes, or for N; --merge takes what was
                                          found into the corpus

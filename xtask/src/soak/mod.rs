@@ -12,6 +12,9 @@ mod calls;
 mod client;
 mod envelope;
 mod guard;
+mod kill_plan;
+mod kill_round;
+mod kills;
 mod lane;
 mod ledger;
 mod plan;
@@ -21,6 +24,7 @@ mod restarts;
 mod samples;
 mod session;
 mod sessions;
+mod side_by_side;
 mod summary;
 
 use std::fs;
@@ -41,26 +45,43 @@ struct Scale {
     calls: u64,
     restarts: u64,
     sessions: u64,
+    /// Rounds of the kill matrix.
+    kills: u64,
     /// Sessions at the same time; most of them wait for a deadline most of the time.
     at_once: usize,
     deadline: Duration,
 }
 
-const FULL: Scale =
-    Scale { calls: 100_000, restarts: 1000, sessions: 1000, at_once: 6, deadline: Duration::from_mins(25) };
-const QUICK: Scale =
-    Scale { calls: 2000, restarts: 20, sessions: 30, at_once: 6, deadline: Duration::from_mins(4) };
+const FULL: Scale = Scale {
+    calls: 100_000,
+    restarts: 1000,
+    sessions: 1000,
+    kills: 200,
+    at_once: 6,
+    deadline: Duration::from_mins(25),
+};
+const QUICK: Scale = Scale {
+    calls: 2000,
+    restarts: 20,
+    sessions: 30,
+    kills: 10,
+    at_once: 6,
+    deadline: Duration::from_mins(4),
+};
 
 const PARTS: &[(&str, &str)] = &[
     ("calls", "calls through one guard, some of them stuck or withdrawn"),
     ("restarts", "deaths of a server under one guard"),
     ("sessions", "client sessions on random animals"),
+    ("kills", "kills of a server of jobs, of a shim, or of both"),
 ];
 
 /// Runs the parts that the options ask for.
 pub(crate) fn soak(project: &Project, options: &Options) -> Result<(), Failure> {
     if let Some(unknown) = options.only.iter().find(|name| PARTS.iter().all(|(part, _)| part != name)) {
-        return Err(Failure::usage(format!("no part {unknown}; there are calls, restarts and sessions")));
+        return Err(Failure::usage(format!(
+            "no part {unknown}; there are calls, restarts, sessions and kills"
+        )));
     }
     if options.list {
         PARTS.iter().for_each(|(part, about)| report::text(&format!("{part:<10} {about}\n")));
@@ -121,6 +142,14 @@ fn run(stage: &Stage, options: &Options, scale: Scale, seed: u64) -> Result<(), 
         );
         note("restarts", stage, outcome, &mut summary, &mut broken);
     }
+    // A number belongs to a session, unless rounds alone were asked for.
+    if wants("kills") && (options.session.is_none() || options.only == ["kills"]) {
+        let numbers = options.session.map_or(0..scale.kills, |number| number..number + 1);
+        summary.kills = Progress::during("kills", numbers.end - numbers.start, end, |progress| {
+            kills::kills(stage, seed, numbers, progress)
+        });
+        broken.append(&mut summary.kills.broken);
+    }
     if wants("sessions") {
         let numbers = options.session.map_or(0..scale.sessions, |number| number..number + 1);
         hold_sessions(stage, seed, numbers, scale.at_once, end, &mut summary, &mut broken);
@@ -131,7 +160,9 @@ fn run(stage: &Stage, options: &Options, scale: Scale, seed: u64) -> Result<(), 
     }
     report::text(&summary.text(seed, begin.elapsed()));
     if broken.is_empty() {
-        report::text("every request was answered once; nothing grew; nothing was left behind\n");
+        report::text(
+            "all that was asked was answered once; nothing grew, was lost, ran twice or was left behind\n",
+        );
         return Ok(());
     }
     Err(Failure::new(format!("the soak found {}:\n{}", broken.len(), broken.join("\n"))))

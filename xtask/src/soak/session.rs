@@ -5,6 +5,7 @@
 //! - A session is over when its guard has exited with a documented code and no process of it is left.
 //! - What goes wrong is told with what was said last; nothing of the session survives that either.
 
+use std::fmt;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -94,6 +95,15 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
+    /// Writes all of it down, with the plan that led there; returns a few words on where.
+    pub(crate) fn keep(&self, stage: &Stage, name: &str, plan: &impl fmt::Debug) -> String {
+        let file = stage.folder.join(format!("broken-{name}.txt"));
+        match fs::write(&file, format!("{}\n\n{plan:#?}\n\n{}", self.what, self.story)) {
+            Ok(()) => format!("more in {}", file.display()),
+            Err(error) => format!("{} could not be written: {error}", file.display()),
+        }
+    }
+
     /// A thread of the soak itself did not get through.
     pub(crate) fn panicked() -> Self {
         Self { what: "a thread of the soak panicked".to_owned(), story: String::new() }

@@ -8,18 +8,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use super::animals;
 use super::ledger::Tally;
 use super::plan::Plan;
 use super::progress::Progress;
 use super::session::{Broken, Stage, perform};
+use super::side_by_side::side_by_side;
 
-/// Broken sessions after which the part ends.
-const ENOUGH: usize = 5;
 /// Logs of one server that are kept (docs/guide/wrap.md).
 const LOGS_KEPT: usize = 5;
 
@@ -42,52 +39,30 @@ pub(crate) fn sessions(
     progress: &Progress,
 ) -> Sessions {
     let names = animals::names();
-    let (next, all) = (AtomicU64::new(numbers.start), Mutex::new(Sessions::default()));
-    let work = || {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let enough = || lock(&all).broken.len() >= ENOUGH;
-            if number >= numbers.end || enough() {
-                return;
+    let all = Mutex::new(Sessions::default());
+    let broken = side_by_side(numbers, at_once, progress, |number| {
+        let plan = Plan::draw(seed, number, &names);
+        let outcome = perform(&plan, stage);
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        *all.groups.entry(animals::group(plan.animal)).or_default() += 1;
+        match outcome {
+            Ok(tally) => {
+                all.tally.add(&tally);
+                Ok(())
             }
-            let plan = Plan::draw(seed, number, &names);
-            let outcome = perform(&plan, stage);
-            let counted = progress.count(1);
-            let mut all = lock(&all);
-            *all.groups.entry(animals::group(plan.animal)).or_default() += 1;
-            match outcome {
-                Ok(tally) => all.tally.add(&tally),
-                Err(broken) => all.broken.push(report(&plan, &broken, stage)),
-            }
-            if let Err(over) = counted {
-                all.broken.push(over);
-                return;
-            }
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..at_once {
-            scope.spawn(work);
+            Err(broken) => Err(report(&plan, &broken, stage)),
         }
     });
     let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    all.broken = broken;
     all.broken.extend(demand_bounded_logs(&stage.home().join("logs"), at_once).err());
     all
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes down what happened and returns the sentence for the summary.
 fn report(plan: &Plan, broken: &Broken, stage: &Stage) -> String {
     let (seed, number, animal) = (plan.seed, plan.number, plan.animal);
-    let file = stage.folder.join(format!("broken-session-{number}.txt"));
-    let text = format!("{}\n\n{plan:#?}\n\n{}", broken.what, broken.story);
-    let place = match fs::write(&file, text) {
-        Ok(()) => format!("more in {}", file.display()),
-        Err(error) => format!("{} could not be written: {error}", file.display()),
-    };
+    let place = broken.keep(stage, &format!("session-{number}"), plan);
     format!(
         "session {number} ({animal}): {}\n  {place}\n  again: cargo xtask soak --only sessions --seed {seed} --session {number}",
         broken.what

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
+use super::kills::Kills;
 use super::lane::Run;
 use super::ledger::Tally;
 
@@ -17,6 +18,7 @@ pub(crate) struct Summary {
     pub(crate) lanes: Vec<(&'static str, Run)>,
     pub(crate) tallies: Vec<(&'static str, Tally)>,
     pub(crate) groups: BTreeMap<&'static str, u64>,
+    pub(crate) kills: Kills,
     /// Descriptors of the soak itself, before and after.
     pub(crate) own_descriptors: (u64, u64),
 }
@@ -39,6 +41,7 @@ impl Summary {
                 let _ = writeln!(text, "  {group:<26}{count:>12}");
             }
         }
+        text.push_str(&self.kills.text());
         let (before, after) = self.own_descriptors;
         let _ = writeln!(text, "\ndescriptors of the soak itself: {before} before, {after} after");
         let _ = writeln!(text, "seed {seed}, {:.1} s", took.as_secs_f64());

@@ -1,16 +1,18 @@
-//! Prints, waits for a file, prints, leaves a result, and ends with a code; counts its runs in another file.
+//! Prints, waits for a file, prints, leaves a result, and ends by a signal or with a code; counts its runs in another file.
 
 use std::io;
 use std::process::ExitCode;
 
 use crate::arguments::Arguments;
 use crate::entry::Animal;
+use crate::offspring;
+use crate::signals;
 use crate::work::{self, RESULT};
 
 pub(crate) const ANIMAL: Animal = Animal {
     name: "slow",
     incident: "A tool that imports for 18 s and computes for five minutes is longer at work than any client waits (contract.md 1.3).",
-    usage: "--gate FILE [--tally FILE] [--lines N] [CODE]",
+    usage: "--gate FILE [--tally FILE] [--lines N] [--leaves TEXT] [--signal N] [CODE]",
     promises: &[7],
     run,
 };
@@ -19,7 +21,11 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     let (gate, code) = (arguments.required("gate")?, arguments.number(0, 0)?);
     let code = u8::try_from(code).map_err(|_| io::ErrorKind::InvalidInput)?;
     let tally = arguments.option("tally")?;
+    let signal = arguments.number_option("signal", 0)?.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
     work::count(tally, "begin")?;
+    if let Some(marker) = arguments.option("leaves")? {
+        offspring::leave_nested(marker)?;
+    }
     for number in 1..=arguments.number_option("lines", 1)? {
         work::tell(&format!("line {number}"))?;
     }
@@ -27,5 +33,8 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     work::tell("the last line")?;
     work::leave(RESULT, br#"{"answer": 42, "a/b": {"": 7}}"#)?;
     work::count(tally, "end")?;
+    if signal != 0 {
+        signals::meet(signal)?;
+    }
     Ok(ExitCode::from(code))
 }
