@@ -45,7 +45,7 @@ pub(crate) fn start(command: &ShimCommand, data: &DataFolder, id: JobId) -> io::
     let process = spawn(Launch {
         name: Some(NAME.as_ref()),
         folder: Some(folder.path()),
-        environment: &Environment::Exactly(Vec::new()),
+        environment: &Environment::Exactly(unhang_switches::handed_on()),
         ..Launch::new(&command.program, &arguments)
     })?;
     // It outlives us; if it does not, it is reaped with the next start.

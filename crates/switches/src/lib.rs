@@ -18,6 +18,8 @@
 //! - The fault build cannot be optimised, so it can be no release.
 //! - Without the feature there is no state, no environment and no branch.
 
+use std::ffi::OsString;
+
 #[cfg(all(feature = "faults", not(debug_assertions)))]
 compile_error!("the feature `faults` can take guards out and is for tests alone: build without --release");
 
@@ -34,6 +36,21 @@ pub fn stands(guard: &'static str) -> bool {
     use std::sync::OnceLock;
 
     static OFF: OnceLock<String> = OnceLock::new();
-    let off = OFF.get_or_init(|| std::env::var("UNHANG_GUARDS_OFF").unwrap_or_default());
+    let off = OFF.get_or_init(|| std::env::var(VARIABLE).unwrap_or_default());
     off.split(',').all(|name| name != guard)
 }
+
+/// What one of our own programs needs in its environment to leave out the same guards, where it inherits nothing: nothing.
+#[cfg(not(feature = "faults"))]
+pub const fn handed_on() -> Vec<(OsString, OsString)> {
+    Vec::new()
+}
+
+/// What one of our own programs needs in its environment to leave out the same guards, where it inherits nothing.
+#[cfg(feature = "faults")]
+pub fn handed_on() -> Vec<(OsString, OsString)> {
+    std::env::var_os(VARIABLE).map(|off| (VARIABLE.into(), off)).into_iter().collect()
+}
+
+#[cfg(feature = "faults")]
+const VARIABLE: &str = "UNHANG_GUARDS_OFF";
