@@ -77,7 +77,7 @@ pub(crate) fn judge(
         ),
         Seen::Ended(ending) => ending,
         Seen::Lost(run, ending) => {
-            let swept = run.map(|run| end_survivors(id, &run)).unwrap_or_default();
+            let swept = end_survivors(id, run.as_ref());
             Ending { leaked: swept.leaked, unkilled: swept.unkilled, ..ending }
         }
     };
@@ -160,14 +160,14 @@ fn is_about_to(starter: &Starter, this: &Starter) -> bool {
 }
 
 /// Ends what a dead shim left.
-fn end_survivors(id: JobId, run: &Run) -> Swept {
+fn end_survivors(id: JobId, run: Option<&Run>) -> Swept {
     if !stands("survivors-of-a-shim-ended") {
         return Swept::default();
     }
     let cookie = format!("UNHANG_JOB_ID={id}");
     survivors::end(&Remains {
-        shim: run.shim.into(),
-        group: run.control_group.as_deref(),
+        shim: run.map(|run| run.shim.into()),
+        group: run.and_then(|run| run.control_group.as_deref()),
         cookie: cookie.as_ref(),
         spared: &[],
     })

@@ -38,8 +38,8 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Remains<'a> {
     /// The shim, which led a session of its own. It is for the caller to know that it is dead, and of this boot; one that lives
-    /// is ended with the rest.
-    pub shim: Identity,
+    /// is ended with the rest. None where nobody knows any more which it was: then the cookie alone finds somebody.
+    pub shim: Option<Identity>,
     /// The folder of its control group, where it had one.
     pub group: Option<&'a Path>,
     /// What it put into the environment of its tree and nobody else has: `NAME=value`. What has not that form finds nobody.
@@ -53,7 +53,9 @@ pub struct Remains<'a> {
 #[must_use]
 pub fn end(remains: &Remains<'_>) -> Swept {
     let until = now() + SWEEP_LIMIT;
-    let group = remains.group.filter(|group| control_group::is_made_by(group, remains.shim));
+    let group =
+        remains.group.zip(remains.shim).filter(|(group, shim)| control_group::is_made_by(group, *shim));
+    let group = group.map(|(group, _)| group);
     let select = |table: &[Entry]| {
         let members = group.map(control_group::members).unwrap_or_default();
         remains.found(table, &members)
@@ -109,13 +111,14 @@ impl Remains<'_> {
     }
 
     fn may_have_started(&self, entry: &Entry) -> bool {
-        entry.start >= self.shim.start || !stands("survivors-younger-than-the-shim")
+        self.shim.is_none_or(|shim| entry.start >= shim.start) || !stands("survivors-younger-than-the-shim")
     }
 
     /// The number of the shim's session, unless it was given out again.
     fn session(&self, table: &[Entry]) -> Option<i32> {
-        let number = i32::try_from(self.shim.pid).ok().and_then(Pid::from_raw)?;
-        let is_anothers = |entry: &Entry| entry.pid == number && entry.start != self.shim.start;
+        let shim = self.shim?;
+        let number = i32::try_from(shim.pid).ok().and_then(Pid::from_raw)?;
+        let is_anothers = |entry: &Entry| entry.pid == number && entry.start != shim.start;
         if table.iter().any(is_anothers) && stands("survivors-of-that-session") {
             return None;
         }
@@ -183,7 +186,7 @@ mod tests {
 
     /// Numbers of those who are found, where these are in the group and have the cookie.
     fn found(table: &[Entry], members: &[i32], marked: &[i32], spared: &[Identity]) -> Vec<i32> {
-        let remains = Remains { shim: SHIM, group: None, cookie: OsStr::new("A=B"), spared };
+        let remains = Remains { shim: Some(SHIM), group: None, cookie: OsStr::new("A=B"), spared };
         let members = members.iter().copied().filter_map(Pid::from_raw).collect();
         let has_cookie = |pid: Pid| marked.contains(&pid.as_raw_nonzero().get());
         let found = remains.found_among(table, &members, has_cookie);

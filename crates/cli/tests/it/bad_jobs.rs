@@ -87,15 +87,20 @@ fn a_record_that_is_damaged_after_the_end_changes_nothing() {
     assert!(rebuilt["damaged"].to_string().contains(id), "{rebuilt}");
 }
 
+/// The work dies with its shim; what it has started does not, and nothing but the job's id leads there any more.
 #[test]
-fn a_damaged_run_file_of_a_killed_shim_is_lost_and_its_work_ended() {
+fn a_damaged_run_file_of_a_killed_shim_is_lost_and_what_it_left_is_ended() {
     let jobs = Jobs::new();
-    let id = jobs.submit_zoo(&[], &["slow", "--gate", "go"]);
-    let work = kill_shim(&jobs, &id);
+    let marker = format!("{}-left", jobs.sandbox.marker());
+    let id = jobs.submit_zoo(&[], &["slow", "--gate", "go", "--leaves", &marker]);
+    let left = || jobs.sandbox.survivors().iter().filter(|(_, command)| command.contains("lingers")).count();
+    wait_until("three generations", PATIENCE, || left() == 3);
+    kill_shim(&jobs, &id);
     put(&jobs, &id, "run.json", "{\"format\": 1, \"shim\"");
+    assert_eq!(left(), 3);
     let shown = jobs.json(&["job", "show", &id]);
     assert_eq!((&shown["status"], &shown["reason"]), (&json!("lost"), &json!("record_damaged")), "{shown}");
-    wait_until("the work has gone", PATIENCE, || !is_alive(work));
+    assert_eq!(left(), 0);
 }
 
 #[test]
