@@ -77,7 +77,13 @@ pub(crate) fn judge(
         ),
         Seen::Ended(ending) => ending,
         Seen::Lost(run, ending) => {
-            let swept = end_survivors(id, run.as_ref());
+            // The numbers of another boot are those of strangers by now.
+            let is_of_this_boot = run.as_ref().is_none_or(|run| run.boot_id == handover.starter.boot_id);
+            let swept = if is_of_this_boot || !stands("survivors-of-this-boot-only") {
+                end_survivors(id, run.as_ref())
+            } else {
+                Swept::default()
+            };
             Ending { leaked: swept.leaked, unkilled: swept.unkilled, ..ending }
         }
     };

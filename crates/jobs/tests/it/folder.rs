@@ -1,15 +1,21 @@
 //! One data folder: shared by many, damaged, lost and found again, and kept small.
 
-use std::{fs, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
-use serde_json::json;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 use unhang_jobs::{
     engine::{self, Options},
     error::JobError,
     id::JobId,
     record::{JobState, Patch, Reason},
 };
-use unhang_proc::lock::is_held;
+use unhang_proc::{
+    identity::Identity,
+    lock::is_held,
+    spawn::{Launch, spawn},
+};
 
 use crate::common::{Bench, Server, open_with_shim, until};
 
@@ -196,11 +202,10 @@ async fn a_job_whose_folder_somebody_removed_is_lost() {
     assert!(status.record.ending.unwrap().detail.unwrap().contains("is gone"));
 }
 
-/// Written by the first version of this format; it must load for ever.
-#[tokio::test]
-async fn a_data_folder_of_the_first_format_loads() {
+/// A data folder with the jobs that the first version of this format wrote.
+fn first_format() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/format-1");
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/format-1");
     for entry in fs::read_dir(&fixture).unwrap() {
         let entry = entry.unwrap();
         let job = folder.path().join("jobs").join(entry.file_name());
@@ -210,6 +215,33 @@ async fn a_data_folder_of_the_first_format_loads() {
             fs::copy(file.path(), job.join(file.file_name())).unwrap();
         }
     }
+    folder
+}
+
+/// After a restart of the machine the numbers in `run.json` may be those of anybody.
+#[tokio::test]
+async fn after_a_reboot_nobody_is_taken_for_what_a_shim_left() {
+    let folder = first_format();
+    let arguments = ["3600".into()];
+    let mut stranger = spawn(Launch::new(Path::new("/bin/sleep"), &arguments)).unwrap();
+    let identity = Identity::of(stranger.pid()).unwrap();
+    let path = folder.path().join("jobs/runningaaaaa/run.json");
+    let mut run: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    run["shim"] = json!({ "pid": identity.pid, "start": identity.start });
+    fs::write(&path, run.to_string()).unwrap();
+    let (engine, opened) = open_with_shim(folder.path(), "none", |_| {});
+    let status = Bench { folder, engine, opened }.end("runningaaaaa".parse().unwrap()).await;
+    let is_alive = identity.is_alive();
+    stranger.signal(Signal::KILL);
+    until("it has gone", || stranger.try_reap()).await;
+    assert_eq!(status.record.ending.unwrap().reason, Some(Reason::Reboot));
+    assert!(is_alive, "a stranger was killed");
+}
+
+/// It must load for ever.
+#[tokio::test]
+async fn a_data_folder_of_the_first_format_loads() {
+    let folder = first_format();
     let (engine, opened) = open_with_shim(folder.path(), "none", |_| {});
     let rebuilt = opened.rebuilt.unwrap();
     assert_eq!((rebuilt.jobs, rebuilt.damaged), (3, vec![]));

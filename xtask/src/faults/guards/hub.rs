@@ -478,12 +478,6 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "losing-tool-refused" [8]
         "A closure whose calls are late again and again is refused, so that its lost threads cannot fill the process."
         unit("hub", "direct::tests::a_late_closure_is_answered_for_counted_and_refused_until_it_ends");
-    "job-files-reserved" [7]
-        "No input and no result of a tool has the name of a file that the job itself is kept in."
-        unit("hub", "settings::tests::what_is_wrong_is_named_with_file_line_and_key");
-    "job-files-stay-in-their-folder" [7]
-        "A file that a tool names lies in the job's folder and nowhere else."
-        unit("hub", "settings::tests::what_is_wrong_is_named_with_file_line_and_key");
     "argument-fits-a-command-line" [1]
         "An argument that is too long for a command line is refused in words, not by an error of the system."
         unit("hub", "tools::template::tests::what_no_command_can_be_given_is_told");

@@ -57,7 +57,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         job("crashes::x_07_a_shim_that_dies_before_the_end_is_known_gives_lost_and_never_completed");
     "work-started-once" [7]
         "A shim that finds that another one has had the job does not start the work."
-        job("crashes::work_that_has_begun_is_not_begun_again");
+        job("crashes::work_that_may_have_begun_is_not_begun_again");
     "job-timeout" [7]
         "A job that runs longer than it may is ended."
         job("life::a_job_that_takes_too_long_is_ended_with_everything_that_it_started");
@@ -73,6 +73,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "survivors-of-a-shim-ended" [5, 7]
         "What a killed shim left behind is ended before its job is called lost."
         job("survivors::of_seven_ways_to_leave_something_behind_none_outlives_a_killed_shim");
+    "survivors-of-this-boot-only" [5, 8]
+        "After a restart of the machine nobody is ended for having a number that a shim had before."
+        job("folder::after_a_reboot_nobody_is_taken_for_what_a_shim_left");
     "active-jobs-judged" [7]
         "Each job with a slot is looked at, so one whose shim has died does not hold it for ever."
         job("crashes::j_48_a_shim_that_dies_after_the_end_loses_nothing_and_repeats_nothing");
