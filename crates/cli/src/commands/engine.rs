@@ -87,7 +87,7 @@ pub(super) fn options(layers: &[JobSettings]) -> Result<Options, Failure> {
 
 impl Desk {
     fn new(common: &Common) -> Result<Self, Failure> {
-        let options = options(&[common.limits.settings()])?;
+        let options = Options { keeps_recorded_limits: true, ..options(&[common.limits.settings()])? };
         Ok(Self { options, format: common.output, opened: RefCell::default() })
     }
 

@@ -248,7 +248,9 @@ impl Rounds {
         let room = inner.options.rules.lack(&inner.data);
         inner.memory.set_wait_reason(room.clone());
         let active = inner.memory.active().len();
-        let is_free = u32::try_from(active).unwrap_or(u32::MAX) < inner.options.rules.max_concurrent;
+        let active = u32::try_from(active).unwrap_or(u32::MAX);
+        // Without a limit of our own the transaction finds out.
+        let is_free = inner.own_limit().is_none_or(|limit| active < limit);
         if room.is_none() && is_free {
             let admitted = self.store.write(|transaction| inner.handover().admit(transaction))?;
             self.follow()?;

@@ -68,6 +68,9 @@ pub struct Options {
     pub shim: ShimCommand,
     /// When a job may start.
     pub rules: Rules,
+    /// Whether queued jobs start by the limit that each of them was accepted with, instead of by that in `rules`. For programs
+    /// that come and go: one that only looks must not let more run than whoever accepted them wanted.
+    pub keeps_recorded_limits: bool,
     /// How long an ended job is kept, since its end.
     pub retention: Duration,
 }
@@ -85,6 +88,7 @@ impl Options {
                 memory_limit: 90.0,
                 disk_reserve: 64 << 20,
             },
+            keeps_recorded_limits: false,
             retention: Duration::from_secs(7 * 24 * 60 * 60),
         }
     }
@@ -109,9 +113,14 @@ impl Inner {
     fn handover(&self) -> Handover<'_> {
         Handover {
             starter: &self.starter,
-            limit: Some(self.options.rules.max_concurrent),
+            limit: self.own_limit(),
             is_open: self.options.rules.lack(&self.data).is_none(),
         }
+    }
+
+    /// By which limit queued jobs start; by that of each where there is none.
+    fn own_limit(&self) -> Option<u32> {
+        (!self.options.keeps_recorded_limits).then_some(self.options.rules.max_concurrent)
     }
 
     /// The jobs that have a slot.

@@ -285,3 +285,20 @@ async fn an_unknown_folder_is_removed_when_it_is_old() {
     let pruned = bench.engine.prune(Duration::from_secs(3600)).await.unwrap();
     assert_eq!((pruned.orphans, young.exists(), old.exists()), (1, true, false));
 }
+
+#[tokio::test]
+async fn who_only_looks_lets_no_more_run_than_was_agreed_on() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 1);
+    let gate = bench.folder.path().join("gate");
+    let script = format!("until [ -e {} ]; do sleep 0.01; done", gate.display());
+    let (first, second) = (bench.submit(&script).await, bench.submit("true").await);
+    bench.until(first, JobState::Running).await;
+    let bench = bench.reopen_with(|options| options.keeps_recorded_limits = true);
+    // A submission goes through everything that could start the second.
+    let third = bench.submit("true").await;
+    assert_eq!(bench.engine.status(second).unwrap().record.status, JobState::Queued);
+    fs::write(gate, "").unwrap();
+    for id in [first, second, third] {
+        assert_eq!(bench.end(id).await.record.status, JobState::Completed);
+    }
+}
