@@ -24,6 +24,8 @@ use unhang_jobs::{
 };
 use unhang_proc::{
     deadline::Deadline,
+    identity::Identity,
+    lock::is_held,
     spawn::{Launch, Process, Stream, spawn},
 };
 
@@ -34,11 +36,40 @@ pub(crate) fn fixture() -> PathBuf {
     env!("CARGO_BIN_EXE_jobs-fixture").into()
 }
 
+/// A data folder that goes with everything that still runs in it, as where a test fails or a guard is off.
+pub(crate) struct Home(TempDir);
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        for entry in fs::read_dir(self.path().join("jobs")).into_iter().flatten().flatten() {
+            let run = fs::read(entry.path().join("run.json")).unwrap_or_default();
+            let run: Value = serde_json::from_slice(&run).unwrap_or_default();
+            let pid = run["shim"]["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+            if let (Some(pid), Some(start)) = (pid, run["shim"]["start"].as_u64())
+                && is_held(&entry.path().join("lock")).unwrap_or(false)
+            {
+                // Its work dies with it.
+                let _ = Identity { pid, start }.signal(Signal::KILL);
+            }
+        }
+    }
+}
+
 /// A data folder and an engine on it.
 pub(crate) struct Bench {
-    pub(crate) folder: TempDir,
     pub(crate) engine: Engine,
     pub(crate) opened: Opened,
+    pub(crate) folder: Home,
 }
 
 impl Bench {
@@ -47,7 +78,7 @@ impl Bench {
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut Options)) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Home::new();
         let (engine, opened) = open(folder.path(), change);
         Self { folder, engine, opened }
     }

@@ -16,7 +16,7 @@ use unhang_proc::{
     spawn::{Launch, spawn},
 };
 
-use crate::common::{Bench, Server, fixture, open_with_shim, until};
+use crate::common::{Bench, Home, Server, fixture, open_with_shim, until};
 
 /// A job that leaves a line in `runs` each time it runs, and has a result for the state.
 fn change(job: &mut Submission) {
@@ -33,7 +33,7 @@ impl Bench {
 
     /// The job's end with a shim that dies at this step, and the bench after it.
     async fn die_at(step: &str) -> (Self, JobId, Status) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Home::new();
         let (engine, opened) = open_with_shim(folder.path(), step, |_| {});
         let bench = Self { folder, engine, opened };
         let id = bench.submit_with(SCRIPT, change).await;
@@ -72,7 +72,7 @@ async fn j_48_a_shim_that_dies_after_the_end_loses_nothing_and_repeats_nothing()
 #[tokio::test]
 async fn a_job_whose_shim_died_before_it_began_is_started_again() {
     for step in ["Alive", "Locked"] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Home::new();
         let (engine, opened) = open_with_shim(folder.path(), step, |_| {});
         let bench = Bench { folder, engine, opened };
         let id = bench.submit_with(SCRIPT, change).await;
@@ -91,7 +91,7 @@ async fn a_job_whose_shim_never_comes_up_fails_in_the_end() {
 
 #[tokio::test]
 async fn the_next_job_is_started_by_another_where_the_shim_died_before_it_could() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Home::new();
     let (engine, opened) =
         open_with_shim(folder.path(), "Settled", |options| options.rules.max_concurrent = 1);
     let bench = Bench { folder, engine, opened };
@@ -104,7 +104,7 @@ async fn the_next_job_is_started_by_another_where_the_shim_died_before_it_could(
 
 #[tokio::test]
 async fn j_95_jobs_outlive_a_killed_server_and_the_queue_drains_without_one() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Home::new();
     let scripts = ["echo a; sleep 0.2; echo b; exit 42", "echo c", "echo d", "echo e"];
     let ids = Server::start(folder.path(), 1, "none", &scripts).kill().await;
     // Nobody but the shims is there.
@@ -131,7 +131,7 @@ async fn j_95_jobs_outlive_a_killed_server_and_the_queue_drains_without_one() {
 
 #[tokio::test]
 async fn j_92_a_running_job_is_taken_up_again_by_the_next_server() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Home::new();
     let gate = folder.path().join("gate");
     let script = format!("echo here; until [ -e {} ]; do sleep 0.01; done; echo there", gate.display());
     let ids = Server::start(folder.path(), 2, "none", &[&script]).kill().await;
@@ -149,7 +149,7 @@ async fn j_92_a_running_job_is_taken_up_again_by_the_next_server() {
 /// only what it wrote down keeps the second from it.
 #[tokio::test]
 async fn work_that_may_have_begun_is_not_begun_again() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Home::new();
     let id = Server::start(folder.path(), 1, "Begun", &[SCRIPT]).kill().await[0];
     let job = folder.path().join("jobs").join(id.as_str());
     until("its shim has died", || (!is_held(&job.join("lock")).unwrap()).then_some(())).await;
@@ -163,7 +163,7 @@ async fn work_that_may_have_begun_is_not_begun_again() {
 #[tokio::test]
 async fn a_shim_that_cannot_hand_over_stays_until_there_is_room() {
     const MARGIN: u64 = 64 << 20;
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Home::new();
     let free = free_disk(folder.path()).unwrap();
     let (engine, opened) = open_with_shim(folder.path(), "none", |options| {
         options.rules.max_concurrent = 1;

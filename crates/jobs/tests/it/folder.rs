@@ -4,7 +4,6 @@ use std::{fs, path::Path, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use unhang_jobs::{
     engine::{self, Options},
     error::JobError,
@@ -17,7 +16,7 @@ use unhang_proc::{
     spawn::{Launch, spawn},
 };
 
-use crate::common::{Bench, Server, open_with_shim, until};
+use crate::common::{Bench, Home, Server, open_with_shim, until};
 
 fn remove_database(bench: &Bench) {
     for name in ["unhang.db", "unhang.db-wal", "unhang.db-shm"] {
@@ -74,7 +73,7 @@ async fn a_damaged_database_is_named_and_can_be_replaced() {
 #[tokio::test]
 async fn a_damaged_file_gives_a_job_that_is_lost_and_says_which_file() {
     for (file, step) in [("run.json", "Ended"), ("exit.json", "Recorded")] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Home::new();
         let gate = folder.path().join("gate");
         let script = format!("until [ -e {} ]; do sleep 0.01; done", gate.display());
         let id = Server::start(folder.path(), 1, step, &[&script]).kill().await[0];
@@ -203,8 +202,8 @@ async fn a_job_whose_folder_somebody_removed_is_lost() {
 }
 
 /// A data folder with the jobs that the first version of this format wrote.
-fn first_format() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
+fn first_format() -> Home {
+    let folder = Home::new();
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/format-1");
     for entry in fs::read_dir(&fixture).unwrap() {
         let entry = entry.unwrap();
