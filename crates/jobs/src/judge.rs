@@ -130,6 +130,7 @@ fn look(folder: &JobFolder, job: &Job, this: &Starter) -> Result<Seen, FileError
         run: run.as_ref(),
         has_exit: exit.is_some(),
         starter_lives: job.starter.as_ref().is_some_and(|starter| is_about_to(starter, this)),
+        is_of_another_boot: job.starter.as_ref().is_some_and(|starter| starter.boot_id != this.boot_id),
         boot_id: &this.boot_id,
     };
     let started_at = run.as_ref().map(|run| run.started_at);

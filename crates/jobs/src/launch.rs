@@ -15,6 +15,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 use unhang_switches::stands;
 
+use crate::record::Record;
+
 /// One argument, or the name or value of a variable: text where it is text, bytes where it is not.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -42,10 +44,12 @@ impl From<Word> for OsString {
 }
 
 /// `launch.json`.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Launch {
     /// [`FORMAT`](crate::record::FORMAT).
     pub(crate) format: u32,
+    /// The job as it was accepted: `job.json` is a copy for people, and may be gone after a power failure.
+    pub(crate) record: Record,
     /// The program, which is looked for in the `PATH` of `environment`, and its arguments.
     pub(crate) command: Vec<Word>,
     /// The folder that it works in.
@@ -113,8 +117,10 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_survive_the_file() {
         let odd = OsString::from_vec(vec![b'a', 0xff]);
+        let record = include_str!("../tests/format-1/runningaaaaa/job.json");
         let launch = Launch {
             format: 1,
+            record: serde_json::from_str(record).unwrap(),
             command: vec![OsStr::new("echo").into(), odd.as_os_str().into()],
             folder: OsStr::new("/tmp").into(),
             environment: vec![(OsStr::new("A").into(), odd.as_os_str().into())],

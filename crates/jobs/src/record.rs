@@ -3,7 +3,7 @@
 //! | file | written by | when | holds |
 //! |---|---|---|---|
 //! | `job.json` | whoever accepts, begins or settles it | by rename | a readable copy of the whole [`Record`] |
-//! | `launch.json` | whoever accepts it | once; removed when the work runs | the command and its environment, which may be secret |
+//! | `launch.json` | whoever accepts it | once; removed when the work runs | the record, the command and its environment, which may be secret |
 //! | `run.json` | the shim | before and after the work is spawned | who runs it: [`Run`] |
 //! | `exit.json` | the holder of the lock | once | how it ended: [`Ending`], which is the truth |
 //!

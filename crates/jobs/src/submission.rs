@@ -144,8 +144,8 @@ impl Submission {
             folder.add(ARGUMENTS, text.as_bytes()).map_err(JobError::Serialization)?;
         }
         let record = self.record(rules);
-        folder.add_json(LAUNCH, &self.launch(folder)).map_err(JobError::Serialization)?;
-        folder.add_json(RECORD, &record).map_err(JobError::Serialization)?;
+        folder.add_json(LAUNCH, &self.launch(folder, &record)).map_err(JobError::Serialization)?;
+        folder.write_lightly(RECORD, &record).map_err(JobError::Serialization)?;
         folder.sync()?;
         sync_folder(&data.jobs())?;
         Ok(record)
@@ -174,7 +174,7 @@ impl Submission {
         }
     }
 
-    fn launch(&self, folder: &JobFolder) -> Launch {
+    fn launch(&self, folder: &JobFolder, record: &Record) -> Launch {
         let mut environment = self.environment.clone();
         let ours: [(&str, OsString); 3] = [
             ("UNHANG_JOB_ID", self.id.as_str().into()),
@@ -186,6 +186,7 @@ impl Submission {
         environment.extend(ours.map(|(name, value)| (name.into(), value)));
         Launch {
             format: FORMAT,
+            record: record.clone(),
             command: self.command.iter().map(|word| word.as_os_str().into()).collect(),
             folder: self.folder.as_os_str().into(),
             environment: environment

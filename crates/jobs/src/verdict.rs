@@ -12,7 +12,8 @@
 //! Invariants
 //!
 //! - An `exit.json` is the truth, whoever lives. Without one, nothing is ever taken for completed.
-//! - What may have run is never started again: `run.json` is written before the work is spawned.
+//! - What may have run is never started again: `run.json` is written before the work is spawned, and what was given to a shim
+//!   before a reboot is taken for begun.
 //! - A pid says nothing without the boot and the start time that belong to it.
 
 use unhang_switches::stands;
@@ -30,6 +31,8 @@ pub struct Evidence<'a> {
     pub has_exit: bool,
     /// Whether the process that was to start the shim still lives, in this boot.
     pub starter_lives: bool,
+    /// Whether the job was given out before this boot: `run.json` may have gone with the power.
+    pub is_of_another_boot: bool,
     /// This boot.
     pub boot_id: &'a str,
 }
@@ -66,6 +69,7 @@ impl Evidence<'_> {
         }
         match self.run {
             None if self.is_locked || self.starter_lives => Verdict::Starting,
+            None if self.is_of_another_boot && stands("begun-before-a-reboot") => Verdict::Lost(Loss::Reboot),
             None => Verdict::NeverStarted,
             Some(run) if self.is_locked && run.work.is_none() => Verdict::Starting,
             Some(_) if self.is_locked => Verdict::Running,
@@ -118,8 +122,25 @@ mod tests {
             (false, None, true, false, Verdict::Ended),
         ];
         for (is_locked, run, has_exit, starter_lives, expected) in cases {
-            let evidence = Evidence { is_locked, run, has_exit, starter_lives, boot_id: BOOT };
+            let is_of_another_boot = false;
+            let evidence =
+                Evidence { is_locked, run, has_exit, starter_lives, is_of_another_boot, boot_id: BOOT };
             assert_eq!(evidence.verdict(), expected, "{evidence:?}");
         }
+    }
+
+    /// A shim writes that it has the job before it starts the work, but a power failure may take that with it.
+    #[test]
+    fn what_was_given_out_before_a_reboot_may_have_run() {
+        let given_out = |has_exit| Evidence {
+            is_locked: false,
+            run: None,
+            has_exit,
+            starter_lives: false,
+            is_of_another_boot: true,
+            boot_id: BOOT,
+        };
+        assert_eq!(given_out(false).verdict(), Verdict::Lost(Loss::Reboot));
+        assert_eq!(given_out(true).verdict(), Verdict::Ended);
     }
 }

@@ -51,21 +51,23 @@ fn a_recycled_pid_is_nobody_we_know() {
 }
 
 #[test]
-fn a_damaged_record_fails_its_job_and_no_other() {
+fn damaged_orders_fail_their_job_and_no_other() {
     let jobs = Jobs::new();
     let flags = ["--max-concurrent", "1"];
     let first = jobs.submit(&flags, UNTIL_GO);
     jobs.processes(&first);
     let damaged = jobs.submit(&flags, "echo ran > ran");
     let last = jobs.submit(&flags, "true");
-    let half = fs::read_to_string(jobs.folder(&damaged).join("job.json")).expect("it is there");
-    put(&jobs, &damaged, "job.json", &half[..half.len() / 2]);
+    let half = fs::read_to_string(jobs.folder(&damaged).join("launch.json")).expect("it is there");
+    put(&jobs, &damaged, "launch.json", &half[..half.len() / 2]);
+    // A copy for people, from which nothing is started.
+    put(&jobs, &last, "job.json", &half[..half.len() / 2]);
     jobs.go();
     jobs.demand(1, &["job", "wait", &first, &damaged, &last]);
     let shown = jobs.json(&["job", "show", &damaged]);
     let told = (&shown["status"], &shown["reason"]);
     assert_eq!(told, (&json!("failed"), &json!("record_damaged")), "{shown}");
-    assert!(shown["detail"].as_str().is_some_and(|detail| detail.contains("job.json")), "{shown}");
+    assert!(shown["detail"].as_str().is_some_and(|detail| detail.contains("launch.json")), "{shown}");
     assert!(!jobs.sandbox.path().join("ran").exists());
     for id in [&first, &last] {
         assert_eq!(jobs.json(&["job", "show", id])["status"], "completed");

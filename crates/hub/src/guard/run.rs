@@ -410,11 +410,8 @@ impl Shell {
         if self.world.process.as_ref().is_some_and(|process| !process.output_ended) {
             self.output_ended();
         }
-        if let Some(process) = &mut self.world.process
-            && stands("last-stderr-awaited")
-        {
-            let patience = if stands("last-words-bounded") { LAST_WORDS } else { Duration::MAX };
-            process.drain.finish(Deadline::after(patience)).await;
+        if let Some(process) = &mut self.world.process {
+            last_stderr(&mut process.drain).await;
         }
     }
 
@@ -427,9 +424,21 @@ impl Shell {
     }
 }
 
+/// What a dead process wrote to its stderr is read by a thread, which may not have had its turn yet.
+async fn last_stderr(drain: &mut Drain) {
+    if stands("last-stderr-awaited") {
+        let patience = if stands("last-words-bounded") { LAST_WORDS } else { Duration::MAX };
+        drain.finish(Deadline::after(patience)).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{io::Read, thread};
+    use std::{
+        io::{Read, Write},
+        os::fd::OwnedFd,
+        thread,
+    };
 
     use unhang_proc::{server::LifelineCommand, spawn::Environment};
 
@@ -464,6 +473,25 @@ mod tests {
         .expect("its descriptors can be used");
         shell.world.to_client.send(Class::Kept, &vec![b'x'; ANSWER], None);
         (shell, reader)
+    }
+
+    #[tokio::test]
+    async fn the_last_words_on_stderr_are_awaited() {
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        let tail = Tail::new(1024);
+        let mut drain = drain(OwnedFd::from(reader).into(), tail.clone(), |_| {});
+        let words = async {
+            // By now the other side waits, if it does.
+            tokio::time::sleep(LAST_WORDS / 10).await;
+            writer.write_all(b"no project file found\n").expect("somebody reads");
+            drop(writer);
+        };
+        let heard = async {
+            last_stderr(&mut drain).await;
+            tail.last_lines(1)
+        };
+        let ((), heard) = tokio::join!(words, heard);
+        assert_eq!(heard, ["no project file found"]);
     }
 
     #[tokio::test]

@@ -41,7 +41,7 @@ use self::{cap::Logs, outcome::Stopped};
 use crate::{
     folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LAUNCH, LOCK, RECORD, RUN, STDERR, STDOUT},
     id::JobId,
-    launch,
+    launch::Launch as Orders,
     moment::Moment,
     record::{Ending, FORMAT, JobState, Outcome, Reason, Record, Run},
     settle::{Handover, settle, write_ending},
@@ -165,7 +165,7 @@ impl Shim<'_> {
         if self.folder.has(CANCEL) {
             return Ok(Ending::without_run(Outcome::Cancelled));
         }
-        let (mut record, launch) = match self.read_orders() {
+        let orders = match self.read_orders() {
             Ok(orders) => orders,
             Err(error) => return Ok(failed_start(Reason::RecordDamaged, &error)),
         };
@@ -177,12 +177,13 @@ impl Shim<'_> {
             control_group: None,
             started_at: Moment::now(),
         };
+        // It need not outlive a power failure: a job that had a slot before one is taken for begun anyway.
         if stands("run-before-work") {
-            self.folder.write(RUN, &run)?;
+            self.folder.write_lightly(RUN, &run)?;
         }
         (self.witness)(Step::Begun);
         let started_at = Some(run.started_at);
-        let (tree, logs) = match self.start_work(&record, &launch) {
+        let (tree, logs) = match self.start_work(&orders) {
             Ok(started) => started,
             Err(error) => return Ok(Ending { started_at, ..failed_start(Reason::StartFailed, &error) }),
         };
@@ -194,7 +195,7 @@ impl Shim<'_> {
         if stands("orders-removed") {
             let _ = std::fs::remove_file(self.folder.file(LAUNCH));
         }
-        (record.status, record.started_at) = (JobState::Running, started_at);
+        let record = Record { status: JobState::Running, started_at, ..orders.record };
         self.folder.write_lightly(RECORD, &record)?;
         (self.witness)(Step::Told);
         let (exit, stopped, swept) = self.hold(tree, logs, &record);
@@ -203,23 +204,23 @@ impl Shim<'_> {
         Ok(Ending { started_at, leaked: swept.leaked, unkilled: swept.unkilled, ..ending })
     }
 
-    fn read_orders(&self) -> Result<(Record, launch::Launch), FileError> {
-        let missing = |name: &str| FileError::damaged(&self.folder.file(name), "it is missing");
-        let record: Record = self.folder.read(RECORD)?.ok_or_else(|| missing(RECORD))?;
-        let launch: launch::Launch = self.folder.read(LAUNCH)?.ok_or_else(|| missing(LAUNCH))?;
-        if record.format.max(launch.format) > FORMAT {
-            return Err(FileError::damaged(&self.folder.file(RECORD), "it was made by a newer unhang"));
+    fn read_orders(&self) -> Result<Orders, FileError> {
+        let damaged = |detail: &str| FileError::damaged(&self.folder.file(LAUNCH), detail);
+        let orders: Orders = self.folder.read(LAUNCH)?.ok_or_else(|| damaged("it is missing"))?;
+        if orders.record.format.max(orders.format) > FORMAT {
+            return Err(damaged("it was made by a newer unhang"));
         }
-        Ok((record, launch))
+        Ok(orders)
     }
 
-    fn start_work(&self, record: &Record, launch: &launch::Launch) -> Result<(Tree, Logs), Trouble> {
-        let command = launch.command();
+    fn start_work(&self, orders: &Orders) -> Result<(Tree, Logs), Trouble> {
+        let command = orders.command();
         let (name, arguments) = command.split_first().ok_or("the command is empty")?;
-        let folder = launch.folder();
-        let environment = Environment::Exactly(launch.environment());
+        let folder = orders.folder();
+        let environment = Environment::Exactly(orders.environment());
         let program = lookup::executable(name, &environment, Some(&folder))?;
-        let logs = Logs::create(&self.folder.file(STDOUT), &self.folder.file(STDERR), record.log_limit)?;
+        let logs =
+            Logs::create(&self.folder.file(STDOUT), &self.folder.file(STDERR), orders.record.log_limit)?;
         let plan =
             Plan { best_tier: Tier::ControlGroup, stop_signals: &[Signal::TERM, Signal::INT, Signal::HUP] };
         let tree = Tree::start(&plan, || {

@@ -14,6 +14,7 @@ use super::{Store, StoreError, TABLES, insert};
 use crate::{
     folder::{DataFolder, EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN},
     id::JobId,
+    launch::Launch,
     record::{Ending, FORMAT, JobState, Outcome, Reason, Record, Run},
 };
 
@@ -69,10 +70,12 @@ pub(super) fn scan(data: &DataFolder) -> Result<Scan, FileError> {
 
 fn read(folder: &JobFolder, id: JobId) -> Result<Option<Record>, FileError> {
     let ending: Option<Ending> = folder.read(EXIT)?;
-    let mut record: Record = match folder.read(RECORD) {
-        Ok(Some(record)) => record,
-        Ok(None) => return Ok(None),
-        Err(error) => return Err(error),
+    let orders: Result<Option<Launch>, FileError> = folder.read(LAUNCH);
+    let mut record: Record = match (folder.read(RECORD), orders) {
+        (Ok(Some(record)), _) => record,
+        (_, Ok(Some(orders))) => orders.record,
+        (Ok(None), _) => return Ok(None),
+        (Err(error), _) => return Err(error),
     };
     if record.format > FORMAT {
         let text = format!("it has format {}, and this unhang knows formats up to {FORMAT}", record.format);

@@ -55,6 +55,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "run-before-work" [7]
         "A shim writes down that it has the job before it starts the work, so what may have run is not started again."
         job("crashes::x_07_a_shim_that_dies_before_the_end_is_known_gives_lost_and_never_completed");
+    "begun-before-a-reboot" [7]
+        "A job that was given to a shim before a reboot is taken for begun, because what the shim wrote may have gone with the power."
+        unit("jobs", "verdict::tests::what_was_given_out_before_a_reboot_may_have_run");
     "work-started-once" [7]
         "A shim that finds that another one has had the job does not start the work."
         job("crashes::work_that_may_have_begun_is_not_begun_again");
