@@ -112,8 +112,9 @@ fn a_disk_that_fills_up_meanwhile_loses_no_job() {
     };
     let (first, second) = (submit(&format!("{UNTIL_GO} exit 5")), submit("echo second >> marks"));
     let folder = apart.path(&jobs.folder(&first));
+    // The last that its shim writes before the end, and no file is removed any more, which would make room.
     wait_until("it runs", PATIENCE, || {
-        fs::read_to_string(folder.join("run.json")).is_ok_and(|run| run.contains("\"work\": {"))
+        fs::read_to_string(folder.join("job.json")).is_ok_and(|record| record.contains("\"running\""))
     });
     apart.shell(&any, SHRINK);
     let (code, _, stderr) = unhang(&["job", "run", "--", "true"]);
