@@ -10,7 +10,7 @@
 //!
 //! - Red means that exactly the named test ran and failed, or that its program died of a signal. A test that is not found, or is
 //!   not done in time, is a failure of this check.
-//! - Nothing that a test started in a guard's absence is left.
+//! - What a test started is ended with it, but for what its missing guard is there to end: a few processes of such tests stay.
 
 mod guards;
 mod page;

@@ -193,6 +193,7 @@ pub(crate) async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T
             return value;
         }
         assert!(begin.elapsed() < PATIENCE, "in vain: {what}");
+        // Between two looks: files, locks and /proc cannot be waited on.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -14,6 +14,7 @@ async fn peak_during<T>(path: &Path, awaited: impl Future<Output = T>) -> (T, u6
         tokio::select! {
             biased;
             value = &mut awaited => return (value, most),
+            // Between two looks at a file that others write.
             () = tokio::time::sleep(Duration::from_millis(1)) => {
                 most = most.max(path.metadata().map_or(0, |metadata| metadata.blocks() * 512));
             }
@@ -23,7 +24,6 @@ async fn peak_during<T>(path: &Path, awaited: impl Future<Output = T>) -> (T, u6
 
 const GIBIBYTE: u64 = 1 << 30;
 
-/// How much of it is there at the worst moment depends on how soon the shim runs after a write, and is measured in the bench.
 #[tokio::test]
 async fn a_gibibyte_at_full_speed_does_not_stay_on_the_disk_and_keeps_its_last_line() {
     let bench = Bench::new();
@@ -33,7 +33,7 @@ async fn a_gibibyte_at_full_speed_does_not_stay_on_the_disk_and_keeps_its_last_l
     let log = bench.job(id).join("stdout.log");
     let (status, peak) = peak_during(&log, bench.end(id)).await;
     assert_eq!(status.record.status, JobState::Completed);
-    assert!(peak <= GIBIBYTE / 2, "{} MiB were on the disk", peak >> 20);
+    assert!(peak <= 64 << 20, "{} MiB were on the disk", peak >> 20);
     let metadata = log.metadata().unwrap();
     assert!(metadata.len() > GIBIBYTE && metadata.blocks() * 512 <= 9 << 20, "{metadata:?}");
     let results = bench.engine.results(id).await.unwrap();

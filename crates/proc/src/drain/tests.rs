@@ -108,6 +108,7 @@ async fn what_was_written_before_the_end_is_read_although_the_drain_is_late() {
     let ((), is_end) = tokio::join!(
         async {
             deadline.sleep().await;
+            // Past the deadline: the lateness is what is tested, and nobody else is waited for.
             tokio::time::sleep(Duration::from_millis(20)).await;
             drop(turn);
         },
@@ -129,6 +130,7 @@ async fn a_dropped_drain_ends_its_thread() {
 async fn wait_until_broken(writer: &mut File) {
     tokio::time::timeout(PATIENCE, async {
         while writer.write_all(b"x").is_ok() {
+            // Between two tries: a writer is not told when the other end is closed.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     })

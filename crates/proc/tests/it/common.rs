@@ -70,10 +70,10 @@ impl Run {
     }
 
     /// The same with graces that are long enough for a server that minds, on a busy machine too.
-    pub(crate) fn patient(text: &str) -> Self {
+    pub(crate) fn patient(text: &str, tier: Tier) -> Self {
         let marker = marker();
         let (grace, stop_limit) = (Duration::from_secs(5), Duration::from_secs(15));
-        Self::of(&ServerSpec { grace, stop_limit, ..script(text, &marker, Tier::Subreaper) }, marker)
+        Self::of(&ServerSpec { grace, stop_limit, ..script(text, &marker, tier) }, marker)
     }
 
     pub(crate) fn of(spec: &ServerSpec, marker: String) -> Self {

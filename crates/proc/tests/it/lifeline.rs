@@ -94,7 +94,8 @@ async fn a_sweep_that_cannot_succeed_ends_in_time() {
 
 #[tokio::test]
 async fn a_terminated_lifeline_gives_its_server_time_to_end() {
-    let mut run = Run::patient("trap 'exit 4' TERM; echo ready; while :; do sleep 0.05; done");
+    let mut run =
+        Run::patient("trap 'exit 4' TERM; echo ready; while :; do sleep 0.05; done", Tier::Subreaper);
     run.ready().await;
     kill_process(lifeline(&run), Signal::TERM).unwrap();
     run.gone().await;
@@ -103,7 +104,7 @@ async fn a_terminated_lifeline_gives_its_server_time_to_end() {
 
 #[tokio::test]
 async fn a_kill_is_done_by_the_lifeline_at_once() {
-    let mut run = Run::patient("trap '' TERM; echo ready; while :; do sleep $1; done");
+    let mut run = Run::patient("trap '' TERM; echo ready; while :; do sleep $1; done", Tier::Subreaper);
     run.ready().await;
     run.server.kill_now();
     run.gone().await;

@@ -37,7 +37,7 @@ async fn exit_codes_and_signals_are_kept() {
 
 #[tokio::test]
 async fn a_polite_server_ends_when_its_stdin_does() {
-    let mut run = Run::patient("echo ready; cat >/dev/null; exit 3");
+    let mut run = Run::patient("echo ready; cat >/dev/null; exit 3", Tier::Subreaper);
     run.ready().await;
     assert_eq!(
         run.server.pid().map(|pid| marked(&run.marker).iter().any(|(other, _)| *other == pid)),
@@ -50,7 +50,8 @@ async fn a_polite_server_ends_when_its_stdin_does() {
 
 #[tokio::test]
 async fn l14_a_server_that_minds_only_sigterm_gets_it() {
-    let mut run = Run::patient("trap 'exit 4' TERM; echo ready; while :; do sleep 0.05; done");
+    let mut run =
+        Run::patient("trap 'exit 4' TERM; echo ready; while :; do sleep 0.05; done", Tier::Subreaper);
     run.ready().await;
     run.server.begin_stop();
     run.gone().await;
@@ -241,6 +242,7 @@ async fn g11_a_process_gets_the_null_device_unless_told_otherwise() {
     assert_eq!((links[0], links[2]), ("/dev/null", "/dev/null"));
     timeout(PATIENCE, async {
         while process.try_reap().is_none() {
+            // Between two looks: reaping never waits.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     })
@@ -298,7 +300,7 @@ async fn cpu_time_tells_busy_from_idle() {
 
 #[tokio::test]
 async fn events_survive_being_waited_for_in_slices() {
-    let mut run = Run::patient("echo ready; cat >/dev/null; exit 5");
+    let mut run = Run::patient("echo ready; cat >/dev/null; exit 5", Tier::Subreaper);
     run.server.begin_stop();
     let mut events = Vec::new();
     let deadline = Instant::now() + PATIENCE;
