@@ -177,12 +177,17 @@ pub(crate) fn open_with_shim(
     last_step: &str,
     change: impl FnOnce(&mut Options),
 ) -> (Engine, Opened) {
+    let mut options = options(folder, last_step);
+    change(&mut options);
+    Engine::open(options).unwrap()
+}
+
+pub(crate) fn options(folder: &Path, last_step: &str) -> Options {
     let shim = ShimCommand { program: fixture(), arguments: vec!["shim".into(), last_step.into()] };
     let mut options = Options::new(folder.to_owned(), shim);
     options.rules.memory_limit = 100.0;
     options.rules.disk_reserve = 0;
-    change(&mut options);
-    Engine::open(options).unwrap()
+    options
 }
 
 /// Waits for a condition, with a generous limit.

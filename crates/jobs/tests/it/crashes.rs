@@ -27,7 +27,7 @@ fn change(job: &mut Submission) {
 const SCRIPT: &str = "echo run >> \"$UNHANG_JOB_DIR/runs\"; echo 42 > \"$UNHANG_JOB_DIR/results.json\"";
 
 impl Bench {
-    fn runs(&self, id: JobId) -> usize {
+    pub(crate) fn runs(&self, id: JobId) -> usize {
         fs::read_to_string(self.job(id).join("runs")).unwrap_or_default().lines().count()
     }
 

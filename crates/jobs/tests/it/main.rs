@@ -4,7 +4,9 @@
 
 mod common;
 mod crashes;
+mod everywhere;
 mod folder;
+mod kills;
 mod life;
 mod logs;
 mod survivors;

@@ -1,0 +1,292 @@
+//! What becomes of jobs when a process is killed between any two of its writes, whichever (J-12, X-07).
+//!
+//! Each test takes one thing that a process does, and kills one such process right before its first change of a file, another
+//! one before its second, and so on, until one comes to its end. After each of them the promises are looked at from a new
+//! process. No point is named, so none can be forgotten.
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+use unhang_jobs::{
+    engine::{Engine, Opened},
+    error::JobError,
+    id::JobId,
+    record::{JobState, Reason},
+};
+
+use crate::{
+    common::{Bench, Home, fixture, options, until},
+    kills::{self, End},
+};
+
+/// A job that leaves a line in `runs` each time it runs, and has a result for the state.
+const SCRIPT: &str =
+    "cd \"$UNHANG_JOB_DIR\"; echo run >> runs; cp seed.json copy.json; echo 42 > results.json";
+
+/// More changes than anything here makes.
+const MANY: usize = 1000;
+/// Fewer than anything here makes.
+const FEW: usize = 5;
+
+/// A data folder, and the jobs that were accepted in it, in their order.
+struct Scene {
+    folder: Home,
+    ids: Vec<JobId>,
+}
+
+impl Scene {
+    fn empty() -> Self {
+        Self { folder: Home::new(), ids: Vec::new() }
+    }
+
+    /// A folder in which jobs have been accepted, with shims that kill themselves at a step.
+    async fn after_submit(step: &str, action: &str, scripts: &[&str]) -> Self {
+        let folder = Home::new();
+        let said = done_once(&folder, step, &[&[action], scripts].concat()).await;
+        Self { folder, ids: said.lines().take(scripts.len()).map(|line| line.parse().unwrap()).collect() }
+    }
+
+    /// The same again, in another place.
+    fn copy(&self) -> Self {
+        let folder = Home::new();
+        copy(self.folder.path(), folder.path());
+        Self { folder, ids: self.ids.clone() }
+    }
+
+    fn job(&self, place: usize) -> PathBuf {
+        self.folder.path().join("jobs").join(self.ids[place].as_str())
+    }
+
+    fn reopen(self) -> Bench {
+        let (engine, opened) = self.try_reopen().unwrap();
+        Bench { folder: self.folder, engine, opened }
+    }
+
+    fn try_reopen(&self) -> Result<(Engine, Opened), JobError> {
+        let mut options = options(self.folder.path(), "none");
+        options.rules.max_concurrent = 1;
+        Engine::open(options)
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            fs::create_dir(&to).unwrap();
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// What is looked at after a kill.
+struct Killed<'a> {
+    scene: Scene,
+    /// What the process had said until then.
+    said: &'a str,
+    /// For the words of a failed check.
+    when: &'a str,
+}
+
+/// Sets a scene, lets the fixture do something in it, and kills it at its first change, and again at its second, and so on.
+async fn kill_everywhere(
+    scene: impl AsyncFn() -> Scene,
+    deed: impl Fn(&Scene) -> (Vec<OsString>, PathBuf),
+    mut check: impl AsyncFnMut(Killed<'_>),
+) {
+    for nth in 0..MANY {
+        let scene = scene().await;
+        let (words, place) = deed(&scene);
+        let (end, said) = kills::run(fixture(), words, place, nth).await;
+        let when = format!("change {nth}: {end:?}");
+        check(Killed { scene, said: &said, when: &when }).await;
+        if let End::Itself(code) = end {
+            assert!(code == 0 && nth > FEW, "at last it does all that it shall: {when}, {said}");
+            return;
+        }
+    }
+    panic!("there is no end to it");
+}
+
+/// Lets the fixture do one thing to its end. Returns what it says.
+async fn done_once(folder: &Home, step: &str, action: &[&str]) -> String {
+    let (end, said) = kills::run(fixture(), once(step, action), folder.path().to_owned(), usize::MAX).await;
+    assert_eq!(end, End::Itself(0));
+    said
+}
+
+/// The words for the fixture to do one thing in the folder in which it is started, with one job at a time.
+fn once(step: &str, action: &[&str]) -> Vec<OsString> {
+    ["once", ".", "1", step].iter().chain(action).map(OsString::from).collect()
+}
+
+async fn jobs(engine: &Engine) -> Vec<JobId> {
+    engine.list(None, 100).await.unwrap().iter().map(|status| status.record.job_id).collect()
+}
+
+impl Bench {
+    async fn answer(&self) -> Option<Value> {
+        self.engine.document("answer".parse().unwrap()).await.unwrap().map(|document| document.value)
+    }
+
+    /// The job ends as it should, has run once, and its result is in the state.
+    async fn expect_whole(&self, id: JobId, when: &str) {
+        let record = self.end(id).await.record;
+        let seen = (record.status, record.state_applied, self.runs(id), self.answer().await);
+        assert_eq!(seen, (JobState::Completed, Some(true), 1, Some(json!(42))), "{when}: {record:?}");
+        assert!(self.job(id).join("copy.json").exists(), "{when}: the input was there");
+    }
+}
+
+#[tokio::test]
+async fn j_12_a_server_killed_anywhere_in_a_submit_has_accepted_the_job_or_not() {
+    let deed = |scene: &Scene| (once("none", &["submit", SCRIPT]), scene.folder.path().to_owned());
+    kill_everywhere(
+        async || Scene::empty(),
+        deed,
+        async |Killed { scene, said, when }| {
+            let bench = scene.reopen();
+            let known = jobs(&bench.engine).await;
+            let told: Vec<JobId> = said.lines().take(1).map(|line| line.parse().unwrap()).collect();
+            assert!(told.is_empty() || told == known, "{when}: {said} {known:?}");
+            match known[..] {
+                [id] => bench.expect_whole(id, when).await,
+                [] => {
+                    let folders = fs::read_dir(bench.folder.path().join("jobs")).unwrap();
+                    let mut left = folders.map(|entry| entry.unwrap().path().join("runs"));
+                    assert!(left.all(|runs| !runs.exists()), "{when}: what was not accepted does not run");
+                }
+                _ => panic!("{when}: {known:?}"),
+            }
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn x_07_a_shim_killed_anywhere_leaves_the_true_end_or_lost() {
+    // Jobs that are yet to run know where they lie, so they are accepted anew each time.
+    let scene = async || Scene::after_submit("Alive", "submit-and-leave", &[SCRIPT, SCRIPT]).await;
+    let deed =
+        |scene: &Scene| (["shim", "none", scene.ids[0].as_str()].map(OsString::from).into(), scene.job(0));
+    kill_everywhere(scene, deed, async |Killed { scene, when, .. }| {
+        let (ids, first) = (scene.ids.clone(), scene.job(0));
+        let has_vanished = first.join("run.json").exists() && !first.join("exit.json").exists();
+        let bench = scene.reopen();
+        let record = bench.end(ids[0]).await.record;
+        if has_vanished {
+            let ending = record.ending.unwrap();
+            assert_eq!((record.status, ending.reason), (JobState::Lost, Some(Reason::ShimKilled)), "{when}");
+            assert!(bench.runs(ids[0]) <= 1, "{when}");
+        } else {
+            bench.expect_whole(ids[0], when).await;
+        }
+        // The queue goes on.
+        bench.expect_whole(ids[1], when).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn j_46_a_result_reaches_the_state_once_wherever_its_bringer_is_killed() {
+    let recorded = Scene::after_submit("Recorded", "submit", &[SCRIPT]).await;
+    let exit = recorded.job(0).join("exit.json");
+    until("its shim has noted the end", || exit.exists().then_some(())).await;
+    let deed = |scene: &Scene| (once("none", &["look"]), scene.folder.path().to_owned());
+    kill_everywhere(
+        async || recorded.copy(),
+        deed,
+        async |Killed { scene, when, .. }| {
+            let was_there = scene.folder.path().join("state/answer.json").exists();
+            // Somebody else writes in between.
+            done_once(&scene.folder, "none", &["set", "answer", "later"]).await;
+            let id = scene.ids[0];
+            let bench = scene.reopen();
+            let record = bench.end(id).await.record;
+            assert_eq!((record.status, record.state_applied), (JobState::Completed, Some(true)), "{when}");
+            let value = bench.answer().await.unwrap();
+            assert!(value == json!("later") || !was_there && value == json!(42), "{when}: {value}");
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_removal_killed_anywhere_leaves_a_whole_job_or_none() {
+    for action in ["remove", "prune"] {
+        let ended = ended_job().await;
+        let deed = |scene: &Scene| {
+            let words = [action, scene.ids[0].as_str()];
+            let words = if action == "remove" { &words[..] } else { &words[..1] };
+            (once("none", words), scene.folder.path().to_owned())
+        };
+        kill_everywhere(
+            async || ended.copy(),
+            deed,
+            async |Killed { scene, said, when }| {
+                let bench = scene.reopen();
+                let known = jobs(&bench.engine).await;
+                assert!(known.is_empty() || said.is_empty(), "{when}");
+                for id in known {
+                    bench.expect_whole(id, when).await;
+                }
+            },
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_rebuild_killed_anywhere_loses_no_job() {
+    let ended = ended_job().await;
+    let deed = |scene: &Scene| (once("none", &["rebuild"]), scene.folder.path().to_owned());
+    kill_everywhere(
+        async || ended.copy(),
+        deed,
+        async |Killed { scene, when, .. }| {
+            let id = scene.ids[0];
+            scene.reopen().expect_whole(id, when).await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_replacement_of_the_database_killed_anywhere_loses_no_job() {
+    let ended = ended_job().await;
+    let (ids, database) = (ended.ids.clone(), ended.folder.path().join("unhang.db"));
+    fs::write(database, "this is no database").unwrap();
+    let deed = |scene: &Scene| (once("none", &["replace"]), scene.folder.path().to_owned());
+    kill_everywhere(
+        async || ended.copy(),
+        deed,
+        async |Killed { scene, when, .. }| {
+            if let Err(error) = scene.try_reopen() {
+                // Whoever is told so does the same again.
+                assert!(error.to_string().contains("unhang job rebuild"), "{when}: {error}");
+                done_once(&scene.folder, "none", &["replace"]).await;
+            }
+            let bench = scene.reopen();
+            assert_eq!(jobs(&bench.engine).await, ids, "{when}");
+            bench.expect_whole(ids[0], when).await;
+        },
+    )
+    .await;
+}
+
+/// A folder in which a job has come to its end.
+async fn ended_job() -> Scene {
+    let scene = Scene::after_submit("none", "submit", &[SCRIPT]).await;
+    let Scene { folder, ids } = scene;
+    let bench = Scene { folder, ids: ids.clone() }.reopen();
+    bench.expect_whole(ids[0], "at first").await;
+    let Bench { folder, engine, .. } = bench;
+    engine.close().await.unwrap();
+    Scene { folder, ids }
+}
