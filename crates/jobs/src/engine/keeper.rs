@@ -8,7 +8,6 @@
 use std::{
     collections::HashMap,
     os::fd::OwnedFd,
-    path::Path,
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
     time::Duration,
@@ -24,7 +23,7 @@ use unhang_switches::stands;
 use super::{Inner, retention};
 use crate::{
     error::JobError,
-    folder::{FileError, LOCK, RUN, STDOUT},
+    folder::{DataFolder, FileError, LOCK, RUN, STDOUT},
     id::JobId,
     judge::{Finding, judge},
     log::tail,
@@ -42,6 +41,9 @@ const BREATH: Duration = Duration::from_millis(2);
 
 /// How often jobs whose time is over are looked for (J-131).
 const SWEEP: Duration = Duration::from_secs(60 * 60);
+
+/// No count of removals: what is known is nothing.
+const NEVER: i64 = -1;
 
 /// How much of the end of its stdout a job's progress is looked for in.
 const WINDOW: usize = 64 << 10;
@@ -65,10 +67,11 @@ impl Keeper {
         let failed = |error: std::io::Error| FileError::system("cannot watch", inner.data.path(), error);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?);
         let mut rounds = Rounds {
-            writes: watch_writes(&inner.data.path().join("unhang.db-wal")),
+            writes: watch_writes(&inner.data),
+            replaced: store.replaced(),
             store,
             revision: 0,
-            removals: -1,
+            removals: NEVER,
             lengths: HashMap::new(),
             looked_at: None,
             swept_at: now(),
@@ -101,10 +104,10 @@ impl Keeper {
 }
 
 /// Becomes readable when the database is written. None where the system has no such thing; then the rounds are all there is.
-fn watch_writes(path: &Path) -> Option<OwnedFd> {
+fn watch_writes(data: &DataFolder) -> Option<OwnedFd> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
     let watch = inotify::init(flags).ok()?;
-    inotify::add_watch(&watch, path, inotify::WatchFlags::MODIFY).ok()?;
+    inotify::add_watch(&watch, data.path().join("unhang.db-wal"), inotify::WatchFlags::MODIFY).ok()?;
     Some(watch)
 }
 
@@ -112,6 +115,8 @@ struct Rounds {
     inner: Arc<Inner>,
     store: Store,
     writes: Option<OwnedFd>,
+    /// Which database they are of.
+    replaced: u64,
     /// Up to where changes are known.
     revision: i64,
     removals: i64,
@@ -176,6 +181,11 @@ impl Rounds {
     /// Takes in what has changed in the database.
     fn follow(&mut self) -> Result<(), JobError> {
         let (revision, removals) = self.store.read(store::counters)?;
+        if self.replaced != self.store.replaced() {
+            self.replaced = self.store.replaced();
+            self.writes = watch_writes(&self.inner.data);
+            self.removals = NEVER;
+        }
         let memory = &self.inner.memory;
         if removals != self.removals {
             let open = self.store.read(store::open_jobs)?;

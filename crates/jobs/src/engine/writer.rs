@@ -66,6 +66,7 @@ pub(super) fn start(
 }
 
 fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) {
+    let database = store.replaced();
     let mut prepared = Vec::with_capacity(batch.len());
     for (submission, answer) in batch {
         match prepare(inner, &submission) {
@@ -81,9 +82,11 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) {
     match commit(inner, store, &records) {
         Ok(Accepted { is_new, rows, admitted }) => {
             inner.memory.update(rows);
+            // A database that was made anew meanwhile may know our folders already: then the rows are ours.
+            let is_anew = store.replaced() != database;
             for ((record, answer), is_new) in prepared.into_iter().zip(is_new) {
                 let id = record.job_id;
-                let outcome = if is_new {
+                let outcome = if is_new || is_anew {
                     Ok(id)
                 } else {
                     discard(&inner.data.job(id));
@@ -96,8 +99,11 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) {
         Err(error) => {
             let error = Arc::new(error);
             for (record, answer) in prepared {
-                // The row was rolled back, or the commit failed and the next look at the folder finds none.
-                discard(&inner.data.job(record.job_id));
+                // The row was rolled back, or the commit failed and the next look at the folder finds none. Only a database that
+                // was made anew meanwhile may have found it in time.
+                if !matches!(*error, StoreError::Replaced { .. }) {
+                    discard(&inner.data.job(record.job_id));
+                }
                 drop(answer.send(Err(JobError::Store(error.clone()))));
             }
         }

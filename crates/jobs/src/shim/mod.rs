@@ -285,8 +285,8 @@ impl Shim<'_> {
     fn hand_over(&self, ending: &Ending) -> Result<(), Trouble> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
-        let rules = |store: &Store| store.read(store::next_rules);
-        let is_open = rules(&store)?.is_none_or(|rules| rules.lack(&self.data).is_none());
+        let rules = |store: &mut Store| store.read(store::next_rules);
+        let is_open = rules(&mut store)?.is_none_or(|rules| rules.lack(&self.data).is_none());
         let handover = Handover { starter: &starter, limit: None, is_open };
         let settled = settle(&self.data, &mut store, self.id, ending, &handover)?;
         (self.witness)(Step::Settled);
@@ -296,7 +296,7 @@ impl Shim<'_> {
             return Ok(());
         }
         let Some(_queue) = Lock::try_take(&self.data.path().join(QUEUE_LOCK))? else { return Ok(()) };
-        while let Some(next) = rules(&store)? {
+        while let Some(next) = rules(&mut store)? {
             if next.lack(&self.data).is_none() {
                 let handover = Handover { is_open: true, ..handover };
                 self.start(&store.write(|transaction| handover.admit(transaction))?);

@@ -10,14 +10,14 @@
 //! - A slot is taken and given back in the transaction that changes the state, so that it cannot leak.
 //! - A state that is final stays as it is.
 //! - What is known only here can be found again in the folders: see `rebuild.rs`.
+//! - Nobody is told of a change that was made in a database which is no longer the one of the data folder.
 
 mod rebuild;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    fs::OpenOptions,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -25,6 +25,10 @@ use std::{
 use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior,
     params, types::ToSqlOutput,
+};
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    io::Errno,
 };
 use serde::{Deserialize, Serialize};
 use unhang_switches::stands;
@@ -111,6 +115,15 @@ pub enum StoreError {
         /// What SQLite said.
         detail: String,
     },
+    /// Somebody has put another database in its place.
+    #[error(
+        "the database {} was replaced while this was written: look whether it was done, and do it again if it was not",
+        path.display()
+    )]
+    Replaced {
+        /// Which file.
+        path: PathBuf,
+    },
     /// A file beside it.
     #[error(transparent)]
     File(#[from] FileError),
@@ -179,7 +192,12 @@ fn column(state: JobState) -> &'static str {
 #[derive(Debug)]
 pub(crate) struct Store {
     connection: Connection,
+    data: DataFolder,
     path: PathBuf,
+    /// Device and number of the file that it is connected to.
+    file: Option<(u64, u64)>,
+    /// How often another file had to be followed.
+    replaced: u64,
 }
 
 impl Store {
@@ -189,9 +207,11 @@ impl Store {
         make_private(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |error| explain(&path, &error);
+        // Noted before: where the file is replaced in between, the next look at it finds that out.
+        let file = lies_at(&path);
         let mut connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
         connection.busy_handler(Some(wait_for_others)).map_err(failed)?;
-        let mut store = Self { connection, path };
+        let mut store = Self { connection, data: data.clone(), path, file, replaced: 0 };
         store.configure()?;
         let rebuilt = store.migrate(data)?;
         Ok((store, rebuilt))
@@ -237,11 +257,32 @@ impl Store {
         Ok(rebuilt.filter(|rebuilt| !rebuilt.is_empty()))
     }
 
+    /// How often another database was found in the place of the one before. What was known of that one is worth nothing then.
+    pub(crate) fn replaced(&self) -> u64 {
+        self.replaced
+    }
+
+    /// Goes on with the database that lies there now, if somebody has put another one there, as `unhang job rebuild` does.
+    fn follow(&mut self) -> Result<(), StoreError> {
+        if self.is_in_place() {
+            return Ok(());
+        }
+        let replaced = self.replaced + 1;
+        tracing::warn!("the database {} was replaced; going on with the new one", self.path.display());
+        *self = Self { replaced, ..Self::open(&self.data)?.0 };
+        Ok(())
+    }
+
+    fn is_in_place(&self) -> bool {
+        (self.file.is_some() && lies_at(&self.path) == self.file) || !stands("replaced-database-followed")
+    }
+
     /// Does some changes as one.
     pub(crate) fn write<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
+        self.follow()?;
         let path = &self.path;
         let run = |connection: &mut Connection| -> rusqlite::Result<T> {
             let behavior = if stands("write-lock-first") {
@@ -254,16 +295,24 @@ impl Store {
             transaction.commit()?;
             Ok(value)
         };
-        run(&mut self.connection).map_err(|error| explain(path, &error))
+        let value = run(&mut self.connection).map_err(|error| explain(path, &error))?;
+        // A replacement begins with the folders as they are after it, so what was written before it is known to it.
+        if self.is_in_place() { Ok(value) } else { Err(StoreError::Replaced { path: self.path.clone() }) }
     }
 
     /// Reads.
     pub(crate) fn read<T>(
-        &self,
+        &mut self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
+        self.follow()?;
         work(&self.connection).map_err(|error| explain(&self.path, &error))
     }
+}
+
+/// What tells the file at this path from every other; none where there is none.
+fn lies_at(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// Takes in a job at the end of the queue. False where its id is taken.
@@ -460,12 +509,20 @@ impl ToSql for JobId {
     }
 }
 
-/// Makes an empty file that is ours alone; SQLite gives the files that it makes beside it the same mode.
+/// Makes an empty file that is ours alone, where there is none; SQLite gives the files that it makes beside it the same mode.
+///
+/// The file is never opened here, because to close it again would take every lock from it that SQLite holds for this process
+/// (`fcntl_locking(2)`). Whoever closed the database next would then take itself for the last one, and remove the log that
+/// we go on writing to.
 fn make_private(path: &Path) -> Result<(), StoreError> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600);
-    options.open(path).map_err(|error| FileError::system("cannot open", path, error))?;
-    Ok(())
+    match mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0) {
+        Err(Errno::EXIST) if !stands("database-left-closed") => {
+            drop(std::fs::File::open(path).map_err(|error| FileError::system("cannot open", path, error))?);
+            Ok(())
+        }
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(FileError::system("cannot make", path, error.into()).into()),
+    }
 }
 
 fn wait_for_others(tries: i32) -> bool {

@@ -36,7 +36,7 @@ impl Desk {
         self.store.write(|transaction| admit(transaction, limit, &self.starter)).unwrap()
     }
 
-    fn get(&self, id: JobId) -> Job {
+    fn get(&mut self, id: JobId) -> Job {
         self.store.read(|connection| get(connection, id)).unwrap().unwrap()
     }
 

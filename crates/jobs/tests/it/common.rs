@@ -190,6 +190,19 @@ pub(crate) fn options(folder: &Path, last_step: &str) -> Options {
     options
 }
 
+/// Copies what is in a folder.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            fs::create_dir(&to).unwrap();
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
 /// Waits for a condition, with a generous limit.
 pub(crate) async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();

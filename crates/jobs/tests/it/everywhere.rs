@@ -4,11 +4,7 @@
 //! one before its second, and so on, until one comes to its end. After each of them the promises are looked at from a new
 //! process. No point is named, so none can be forgotten.
 
-use std::{
-    ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, fs, path::PathBuf};
 
 use serde_json::{Value, json};
 use unhang_jobs::{
@@ -19,7 +15,7 @@ use unhang_jobs::{
 };
 
 use crate::{
-    common::{Bench, Home, fixture, options, until},
+    common::{Bench, Home, copy, fixture, options, until},
     kills::{self, End},
 };
 
@@ -70,18 +66,6 @@ impl Scene {
         let mut options = options(self.folder.path(), "none");
         options.rules.max_concurrent = 1;
         Engine::open(options)
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let to = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            fs::create_dir(&to).unwrap();
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), to).unwrap();
-        }
     }
 }
 

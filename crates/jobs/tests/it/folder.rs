@@ -16,7 +16,10 @@ use unhang_proc::{
     spawn::{Launch, spawn},
 };
 
-use crate::common::{Bench, Home, Server, open_with_shim, until};
+use crate::{
+    common::{Bench, Home, Server, copy, fixture, open, open_with_shim, until},
+    kills::{self, End},
+};
 
 fn remove_database(bench: &Bench) {
     for name in ["unhang.db", "unhang.db-wal", "unhang.db-shm"] {
@@ -51,9 +54,11 @@ async fn a_damaged_database_is_named_and_can_be_replaced() {
     let bench = Bench::new();
     let id = bench.submit("true").await;
     bench.end(id).await;
-    let Bench { folder, engine, .. } = bench;
-    let options = engine.options().clone();
-    drop(engine);
+    let mut options = bench.engine.options().clone();
+    // A copy, because whoever closes the database last may still write into it.
+    let folder = Home::new();
+    copy(bench.folder.path(), folder.path());
+    options.folder = folder.path().to_owned();
     for name in ["unhang.db-wal", "unhang.db-shm"] {
         let _ = fs::remove_file(folder.path().join(name));
     }
@@ -67,6 +72,50 @@ async fn a_damaged_database_is_named_and_can_be_replaced() {
     assert_eq!(rebuilt.jobs, 1);
     let (engine, _) = open(&options).unwrap();
     assert_eq!(engine.status(id).unwrap().record.status, JobState::Completed);
+}
+
+/// Whoever closes a database as the last one removes its log. A process whose locks are lost is not seen by the last one.
+#[tokio::test]
+async fn a_stranger_who_looks_into_the_database_takes_nothing_from_us() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 1);
+    let database = bench.folder.path().join("unhang.db");
+    let count = async || {
+        let words = vec!["count".into(), database.clone().into()];
+        let (end, said) = kills::run(fixture(), words, bench.folder.path().to_owned(), usize::MAX).await;
+        assert_eq!(end, End::Itself(0));
+        said.trim().parse::<usize>().unwrap()
+    };
+    for accepted in 0..3 {
+        assert_eq!(count().await, accepted, "what was accepted is there for others");
+        bench.submit("true").await;
+    }
+    let (engine, _) = open(bench.folder.path(), |_| {});
+    assert_eq!(engine.list(None, 10).await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_database_that_is_replaced_under_a_server_is_followed() {
+    let bench = Bench::new();
+    let first = bench.run("true").await.record.job_id;
+    let gate = bench.folder.path().join("gate");
+    let script = format!("until [ -e {} ]; do sleep 0.01; done; exit 3", gate.display());
+    let second = bench.submit(&script).await;
+    bench.until(second, JobState::Running).await;
+    let (_, rebuilt) = engine::replace_damaged_database(bench.folder.path()).unwrap();
+    assert_eq!(rebuilt.jobs, 2);
+    let third = bench.run("true").await.record;
+    assert_eq!(third.status, JobState::Completed);
+    fs::write(gate, "").unwrap();
+    assert_eq!(bench.end(second).await.record.ending.unwrap().exit_code, Some(3));
+    let (other, _) = open(bench.folder.path(), |_| {});
+    for id in [first, second, third.job_id] {
+        assert!(other.status(id).unwrap().record.status.is_final());
+    }
+    // The same where somebody has removed it.
+    remove_database(&bench);
+    let fourth = bench.run("true").await.record.job_id;
+    assert_eq!(bench.engine.list(None, 10).await.unwrap().len(), 4);
+    assert!(other.status(fourth).unwrap().record.status.is_final());
 }
 
 /// The shim dies with nobody there who could judge before the file was damaged.
