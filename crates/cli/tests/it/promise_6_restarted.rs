@@ -394,6 +394,22 @@ fn a_server_that_closes_its_stdin_is_replaced_at_the_next_request() {
     client.end(&[]);
 }
 
+/// The write had succeeded, so that no later one is needed to see that nobody will ever read it.
+#[test]
+fn a_server_that_leaves_a_request_unread_in_its_stdin_is_replaced() {
+    let sandbox = Sandbox::new();
+    // Far beyond what is waited for here.
+    let mut client = wrap(&sandbox, &["--request-timeout", "10m"], &["closes-stdin", "1"]);
+    client.initialize();
+    client.tool_text("echo", json!({"text": "the last one heard"}));
+    let id = client.request("ping", json!({}));
+    client.fault(id, code::SERVER_EXITED);
+    let id = client.request("tools/list", json!({}));
+    assert!(client.answer(id)["result"]["tools"].is_array());
+    client.end(&[]);
+    assert!(sandbox.log().contains("unread"), "{}", sandbox.log());
+}
+
 #[test]
 fn stateless_sessions_need_no_replay() {
     let sandbox = Sandbox::new();

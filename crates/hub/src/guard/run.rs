@@ -26,7 +26,7 @@ use unhang_wire::Lines;
 
 use super::machine::{Action, Machine, Outside};
 use crate::{
-    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_WORDS, Limits, TAIL_LINES},
+    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT, LAST_WORDS, Limits, TAIL_LINES},
     exit,
     fault::in_words,
     queue::{Class, Queue},
@@ -76,6 +76,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
                 Awaited::Event(event) => shell.process_event(event).await,
                 Awaited::Readable(ready) => shell.read_server(ready),
                 Awaited::Writable => shell.world.flush_server(),
+                Awaited::InputClosed => shell.input_closed(),
             },
             () = shell.world.to_client.writable(), if shell.world.to_client.is_waiting() => shell.world.to_client.flush(),
             () = shell.world.to_client.closed(), if !shell.ending && stands("gone-client-noticed") => shell.client_gone(),
@@ -98,6 +99,7 @@ struct Process {
     server: Server,
     drain: Drain,
     output_ended: bool,
+    input_closed: bool,
     exited: bool,
 }
 
@@ -106,17 +108,20 @@ enum Awaited {
     Event(ServerEvent),
     Readable(io::Result<()>),
     Writable,
+    InputClosed,
 }
 
 /// Waits for the next thing that concerns the process; for ever while there is none.
 async fn awaited(process: &Option<Process>, reads: bool, writes: bool) -> Awaited {
-    let Some(Process { server, output_ended, .. }) = process else { return pending().await };
+    let Some(Process { server, output_ended, input_closed, .. }) = process else { return pending().await };
+    let open = server.input.as_ref().filter(|_| !input_closed);
     let input = server.input.as_ref().filter(|_| writes);
     tokio::select! {
         event = server.event() => Awaited::Event(event),
         ready = server.output.readable(), if reads && !*output_ended => Awaited::Readable(ready),
         // An error shows at the write itself.
         _ = async { input?.writable().await.ok() }, if input.is_some() => Awaited::Writable,
+        _ = async { Some(open?.closed().await) }, if open.is_some() => Awaited::InputClosed,
     }
 }
 
@@ -181,6 +186,8 @@ struct Shell {
     server_lines: Lines,
     /// When memory that long lines needed is looked at.
     release_at: Option<Instant>,
+    /// When a server that has closed its stdin is asked whether it has read everything.
+    ask_at: Option<Instant>,
     server: ServerSpec,
     name: String,
     limits: Limits,
@@ -207,6 +214,7 @@ impl Shell {
             from_client: FromClient::new(spec.client_input, limits.max_message)?,
             server_lines: Lines::new(limits.max_message),
             release_at: None,
+            ask_at: None,
             server: spec.server,
             name: spec.name,
             limits,
@@ -239,7 +247,9 @@ impl Shell {
         match Server::start(&self.server) {
             Ok((server, stderr)) => {
                 let drain = self.drain(stderr);
-                self.world.process = Some(Process { server, drain, output_ended: false, exited: false });
+                self.world.process =
+                    Some(Process { server, drain, output_ended: false, input_closed: false, exited: false });
+                self.ask_at = None;
                 if stands("old-input-forgotten") {
                     self.world.to_server.clear();
                 }
@@ -277,7 +287,7 @@ impl Shell {
             self.release_at.get_or_insert_with(|| Instant::now() + LARGE_BUFFER_KEPT);
         }
         let machine = self.machine.next_tick().map(|tick| self.origin + tick);
-        machine.into_iter().chain(self.release_at).min()
+        machine.into_iter().chain(self.release_at).chain(self.ask_at).min()
     }
 
     fn tick(&mut self) {
@@ -285,6 +295,20 @@ impl Shell {
         if self.release_at.take_if(|at| *at <= Instant::now()).is_some() {
             self.from_client.lines.release();
             self.server_lines.release();
+        }
+        if self.ask_at.take_if(|at| *at <= Instant::now()).is_some()
+            && let Some(Process { server, exited: false, .. }) = &self.world.process
+            && server.input.as_ref().is_some_and(|input| input.unread() > 0)
+        {
+            self.machine.server_deaf(self.now(), "it closed its stdin and left something in it unread");
+        }
+    }
+
+    /// The server has closed its stdin. What it has read it may still answer; what lies in the pipe nobody will read.
+    fn input_closed(&mut self) {
+        if let Some(process) = &mut self.world.process {
+            process.input_closed = true;
+            self.ask_at = stands("unread-input-noticed").then(|| Instant::now() + LAST_MOMENT);
         }
     }
 

@@ -18,7 +18,7 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
-    io::Errno,
+    io::{Errno, ioctl_fionread},
     net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg},
 };
 use tokio::io::{Interest, unix::AsyncFd};
@@ -156,6 +156,12 @@ impl PipeWriter {
     #[must_use]
     pub fn reader_gone(&self) -> bool {
         is_broken(self.descriptor.get_ref().as_fd())
+    }
+
+    /// Bytes that were written and that nobody has read yet; 0 where the system does not tell.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        ioctl_fionread(&self.descriptor).unwrap_or(0)
     }
 
     /// Waits until the reader has gone. Cancel-safe.

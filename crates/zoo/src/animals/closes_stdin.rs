@@ -1,7 +1,10 @@
-//! Closes its stdin at the first call, answers it and lives on.
+//! Closes its stdin at the first call, answers it and lives on; with a number, only when another request lies there unread.
 
 use std::io;
 use std::process::ExitCode;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 
 use crate::arguments::Arguments;
 use crate::entry::Animal;
@@ -12,19 +15,26 @@ use crate::plain::{Next, Plain};
 pub(crate) const ANIMAL: Animal = Animal {
     name: "closes-stdin",
     incident: "No thread reports it: a server whose reader has ended lives on, and every write to it fails (protocol.md 1.1).",
-    usage: "",
+    usage: "[UNREAD]",
     promises: &[3, 6],
     run,
 };
 
-fn run(_: &Arguments) -> io::Result<ExitCode> {
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let leaves_unread = arguments.number(0, 0)? > 0;
     let server = Plain::new(ANIMAL.name);
     server.serve(|message| {
         let Some(answer) = server.answer(message).filter(|_| message.is_call()) else {
             return Ok(Next::Plain);
         };
+        if leaves_unread {
+            pipe::send(&answer)?;
+            retry_on_intr(|| poll(&mut [PollFd::new(&rustix::stdio::stdin(), PollFlags::IN)], None))?;
+        }
         rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
-        pipe::send(&answer)?;
+        if !leaves_unread {
+            pipe::send(&answer)?;
+        }
         Ok(Next::Leave(keeper::linger()))
     })
 }

@@ -445,6 +445,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "deaf-stdin-noticed" [1, 6]
         "A server that has closed its stdin is replaced at the next write to it."
         end_to_end("promise_6_restarted::a_server_that_closes_its_stdin_is_replaced_at_the_next_request");
+    "unread-input-noticed" [1, 6]
+        "A server that has closed its stdin with a request in it is replaced without another write."
+        end_to_end("promise_6_restarted::a_server_that_leaves_a_request_unread_in_its_stdin_is_replaced");
     "deaf-stdout-noticed" [1, 6]
         "A server that has closed its stdout is replaced, and whoever waits is told at once."
         end_to_end("promise_1_answered::a_closed_stdout_is_told");
