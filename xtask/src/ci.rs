@@ -87,6 +87,11 @@ const STEPS: &[Step] = &[
         work: cargo(&["test", "--workspace", "--locked", "--offline"], 30),
     },
     Step {
+        name: "examples",
+        about: "the example with a script in Python does what its guide says",
+        work: Work::Own(examples),
+    },
+    Step {
         name: "faults",
         about: "each guard's test fails when that guard is switched off",
         work: Work::Own(faults::every),
@@ -174,6 +179,14 @@ fn deny(project: &Project) -> Result<(), Failure> {
     let program = tools::cargo_deny(project)?;
     let task = Task::new(program, project.root(), project.log("deny"), Duration::from_mins(2));
     run::run(task.arguments(["--offline", "--locked", "--workspace", "check", "bans", "licenses", "sources"]))
+}
+
+/// The tests that are ignored elsewhere, since they need more than Rust.
+fn examples(project: &Project) -> Result<(), Failure> {
+    tools::PYTHON.require(project)?;
+    // The whole workspace, as in the step before, so that nothing is built anew.
+    let arguments = ["test", "--workspace", "--locked", "--offline", "--test", "it", "--", "--ignored"];
+    run::run(project.cargo("examples", Duration::from_mins(20)).arguments(arguments))
 }
 
 fn demo(project: &Project) -> Result<(), Failure> {
