@@ -98,18 +98,22 @@ fn what_was_accepted_is_there_again_when_the_folder_can_be_written_again() {
 const SHRINK: &str = "mount --options-source disable -o remount,size=$(df -k --output=used \"$UNHANG_HOME\" | tail -1 | tr -d ' ')k \"$UNHANG_HOME\"";
 const GROW: &str = "mount --options-source disable -o remount,size=1g \"$UNHANG_HOME\"";
 
+/// Submits a shell script, of which one runs at a time.
+#[track_caller]
+fn submit(jobs: &Jobs, apart: &Apart, script: &str) -> String {
+    let words = ["job", "run", "--max-concurrent", "1", "--", "sh", "-c", script];
+    let (code, stdout, stderr) = run_to_end(apart.enter(&jobs.command(&words)));
+    assert_eq!(code, 0, "{stderr}");
+    stdout.trim_end().to_owned()
+}
+
 #[test]
 fn a_disk_that_fills_up_meanwhile_loses_no_job() {
     let jobs = Jobs::new();
     let any = jobs.command(&[]);
     let apart = Apart::new(&any, "mount -t tmpfs -o size=1g none \"$UNHANG_HOME\"");
     let unhang = |words: &[&str]| run_to_end(apart.enter(&jobs.command(words)));
-    let submit = |script: &str| {
-        let (code, stdout, stderr) =
-            unhang(&["job", "run", "--max-concurrent", "1", "--", "sh", "-c", script]);
-        assert_eq!(code, 0, "{stderr}");
-        stdout.trim_end().to_owned()
-    };
+    let submit = |script: &str| submit(&jobs, &apart, script);
     let (first, second) = (submit(&format!("{UNTIL_GO} exit 5")), submit("echo second >> marks"));
     let folder = apart.path(&jobs.folder(&first));
     // The last that its shim writes before the end, and no file is removed any more, which would make room.
@@ -141,4 +145,57 @@ fn a_disk_that_fills_up_meanwhile_loses_no_job() {
         assert_eq!((&shown["status"], &shown["exit_code"]), (&json!(status), &json!(code)), "{shown}");
     }
     assert_eq!(jobs.tally("marks"), ["second"]);
+}
+
+/// Lets a job start in a folder that has so many free blocks, which is too few, and demands that it goes on once there are more.
+#[track_caller]
+fn started_without_room(free_blocks: u32, runs_meanwhile: bool) {
+    let jobs = Jobs::new();
+    let any = jobs.command(&[]);
+    let apart = Apart::new(&any, "mount -t tmpfs -o size=1g none \"$UNHANG_HOME\"");
+    let submit = |script: &str| submit(&jobs, &apart, script);
+    let (_first, second) =
+        (submit(UNTIL_GO), submit("echo begin >> marks; until [ -e on ]; do sleep 0.02; done; exit 5"));
+    // It waits in the queue. That `launch.json` goes shall make no room.
+    let own_disk = format!(
+        "cd \"$UNHANG_HOME/jobs\"; cp -rp {second} ../aside; mount -t tmpfs none {second}; cp -p ../aside/* {second}; \
+        rm -r ../aside; ln {second}/launch.json {second}/kept; used=$(df -k --output=used {second} | tail -1); \
+        mount --options-source disable -o remount,size=$((used + 4 * {free_blocks}))k {second}"
+    );
+    apart.shell(&any, &own_disk);
+    jobs.go();
+    let mut shim = None;
+    wait_until("it has a shim", PATIENCE, || {
+        let survivors = jobs.sandbox.survivors();
+        shim = survivors.into_iter().find(|(_, command)| command.contains(&second)).map(|(pid, _)| pid);
+        shim.is_some() && (!runs_meanwhile || jobs.tally("marks") == ["begin"])
+    });
+    let shim = shim.expect("it was found");
+    // It has tried to write more than once, or has given up.
+    let before = writes(shim);
+    wait_until("the shim meets the full disk", PATIENCE, || !is_alive(shim) || writes(shim) >= before + 3);
+    assert_eq!(jobs.tally("marks").len(), usize::from(runs_meanwhile));
+    let grow = format!("mount --options-source disable -o remount,size=1m \"$UNHANG_HOME/jobs/{second}\"");
+    apart.shell(&any, &grow);
+    let folder = apart.path(&jobs.folder(&second));
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(&fs::read(folder.join(name)).unwrap_or_default()).unwrap_or_default()
+    };
+    // Without any unhang but its shim.
+    wait_until("that it runs is told", PATIENCE, || {
+        read("run.json")["work"].is_object() && read("job.json")["status"] == "running"
+    });
+    jobs.open("on");
+    wait_until("it ends", PATIENCE, || read("job.json")["ending"].is_object());
+    assert_eq!((read("exit.json")["exit_code"].as_i64(), jobs.tally("marks").len()), (Some(5), 1));
+}
+
+#[test]
+fn a_job_that_has_no_room_to_start_waits_for_it() {
+    started_without_room(0, false);
+}
+
+#[test]
+fn a_job_that_has_no_room_right_after_its_start_goes_on_and_tells_later() {
+    started_without_room(1, true);
 }

@@ -6,13 +6,14 @@
 //! written, the end is brought to the database, and the next job is started.
 //!
 //! ```text
-//! lock ─ run.json ─ work spawned ─ run.json with the work ─ (launch.json removed) ─ exit.json ─ settled ─ next shim
+//! lock ─ run.json ─ work spawned ─ (launch.json removed) ─ run.json with the work ─ exit.json ─ settled ─ next shim
 //! ```
 //!
 //! Invariants
 //!
 //! - A job is run by the holder of its lock, and once: whoever finds a `run.json` does not start the work.
 //! - Nothing of the job is kept alive by the shim but its lock, and nothing of the shim is known to the work.
+//! - A disk without room ends no job: what has to be written is tried again, before the start, while the work runs, and at its end.
 //! - Every step can be the last one. [`Step`] names them, and each is a test that kills a real shim there.
 
 mod cap;
@@ -136,6 +137,13 @@ struct Shim<'a> {
     witness: &'a dyn Fn(Step),
 }
 
+/// What could not be said yet: that the work runs. It goes on meanwhile, for to end it would lose it.
+struct Untold<'a> {
+    run: &'a Run,
+    /// When to try again; never once it is said.
+    again_at: Option<Duration>,
+}
+
 /// Why a shim had to give up; the state on the disk says the rest.
 type Trouble = Box<dyn std::error::Error>;
 
@@ -162,9 +170,6 @@ impl Shim<'_> {
 
     /// Runs the work, and says how it ended.
     fn see_to_the_end(&self) -> Result<Ending, Trouble> {
-        if self.folder.has(CANCEL) {
-            return Ok(Ending::without_run(Outcome::Cancelled));
-        }
         let orders = match self.read_orders() {
             Ok(orders) => orders,
             Err(error) => return Ok(failed_start(Reason::RecordDamaged, &error)),
@@ -178,8 +183,16 @@ impl Shim<'_> {
             started_at: Moment::now(),
         };
         // It need not outlive a power failure: a job that had a slot before one is taken for begun anyway.
-        if stands("run-before-work") {
-            self.folder.write_lightly(RUN, &run)?;
+        let begin = || {
+            let is_wanted = !self.folder.has(CANCEL);
+            run.started_at = Moment::now();
+            if is_wanted && stands("run-before-work") {
+                self.folder.write_lightly(RUN, &run)?;
+            }
+            Ok(is_wanted)
+        };
+        if !with_room(stands("start-waits-for-room"), begin)? {
+            return Ok(Ending::without_run(Outcome::Cancelled));
         }
         (self.witness)(Step::Begun);
         let started_at = Some(run.started_at);
@@ -190,15 +203,17 @@ impl Shim<'_> {
         (self.witness)(Step::Spawned);
         run.work = Identity::of(tree.pid()).map(Into::into);
         run.control_group = tree.group().map(PathBuf::from);
-        self.folder.write_lightly(RUN, &run)?;
         // What it says may be secret, and nobody needs it any more.
         if stands("orders-removed") {
             let _ = std::fs::remove_file(self.folder.file(LAUNCH));
         }
         let record = Record { status: JobState::Running, started_at, ..orders.record };
-        self.folder.write_lightly(RECORD, &record)?;
-        (self.witness)(Step::Told);
-        let (exit, stopped, swept) = self.hold(tree, logs, &record);
+        let told = self.tell(&run, &record);
+        if !stands("running-told-later") {
+            told.as_ref().map_err(ToString::to_string)?;
+        }
+        let untold = Untold { run: &run, again_at: told.is_err().then(|| tree::now() + ROOM_LOOK) };
+        let (exit, stopped, swept) = self.hold(tree, logs, &record, untold);
         (self.witness)(Step::Ended);
         let ending = outcome::judge(&self.folder, &record, exit, stopped);
         Ok(Ending { started_at, leaked: swept.leaked, unkilled: swept.unkilled, ..ending })
@@ -219,8 +234,10 @@ impl Shim<'_> {
         let folder = orders.folder();
         let environment = Environment::Exactly(orders.environment());
         let program = lookup::executable(name, &environment, Some(&folder))?;
-        let logs =
-            Logs::create(&self.folder.file(STDOUT), &self.folder.file(STDERR), orders.record.log_limit)?;
+        let (stdout, stderr) = (self.folder.file(STDOUT), self.folder.file(STDERR));
+        let logs = with_room(stands("start-waits-for-room"), || {
+            Logs::create(&stdout, &stderr, orders.record.log_limit)
+        })?;
         let plan =
             Plan { best_tier: Tier::ControlGroup, stop_signals: &[Signal::TERM, Signal::INT, Signal::HUP] };
         let tree = Tree::start(&plan, || {
@@ -237,8 +254,22 @@ impl Shim<'_> {
         Ok((tree, logs))
     }
 
+    /// Says that the work runs, where everybody looks for it.
+    fn tell(&self, run: &Run, record: &Record) -> Result<(), FileError> {
+        self.folder.write_lightly(RUN, run)?;
+        self.folder.write_lightly(RECORD, record)?;
+        (self.witness)(Step::Told);
+        Ok(())
+    }
+
     /// Holds the work until it has ended, by itself or because it has to.
-    fn hold(&self, mut tree: Tree, mut logs: Logs, record: &Record) -> (Exit, Option<Stopped>, Swept) {
+    fn hold(
+        &self,
+        mut tree: Tree,
+        mut logs: Logs,
+        record: &Record,
+        mut untold: Untold<'_>,
+    ) -> (Exit, Option<Stopped>, Swept) {
         let timeout = record.timeout().filter(|_| stands("job-timeout"));
         let deadline = timeout.map(|timeout| tree::now() + timeout);
         // Why it has to end, and when it is killed.
@@ -262,6 +293,11 @@ impl Shim<'_> {
                 tree.terminate();
                 continue;
             }
+            if untold.again_at.is_some_and(|again_at| tree::now() >= again_at) {
+                let told = self.tell(untold.run, record);
+                untold.again_at = told.is_err().then(|| tree::now() + ROOM_LOOK);
+            }
+            let next = [next, untold.again_at].into_iter().flatten().min();
             // Where a log cannot be kept short the job goes on all the same: to end it would lose more.
             let _ = logs.wait(&tree, next.map(|next| next.saturating_sub(tree::now())));
         };
@@ -271,14 +307,9 @@ impl Shim<'_> {
         (exit, stop.map(|(stopped, _)| stopped), swept)
     }
 
-    /// Writes down how it ended. Nobody else knows it, so that a disk without room is waited for.
+    /// Writes down how it ended, which nobody else knows.
     fn record(&self, ending: &Ending) -> Result<Ending, FileError> {
-        loop {
-            match write_ending(&self.data, self.id, ending) {
-                Err(error) if lacks_room(&error) && stands("end-waits-for-room") => pause(ROOM_LOOK),
-                done => return done,
-            }
-        }
+        with_room(stands("end-waits-for-room"), || write_ending(&self.data, self.id, ending))
     }
 
     /// Brings the end to the database, and starts what is next.
@@ -311,6 +342,16 @@ impl Shim<'_> {
         for &id in admitted {
             // Whoever looks at the jobs next sees that nobody has it, and tries again.
             let _ = shims::start(self.command, &self.data, id);
+        }
+    }
+}
+
+/// Does what takes room on the disk, again and again while there is none, if that may be waited for.
+fn with_room<T>(waits: bool, mut work: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
+    loop {
+        match work() {
+            Err(error) if lacks_room(&error) && waits => pause(ROOM_LOOK),
+            done => return done,
         }
     }
 }

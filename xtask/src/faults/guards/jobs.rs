@@ -49,6 +49,12 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "queue-waits-for-room" [7]
         "A shim that cannot start the next job for lack of room stays until it can, so a queue drains without a server."
         job("crashes::a_shim_that_cannot_hand_over_stays_until_there_is_room");
+    "start-waits-for-room" [7]
+        "A shim whose disk is full waits for room to write down that it has the job, before it starts the work."
+        end_to_end("bad_disk::a_job_that_has_no_room_to_start_waits_for_it");
+    "running-told-later" [7]
+        "Where there is no room to write down that the work runs, it runs all the same, and that is written when there is."
+        end_to_end("bad_disk::a_job_that_has_no_room_right_after_its_start_goes_on_and_tells_later");
     "end-waits-for-room" [7]
         "A shim whose disk is full waits for room to write down how its job ended, which nobody else knows."
         end_to_end("bad_disk::a_disk_that_fills_up_meanwhile_loses_no_job");
