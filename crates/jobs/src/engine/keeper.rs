@@ -96,7 +96,9 @@ impl Keeper {
     pub(super) fn finish(&self) {
         self.ask_to_stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
+        if let Some(thread) = thread
+            && stands("close-waits-for-the-round")
+        {
             // A panic in it has been told.
             let _ = thread.join();
         }

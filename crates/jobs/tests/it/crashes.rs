@@ -2,6 +2,7 @@
 
 use std::{fs, time::Duration};
 
+use rustix::process::{Signal, kill_process};
 use serde_json::json;
 use unhang_jobs::{
     engine::Status,
@@ -162,7 +163,8 @@ async fn work_that_may_have_begun_is_not_begun_again() {
 /// The disk is full when the first job ends, and no server is there.
 #[tokio::test]
 async fn a_shim_that_cannot_hand_over_stays_until_there_is_room() {
-    const MARGIN: u64 = 64 << 20;
+    // Others use the disk too.
+    const MARGIN: u64 = 512 << 20;
     let folder = Home::new();
     let free = free_disk(folder.path()).unwrap();
     let (engine, opened) = open_with_shim(folder.path(), "none", |options| {
@@ -170,11 +172,13 @@ async fn a_shim_that_cannot_hand_over_stays_until_there_is_room() {
         options.rules.disk_reserve = free - MARGIN;
     });
     let bench = Bench { folder, engine, opened };
-    let script = "fallocate -l 1G large; until [ -e gate ]; do sleep 0.01; done";
+    let wait = |gate: &str| format!("until [ -e {gate} ]; do sleep 0.01; done");
+    let script = &format!("{}; fallocate -l 1G large; {}", wait("fill"), wait("gate"));
     let (first, second) = (bench.submit(script).await, bench.submit("true").await);
     let (first, second) = (bench.job(first), bench.job(second));
     let Bench { folder, engine, .. } = bench;
     let path = |name: &str| folder.path().join(name);
+    fs::write(path("fill"), "").unwrap();
     until("the disk is full", || path("large").exists().then_some(())).await;
     drop(engine);
     fs::write(path("gate"), "").unwrap();
@@ -183,4 +187,26 @@ async fn a_shim_that_cannot_hand_over_stays_until_there_is_room() {
     assert!(!second.join("run.json").exists());
     fs::remove_file(path("large")).unwrap();
     until("the second job ends", || second.join("exit.json").exists().then_some(())).await;
+}
+
+/// A program that ends takes a round with it that has given a job a slot and not yet a shim.
+#[tokio::test]
+async fn an_engine_that_is_closed_first_gives_a_shim_to_whatever_it_has_given_a_slot() {
+    let Bench { engine, folder, opened } = Bench::with(|options| options.rules.max_concurrent = 1);
+    let bench = Bench { engine: engine.clone(), folder, opened };
+    let first = bench.submit("exec sleep 3600").await;
+    let second = bench.submit("true").await;
+    let shim = until("its shim", || bench.shim(first)).await;
+    // The round that finds the first one dead, and gives its slot to the second, waits for this.
+    let mut database = rusqlite::Connection::open(bench.folder.path().join("unhang.db")).unwrap();
+    let busy = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).unwrap();
+    kill_process(shim, Signal::KILL).unwrap();
+    let exit = |id: JobId| bench.job(id).join("exit.json").exists().then_some(());
+    until("the end of the first is known", || exit(first)).await;
+    let mut closing = tokio::spawn(engine.close());
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut closing).await;
+    assert!(early.is_err(), "it is closed in the middle of a round: {early:?}");
+    drop(busy);
+    closing.await.unwrap().unwrap();
+    until("the second ends, with nobody there but its shim", || exit(second)).await;
 }

@@ -46,6 +46,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "disk-gate" [8]
         "Nothing starts while the disk is nearly full."
         job("folder::j_136_without_room_a_job_is_refused_and_leaves_no_folder");
+    "close-waits-for-the-round" [7]
+        "An engine that is closed finishes what it is at, so that a job which was given a slot has a supervisor when its program ends."
+        job("crashes::an_engine_that_is_closed_first_gives_a_shim_to_whatever_it_has_given_a_slot");
     "queue-waits-for-room" [7]
         "A shim that cannot start the next job for lack of room stays until it can, so a queue drains without a server."
         job("crashes::a_shim_that_cannot_hand_over_stays_until_there_is_room");
