@@ -8,6 +8,10 @@
 //! [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are told, and [`job_report`] how
 //! jobs are; [`config`] holds every limit, [`settings`] reads the configuration file.
 //!
+//! A server of one's own, on whatever SDK, takes what it needs: [`jobs`] makes a slow tool a durable job, [`tools`] has the nine
+//! tools with which an agent follows jobs, and [`direct`] runs closures that may hang. `examples/rmcp-server` of the repository
+//! shows the first two.
+//!
 //! Invariants: this library touches no terminal, no process environment, no home folder and no global logger, and it never
 //! exits. It emits [`tracing`] events and leaves it to the program what becomes of them.
 

@@ -20,23 +20,33 @@
 //! use unhang_jobs::{engine::{Engine, Options}, shim, shims::ShimCommand, submission::Submission};
 //! use unhang_proc::deadline::Deadline;
 //!
+//! fn main() -> ExitCode {
+//!     // First thing in `main`: this very program is also the shim. Without this it would start itself anew for each job, no job
+//!     // would begin, and each would end as failed, with the reason `start_failed`.
+//!     let command = ShimCommand::this_program();
+//!     if let Some(code) = shim::run_if_asked(&command) {
+//!         return code;
+//!     }
+//!     // ...
+//! #   drop(command);
+//! #   ExitCode::SUCCESS
+//! }
+//!
 //! # async fn run(command: ShimCommand) -> Result<(), Box<dyn std::error::Error>> {
 //! let (engine, _) = Engine::open(Options::new("/var/lib/mine".into(), command))?;
-//! let job = Submission::new(vec!["python3".into(), "simulate.py".into()], ".".into())?;
+//! let mut job = Submission::new(vec!["python3".into(), "simulate.py".into()], ".".into())?;
+//! job.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())];
 //! let id = engine.submit(job).await?.record.job_id;
+//! // It is on the disk now, and goes on whatever becomes of this program.
 //! let status = engine.wait(id, Deadline::after(Duration::from_secs(60))).await?;
-//! println!("{}: {}", id, status.record.status);
+//! println!("{id}: {}, {}", status.record.status, engine.results(id).await?.stdout_tail);
+//! engine.close().await?;
 //! # Ok(())
 //! # }
-//! # fn main() -> ExitCode {
-//! // First thing in `main`: this very program is also the shim.
-//! let command = ShimCommand::this_program();
-//! if let Some(code) = shim::run_if_asked(&command) {
-//!     return code;
-//! }
-//! # ExitCode::SUCCESS
-//! # }
 //! ```
+//!
+//! What a job is, is one command, and so can be a part of the program that submits it: `examples/rmcp-server` of the repository
+//! is an MCP server on the official SDK whose slow tool is a job of its own program.
 
 pub mod document;
 pub mod engine;

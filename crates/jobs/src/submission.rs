@@ -37,6 +37,10 @@ pub const MIN_LOG_LIMIT: u64 = 64 << 10;
 pub const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// A job to be run.
+///
+/// Its work reads the null device, and what it prints goes to files. Besides `environment` it gets `UNHANG_JOB_ID`, `UNHANG_JOB_DIR`
+/// (the job's own folder, where `inputs` lie and `results` go) and `PYTHONUNBUFFERED=1`. A line such as `progress: 40%` or
+/// `{"progress": 0.4, "message": "..."}` on its stdout says how far it is, `error.json` in its folder why it failed.
 #[derive(Clone, Debug)]
 pub struct Submission {
     /// Its id, from [`JobId::random`] or from the user.
@@ -47,9 +51,9 @@ pub struct Submission {
     pub tool: Option<String>,
     /// The program, which is looked for in the `PATH` of `environment`, and its arguments.
     pub command: Vec<OsString>,
-    /// The folder that it works in.
+    /// The folder that it works in; it has to be there.
     pub folder: PathBuf,
-    /// Its whole environment.
+    /// Its environment: nothing of ours is handed on that is not named here.
     pub environment: Vec<(OsString, OsString)>,
     /// Files that are in its folder before it starts.
     pub inputs: Vec<Input>,
@@ -88,7 +92,8 @@ pub enum Source {
 }
 
 impl Submission {
-    /// A submission of this command with everything else at its default.
+    /// A submission of this command with everything else at its default: a drawn id, no environment, no inputs, no results, no
+    /// timeout.
     ///
     /// # Errors
     /// Where the system has no random source to draw an id from.

@@ -14,6 +14,8 @@ const TABLE: &[(&str, &[&str], &[&str])] = &[
     // Judges rooms from outside; nothing uses it.
     ("unhang-fuzz", &["unhang", "unhang-wire"], &[]),
     ("xtask", &["unhang-zoo"], &[]),
+    // What a program does that embeds the library; nothing uses it.
+    ("rmcp-server-example", &["unhang"], &[]),
 ];
 
 #[test]

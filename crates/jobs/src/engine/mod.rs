@@ -64,7 +64,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 pub struct Options {
     /// The data folder; it is made where it is missing.
     pub folder: PathBuf,
-    /// How our own binary is run as a shim.
+    /// How our own binary is run as a shim; see [`shim::run_if_asked`](crate::shim::run_if_asked).
     pub shim: ShimCommand,
     /// When a job may start.
     pub rules: Rules,
