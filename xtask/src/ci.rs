@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - The steps are a table; the first that fails ends the run.
+//! - The steps are a table; the first that fails ends the run. A step that leaves a process behind has failed.
 //! - After `fetch`, only the installation of pinned tools and servers uses the network.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::project::Project;
 use crate::run::{self, Task};
-use crate::{Options, clock, faults, real, report, soak, tools};
+use crate::{Options, clock, custody, faults, real, report, soak, tools};
 
 /// One row of the table.
 struct Step {
@@ -130,7 +130,7 @@ pub(crate) fn ci(project: &Project, options: &Options) -> Result<(), Failure> {
     }
     let start = clock::now();
     for step in &steps {
-        timed(step.name, || perform(project, step))?;
+        timed(step.name, || perform(project, step).and_then(|()| custody::demand_nothing_left()))?;
     }
     report::ended("all", true, start.elapsed());
     Ok(())

@@ -82,6 +82,20 @@ pub(crate) fn children(of: u32) -> Vec<Process> {
     all.map(|pid| Process { pid, command: command_line(pid) }).collect()
 }
 
+/// Returns the living processes that this one has started, and those that they have, and so on. A zombie has no command line
+/// and does not count.
+pub(crate) fn descendants(of: u32) -> Vec<Process> {
+    let parents: Vec<(u32, u32)> = pids().into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let mut found = vec![of];
+    let mut next = 0;
+    while let Some(&one) = found.get(next) {
+        found.extend(parents.iter().filter(|(_, parent)| *parent == one).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    let all = found.into_iter().skip(1).map(|pid| Process { pid, command: command_line(pid) });
+    all.filter(|process| !process.command.is_empty()).collect()
+}
+
 fn pids() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()

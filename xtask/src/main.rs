@@ -4,10 +4,12 @@
 //!
 //! - Everything that is installed, built or written lies below `target/`.
 //! - A missing tool is a failure with a sentence on what to install, never a skipped check.
-//! - Every process is started by [`run`], with a deadline, and none is left when a verb ends.
+//! - Every process is started by [`run`], with a deadline. [`custody`] sees to it that none is left when a verb ends, however
+//!   it ends; that something would have been left is a failure.
 
 mod ci;
 mod clock;
+mod custody;
 mod failure;
 mod faults;
 mod fuzz;
@@ -96,32 +98,39 @@ fn number(flag: &str, text: &str) -> Result<u64, Failure> {
 }
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    let is_inner = arguments.next_if(|argument| argument == custody::INNER).is_some();
+    let outcome =
+        if is_inner { work(arguments).map(|()| ExitCode::SUCCESS) } else { custody::keep(arguments) };
+    outcome.unwrap_or_else(|failure| {
+        report::failure(&failure);
+        if failure.is_usage() {
+            report::text(USAGE);
+            return ExitCode::from(2);
+        }
+        ExitCode::FAILURE
+    })
+}
+
+/// Does what the command line says.
+fn work(mut arguments: impl Iterator<Item = String>) -> Result<(), Failure> {
     let verb = arguments.next();
-    let outcome = Options::parse(arguments).and_then(|options| match verb.as_deref() {
-        Some("ci") => ci::ci(&Project::find()?, &options),
-        Some("faults") => faults::faults(&Project::find()?, &options),
-        Some("real") => real::real(&Project::find()?, &options),
-        Some("soak") => soak::soak(&Project::find()?, &options),
-        Some("fuzz") => fuzz::fuzz(&Project::find()?, &options),
+    let options = Options::parse(arguments)?;
+    let work = match verb.as_deref() {
+        Some("ci") => ci::ci,
+        Some("faults") => faults::faults,
+        Some("real") => real::real,
+        Some("soak") => soak::soak,
+        Some("fuzz") => fuzz::fuzz,
         Some("help" | "--help" | "-h") => {
             report::text(USAGE);
-            Ok(())
+            return Ok(());
         }
-        Some(unknown) => Err(Failure::usage(format!("no verb {unknown}"))),
-        None => Err(Failure::usage("a verb is needed")),
-    });
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            report::failure(&failure);
-            if failure.is_usage() {
-                report::text(USAGE);
-                return ExitCode::from(2);
-            }
-            ExitCode::FAILURE
-        }
-    }
+        Some(unknown) => return Err(Failure::usage(format!("no verb {unknown}"))),
+        None => return Err(Failure::usage("a verb is needed")),
+    };
+    work(&Project::find()?, &options)?;
+    custody::demand_nothing_left()
 }
 
 #[cfg(test)]

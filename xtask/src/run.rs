@@ -139,6 +139,14 @@ fn spawn(task: &Task, [input, output, errors]: [Stdio; 3]) -> Result<Child, Fail
         .map_err(|error| Failure::io(format!("cannot start {}", task.name()), &error))
 }
 
+/// Starts this very program with other arguments, on the same terminal. Whoever does so waits for all its children.
+#[expect(clippy::disallowed_methods, reason = "the one place in this crate that starts processes")]
+pub(crate) fn this_program(word: &str, arguments: impl Iterator<Item = String>) -> Result<Child, Failure> {
+    std::env::current_exe()
+        .and_then(|program| Command::new(program).arg(word).args(arguments).spawn())
+        .map_err(|error| Failure::io("cannot start this program once more", &error))
+}
+
 /// Runs a program to its end; anything but exit code 0 within the deadline is a failure.
 pub(crate) fn run(task: Task) -> Result<(), Failure> {
     start(task)?.finish()

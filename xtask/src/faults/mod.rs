@@ -10,7 +10,7 @@
 //!
 //! - Red means that exactly the named test ran and failed, or that its program died of a signal. A test that is not found, or is
 //!   not done in time, is a failure of this check.
-//! - What a test started is ended with it, but for what its missing guard is there to end: a few processes of such tests stay.
+//! - What a test started is ended with it, and what escapes that, for want of the guard that is there to end it, at the end.
 
 mod guards;
 mod page;
@@ -27,7 +27,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::project::Project;
 use crate::run::{self, Task};
-use crate::{Options, ci, report};
+use crate::{Options, ci, custody, report};
 
 use guards::{Guard, Test};
 use programs::Programs;
@@ -80,7 +80,7 @@ fn check(project: &Project, guards: &[&'static Guard]) -> Result<(), Failure> {
         })
     })?;
     let name = format!("faults/{} guards off, one by one", guards.len());
-    ci::timed(&name, || {
+    let outcome = ci::timed(&name, || {
         side_by_side(guards, |guard| match run_test(project, &programs, guard.test, Some(guard))? {
             Colour::Red => Ok(()),
             Colour::Green => Err(Failure::new(format!(
@@ -88,7 +88,9 @@ fn check(project: &Project, guards: &[&'static Guard]) -> Result<(), Failure> {
                 guard.name, guard.test.path
             ))),
         })
-    })
+    });
+    custody::end_the_rest();
+    outcome
 }
 
 /// How a test went.
