@@ -38,7 +38,7 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
-    /// Measure what the guard costs, beside what two more pipes cost
+    /// Measure what the guard and the jobs cost, beside what nobody can do without
     Bench(Bench),
     /// Run one of the bundled servers and clients that misbehave
     #[command(hide = true, disable_help_flag = true)]
@@ -106,22 +106,39 @@ pub(crate) struct Demo {
 /// `unhang bench`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 done; 1 a bar was missed (with --check); 2 wrong usage; 3 a way or a peer could not\n\
-    be measured."
+    after_help = "Jobs are measured in a folder of their own where jobs would lie: under UNHANG_HOME, else in\n\
+    ~/.local/state/unhang. It is removed at the end.\n\n\
+    Exit codes: 0 done; 1 a bar was missed (with --check); 2 wrong usage; 3 a way, a peer or the\n\
+    jobs could not be measured; 130 and 143 interrupted."
 )]
 pub(crate) struct Bench {
+    /// Measure one part alone: `unhang wrap`, or the jobs
+    #[arg(long, value_name = "PART", value_enum)]
+    pub(crate) only: Option<BenchPart>,
     /// Measure this too: a command that takes a server's command after it; split at white space, quotes keep words together
     #[arg(long, value_name = "CMD", value_parser = peer_command)]
     pub(crate) peer: Vec<PeerCommand>,
-    /// Fail where `unhang wrap` misses one of its bars
+    /// Fail where a bar is missed
     #[arg(long)]
     pub(crate) check: bool,
+    /// Ended jobs in the folder that is compared with an empty one [default: 5000; with --check 100000]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) ended: Option<u32>,
     /// A few hundred calls only: shows that it works, not how fast
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print the outcome as JSON
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub(crate) output: String,
+}
+
+/// What `unhang bench` can be confined to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum BenchPart {
+    /// The guard
+    Wrap,
+    /// The jobs
+    Jobs,
 }
 
 /// The words of a `--peer`.

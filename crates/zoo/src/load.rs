@@ -16,6 +16,7 @@
 
 mod answers;
 mod echoes;
+mod jobs;
 mod samples;
 mod session;
 
@@ -24,6 +25,7 @@ use std::io;
 use std::time::Duration;
 
 pub(crate) use echoes::echo;
+pub use jobs::{JobFigures, JobLoadError, JobPlan, JobRound, LogUse, measure_jobs};
 pub use samples::median;
 use samples::percentile;
 use session::Session;

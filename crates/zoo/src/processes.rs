@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -36,7 +37,12 @@ impl Process {
 
     /// Kills it, if it is still there.
     pub fn kill(&self) {
-        let _gone_already = pidfd_send_signal(&self.descriptor, Signal::KILL);
+        self.signal(Signal::KILL);
+    }
+
+    /// Sends it a signal, if it is still there.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _gone_already = pidfd_send_signal(&self.descriptor, signal);
     }
 
     /// A descriptor that polls as readable once the process has ended.
@@ -94,6 +100,15 @@ pub fn marked(marker: &str) -> Vec<Process> {
     let found = pids().filter(|pid| carries(*pid)).filter_map(|pid| Process::open(pid, &[]));
     // Looked at again through the descriptor's number, which by now cannot be another process's.
     found.filter(|process| carries(process.pid)).collect()
+}
+
+/// Returns the processes whose current folder is this one or below it.
+pub(crate) fn standing_in(folder: &Path) -> Vec<Process> {
+    let stands =
+        |pid: u32| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|current| current.starts_with(folder));
+    let found = pids().filter(|pid| stands(*pid)).filter_map(|pid| Process::open(pid, &[]));
+    // As above.
+    found.filter(|process| stands(process.pid)).collect()
 }
 
 /// How many processes, this one apart, have the pipe with this inode open.

@@ -9,6 +9,7 @@
 use std::{
     cell::RefCell,
     io::{self, IsTerminal},
+    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
@@ -74,15 +75,19 @@ pub(super) fn run(common: &Common, verbose: bool, work: impl AsyncFnOnce(&Desk) 
 
 /// How the engine is to work on the data folder that the environment names: as each of `layers` says, over those before it.
 pub(super) fn options(layers: &[JobSettings]) -> Result<Options, Failure> {
-    let folder = data_folder().ok_or_else(|| Failure {
+    let mut options = Options::new(wanted_data_folder()?, ShimCommand::this_program());
+    layers.iter().for_each(|layer| layer.apply(&mut options));
+    Ok(options)
+}
+
+/// The data folder that the environment names, or what to do where it names none.
+pub(super) fn wanted_data_folder() -> Result<PathBuf, Failure> {
+    data_folder().ok_or_else(|| Failure {
         code: exit::USAGE,
         kind: "no_data_folder",
         message: "there is no place for jobs: neither UNHANG_HOME nor HOME is set".to_owned(),
         hint: Some("set UNHANG_HOME to the folder that shall hold them".to_owned()),
-    })?;
-    let mut options = Options::new(folder, ShimCommand::this_program());
-    layers.iter().for_each(|layer| layer.apply(&mut options));
-    Ok(options)
+    })
 }
 
 impl Desk {

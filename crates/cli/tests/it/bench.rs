@@ -1,9 +1,25 @@
 //! `unhang bench`: the shape of what it prints, its exit codes, and that nothing is left. Never its figures.
 
+use std::fs;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until};
+
+const JOB_MEASURES: [&str; 11] = [
+    "submit_p50_ms",
+    "submit_p99_ms",
+    "crowd_submit_p99_ms",
+    "status_p50_ms",
+    "status_p99_ms",
+    "jobs_per_second",
+    "ended_submit_p50_ms",
+    "ended_status_p50_ms",
+    "ended_start_ms",
+    "log_peak_bytes",
+    "log_last_line",
+];
 
 const MEASURES: [&str; 8] = [
     "round_trip_p50_us",
@@ -16,6 +32,12 @@ const MEASURES: [&str; 8] = [
     "processor_us_per_call",
 ];
 
+/// Runs `unhang bench`, confined to the guard, and returns exit code, stdout and stderr.
+#[track_caller]
+fn bench_wrap(sandbox: &Sandbox, words: &[&str]) -> (i32, String, String) {
+    bench(sandbox, &[&["--only", "wrap"], words].concat())
+}
+
 /// Runs `unhang bench`, and returns exit code, stdout and stderr.
 #[track_caller]
 fn bench(sandbox: &Sandbox, words: &[&str]) -> (i32, String, String) {
@@ -24,18 +46,25 @@ fn bench(sandbox: &Sandbox, words: &[&str]) -> (i32, String, String) {
     run_to_end(command)
 }
 
-fn names(report: &Value) -> Vec<&str> {
-    let ways = report["ways"].as_array().expect("ways");
-    ways.iter().map(|way| way["name"].as_str().expect("a name")).collect()
+fn texts<'a>(part: &'a Value, list: &str, member: &str) -> Vec<&'a str> {
+    let list = part[list].as_array().expect("a list");
+    list.iter().map(|one| one[member].as_str().expect("a text")).collect()
+}
+
+fn missed(part: &Value) -> usize {
+    part["bars"].as_array().expect("bars").iter().filter(|bar| bar["met"] == Value::Bool(false)).count()
 }
 
 #[test]
 fn the_report_has_every_way_every_measure_and_every_bar() {
     let sandbox = Sandbox::new();
-    let (code, text, stderr) = bench(&sandbox, &["--quick", "--output", "json", "--peer", "env 'A=b c'"]);
+    let (code, text, stderr) =
+        bench_wrap(&sandbox, &["--quick", "--output", "json", "--peer", "env 'A=b c'"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
-    let report: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(names(&report), ["direct", "floor", "wrap", "peer 1"]);
+    let whole: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(whole.get("jobs").is_none(), "it was confined");
+    let report = &whole["wrap"];
+    assert_eq!(texts(report, "ways", "name"), ["direct", "floor", "wrap", "peer 1"]);
     assert_eq!(report["ways"][3]["command"], serde_json::json!(["env", "A=b c"]));
     for way in report["ways"].as_array().expect("ways") {
         for measure in MEASURES {
@@ -49,33 +78,93 @@ fn the_report_has_every_way_every_measure_and_every_bar() {
     let memory =
         |way: usize| report["ways"][way]["measures"]["memory_bytes"]["value"].as_f64().expect("bytes");
     assert!(memory(0) == 0.0 && memory(1) > 0.0 && memory(2) > memory(1), "guard and lifeline are counted");
-    let bars: Vec<&str> =
-        report["bars"].as_array().expect("bars").iter().filter_map(|bar| bar["measure"].as_str()).collect();
     let expected = ["round_trip_p50_us", "calls_per_second", "bytes_per_second", "start_ms", "memory_bytes"];
-    assert_eq!(bars, expected);
+    assert_eq!(texts(report, "bars", "measure"), expected);
     sandbox.assert_nothing_left();
 }
 
 /// A missed bar is exit 1 and named, a met one is neither; which of them are met is not for a test to say.
 #[test]
 fn with_check_a_missed_bar_is_exit_1_and_named() {
-    let sandbox = Sandbox::new();
+    let sandbox = Sandbox::with_jobs();
     let (code, text, stderr) = bench(&sandbox, &["--quick", "--check", "--output", "json"]);
     let report: Value = serde_json::from_str(&text).expect("JSON");
-    let missed = report["bars"]
-        .as_array()
-        .expect("bars")
-        .iter()
-        .filter(|bar| bar["met"] == Value::Bool(false))
-        .count();
+    let missed = missed(&report["wrap"]) + missed(&report["jobs"]);
     assert_eq!(code, i32::from(missed > 0), "{stderr}");
     assert_eq!(stderr.matches(", the bar is ").count(), missed, "{stderr}");
+    sandbox.assert_nothing_left();
+}
+
+/// What is in the data folder of the sandbox but for logs.
+fn kept(sandbox: &Sandbox) -> Vec<String> {
+    let entries = fs::read_dir(sandbox.path().join("state")).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name != "logs").collect()
+}
+
+#[test]
+fn jobs_are_measured_beside_their_floor_in_a_folder_that_is_removed() {
+    let sandbox = Sandbox::new();
+    let (code, text, stderr) =
+        bench(&sandbox, &["--only", "jobs", "--quick", "--ended", "30", "--output", "json"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let whole: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(whole.get("wrap").is_none(), "it was confined");
+    let report = &whole["jobs"];
+    assert_eq!(texts(report, "ways", "name"), ["floor", "jobs"]);
+    assert_eq!(report["plan"]["ended"], 30);
+    assert!(report["plan"]["file_system"].is_string(), "{report}");
+    for measure in JOB_MEASURES {
+        let [floor, jobs] = [0, 1].map(|way| &report["ways"][way]["measures"][measure]);
+        assert!(jobs["value"].as_f64().is_some_and(|value| value > 0.0), "{measure}: {report}");
+        // A log stands for itself.
+        let has_floor = !measure.starts_with("log_");
+        assert_eq!((floor["value"].is_number(), jobs["ratio_to_floor"].is_number()), (has_floor, has_floor));
+    }
+    let expected: Vec<_> = JOB_MEASURES.into_iter().filter(|measure| *measure != "status_p50_ms").collect();
+    assert_eq!(texts(report, "bars", "measure"), expected);
+    // What was written is more than the log may keep, and what is compared with a limit is what the disk had to hold.
+    let peak = report["ways"][1]["measures"]["log_peak_bytes"]["value"].as_f64().expect("bytes");
+    assert!(peak >= 4.0 * 1_048_576.0, "{peak}");
+    assert_eq!(report["ways"][1]["measures"]["log_last_line"]["value"], 1.0);
+    assert_eq!(kept(&sandbox), [] as [&str; 0]);
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_job_server_that_cannot_work_is_told_of_and_leaves_the_guards_figures() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.unhang();
+    // Without a PATH no job finds its program.
+    command.env("PATH", "/nowhere").args(["bench", "--only", "jobs", "--quick"]);
+    let (code, text, stderr) = run_to_end(command);
+    assert_eq!((code, text.as_str()), (3, ""), "{stderr}");
+    assert!(stderr.contains("jobs could not be measured: making ended jobs: trivial: "), "{stderr}");
+    assert!(stderr.contains("hint: ") && kept(&sandbox).is_empty(), "{stderr}");
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn an_interrupted_bench_ends_its_jobs_and_removes_their_folder() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.unhang();
+    command.args(["bench", "--only", "jobs", "--ended", "1", "--output", "json"]);
+    let mut client = Client::start(command);
+    wait_until("a job floods while others wait", PATIENCE * 4, || {
+        let running = sandbox.survivors();
+        let runs = |words: &str| running.iter().any(|(_, line)| line.contains(words));
+        runs(" zoo floods 1000000000000") && runs(" zoo slow --gate ")
+    });
+    client.signal(Signal::INT);
+    assert_eq!(client.exit_code(), 130);
+    assert_eq!(kept(&sandbox), [] as [&str; 0]);
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn a_peer_that_is_none_is_named_after_the_rest() {
     let sandbox = Sandbox::new();
-    let (code, text, stderr) = bench(&sandbox, &["--quick", "--peer", "false"]);
+    let (code, text, stderr) = bench_wrap(&sandbox, &["--quick", "--peer", "false"]);
     assert_eq!(code, 3, "{stderr}");
     assert!(stderr.contains("peer 1") && stderr.contains("hint: "), "{stderr}");
     for part in ["direct", "floor", "wrap", "round trip, p50", "10 MB results", "≤ 1.30"] {
@@ -86,10 +175,10 @@ fn a_peer_that_is_none_is_named_after_the_rest() {
 #[test]
 fn a_peer_that_is_no_command_is_wrong_usage() {
     let sandbox = Sandbox::new();
-    for peer in ["", "proxy 'a"] {
-        let (code, text, stderr) = bench(&sandbox, &["--peer", peer]);
-        assert_eq!((code, text.as_str()), (2, ""), "{peer}: {stderr}");
-        assert!(stderr.contains("--peer"), "{peer}: {stderr}");
+    for words in [&["--peer", ""][..], &["--peer", "proxy 'a"], &["--only", "jobs", "--peer", "proxy"]] {
+        let (code, text, stderr) = bench(&sandbox, words);
+        assert_eq!((code, text.as_str()), (2, ""), "{words:?}: {stderr}");
+        assert!(stderr.contains("--peer"), "{words:?}: {stderr}");
     }
 }
 
@@ -98,7 +187,7 @@ fn a_peer_that_is_no_command_is_wrong_usage() {
 fn a_killed_bench_leaves_nothing() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.unhang();
-    command.args(["bench", "--output", "json"]);
+    command.args(["bench", "--only", "wrap", "--output", "json"]);
     let mut client = Client::start(command);
     wait_until("the server is measured through the guard", PATIENCE, || {
         let running = sandbox.survivors();

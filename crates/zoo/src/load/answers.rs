@@ -1,40 +1,55 @@
 //! The stream of answers, read as fast as it comes: of a long line only both ends are kept, for the id is in one of them.
+//! A stream whose lines are to be understood keeps more of each.
 //!
 //! # Invariants
 //!
 //! - Memory is bounded whatever comes.
-//! - A read waits no longer than [`PATIENCE`].
+//! - A read waits no longer than the patience that it was given.
 
 use std::io::{self, Read};
 use std::process::ChildStdout;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
 
 /// How long an answer may take before the way counts as hung.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes read at once.
 const CHUNK: usize = 64 << 10;
-/// Bytes kept of the beginning and of the end of a line.
-const END: usize = 256;
+/// Bytes kept of the beginning and of the end of a line where only its id counts.
+pub(super) const ENDS: usize = 256;
+/// The same where the line is to be understood.
+pub(super) const WHOLE: usize = 256 << 10;
 
 /// One line that came.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
     head: Vec<u8>,
     tail: Vec<u8>,
+    /// How much of each of the two is kept.
+    kept: usize,
     /// Its bytes, without the line end.
     pub(super) length: usize,
 }
 
 impl Line {
+    fn new(kept: usize) -> Self {
+        Self { head: Vec::new(), tail: Vec::new(), kept, length: 0 }
+    }
+
     fn push(&mut self, piece: &[u8]) {
         self.length += piece.len();
-        let room = END.saturating_sub(self.head.len()).min(piece.len());
+        let room = self.kept.saturating_sub(self.head.len()).min(piece.len());
         self.head.extend_from_slice(&piece[..room]);
-        self.tail.extend_from_slice(&piece[piece.len().saturating_sub(END)..]);
-        let excess = self.tail.len().saturating_sub(END);
+        self.tail.extend_from_slice(&piece[piece.len().saturating_sub(self.kept)..]);
+        let excess = self.tail.len().saturating_sub(self.kept);
         self.tail.drain(..excess);
+    }
+
+    /// Returns the message; `None` for one that was not kept whole, or is no JSON.
+    pub(super) fn message(&self) -> Option<Value> {
+        serde_json::from_slice(&self.head).ok().filter(|_| self.head.len() == self.length)
     }
 
     /// Returns the number that is its id, wherever in the envelope it stands; `None` for what has none.
@@ -72,18 +87,20 @@ pub(super) struct Answers {
     /// What of the chunk has been read but not looked at.
     unread: std::ops::Range<usize>,
     line: Line,
+    patience: Duration,
 }
 
 impl Answers {
-    pub(super) fn new(stdout: ChildStdout) -> Self {
-        Self { stdout, chunk: vec![0; CHUNK], unread: 0..0, line: Line::default() }
+    /// `kept` is [`ENDS`] or [`WHOLE`].
+    pub(super) fn new(stdout: ChildStdout, kept: usize, patience: Duration) -> Self {
+        Self { stdout, chunk: vec![0; CHUNK], unread: 0..0, line: Line::new(kept), patience }
     }
 
     /// Waits for the next line.
     pub(super) fn next(&mut self) -> io::Result<Line> {
         loop {
             if self.unread.is_empty() {
-                wait_readable(&self.stdout)?;
+                wait_readable(&self.stdout, self.patience)?;
                 match self.stdout.read(&mut self.chunk)? {
                     0 => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the stream has ended")),
                     count => self.unread = 0..count,
@@ -99,16 +116,17 @@ impl Answers {
             let end = unread.iter().position(|byte| *byte == b'\n').unwrap_or(unread.len());
             self.line.push(&unread[..end]);
             self.unread.start += end + 1;
-            return Ok(std::mem::take(&mut self.line));
+            let kept = self.line.kept;
+            return Ok(std::mem::replace(&mut self.line, Line::new(kept)));
         }
     }
 }
 
-fn wait_readable(stdout: &ChildStdout) -> io::Result<()> {
-    let limit = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
+fn wait_readable(stdout: &ChildStdout, patience: Duration) -> io::Result<()> {
+    let limit = Timespec::try_from(patience).map_err(io::Error::other)?;
     let mut descriptors = [PollFd::new(stdout, PollFlags::IN)];
     match rustix::io::retry_on_intr(|| poll(&mut descriptors, Some(&limit)))? {
-        0 => Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came within {PATIENCE:?}"))),
+        0 => Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came within {patience:?}"))),
         _ => Ok(()),
     }
 }
@@ -118,7 +136,7 @@ mod tests {
     use super::*;
 
     fn line(pieces: &[&[u8]]) -> Line {
-        let mut line = Line::default();
+        let mut line = Line::new(ENDS);
         for piece in pieces {
             line.push(piece);
         }
@@ -143,8 +161,15 @@ mod tests {
     fn only_the_ends_are_kept() {
         let line = line(&[&vec![b'a'; 1000], &vec![b'b'; 1000]]);
         assert_eq!(line.length, 2000);
-        assert_eq!(line.head, vec![b'a'; END]);
-        assert_eq!(line.tail, vec![b'b'; END]);
+        assert_eq!(line.head, vec![b'a'; ENDS]);
+        assert_eq!(line.tail, vec![b'b'; ENDS]);
+    }
+
+    #[test]
+    fn a_message_is_understood_only_where_it_was_kept_whole() {
+        assert_eq!(line(&[b"{\"id\":", b"7}"]).message(), Some(serde_json::json!({"id": 7})));
+        let cut = line(&[b"{\"id\":7}", &[b' '; ENDS]]);
+        assert!(cut.message().is_none() && line(&[b"{"]).message().is_none());
     }
 
     #[test]

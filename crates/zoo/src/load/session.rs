@@ -9,7 +9,8 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::time::Duration;
 
 use super::Way;
-use super::answers::{Answers, Line};
+use super::answers::{Answers, ENDS, Line, PATIENCE, WHOLE};
+use crate::offspring::Streams;
 use crate::processes::{self, Process};
 use crate::{keeper, offspring};
 
@@ -90,9 +91,25 @@ impl Session {
             Way::Cats => [&cat, server, &cat].into_iter().try_for_each(|command| chain.add(command))?,
             Way::Through(command) => chain.add(&[command, server].concat())?,
         }
+        Self::begin(chain, ENDS, PATIENCE)
+    }
+
+    /// The same for a server that stands alone, with a variable in its environment; its answers are kept whole.
+    pub(super) fn open_alone(
+        command: &[String],
+        variable: (&str, &str),
+        patience: Duration,
+    ) -> io::Result<Self> {
+        let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let streams = Streams { stderr: Stdio::null(), ..Streams::default() };
+        let chain = Chain(vec![offspring::start_marked(program, arguments, streams, variable)?]);
+        Self::begin(chain, WHOLE, patience)
+    }
+
+    fn begin(mut chain: Chain, kept: usize, patience: Duration) -> io::Result<Self> {
         let stdin = chain.0.first_mut().and_then(|first| first.stdin.take());
         let stdout = chain.0.last_mut().and_then(|last| last.stdout.take());
-        let answers = Answers::new(stdout.ok_or(io::ErrorKind::BrokenPipe)?);
+        let answers = Answers::new(stdout.ok_or(io::ErrorKind::BrokenPipe)?, kept, patience);
         let mut session =
             Self { processes: Vec::new(), stdin, answers, chain, answered: Vec::new(), ended: false };
         session.shake_hands().map_err(|error| session.explained(error))?;
@@ -121,7 +138,7 @@ impl Session {
         self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write_all(line.as_bytes())
     }
 
-    fn request(&mut self, method: &str, params: &str) -> io::Result<()> {
+    pub(super) fn request(&mut self, method: &str, params: &str) -> io::Result<()> {
         let id = self.answered.len();
         self.answered.push(false);
         self.send(&format!(
@@ -134,8 +151,13 @@ impl Session {
         self.request("tools/call", &format!("{{\"name\":\"echo\",\"arguments\":{{\"bytes\":{bytes}}}}}"))
     }
 
-    /// Waits for the answer to any request and returns its length; whatever is not right about it is an error.
+    /// Waits for the answer to any request and returns its length.
     pub(super) fn answer(&mut self) -> io::Result<usize> {
+        self.answer_line().map(|line| line.length)
+    }
+
+    /// Waits for the answer to any request; whatever is not right about it is an error.
+    pub(super) fn answer_line(&mut self) -> io::Result<Line> {
         loop {
             let line = self.answers.next()?;
             // Notifications are allowed.
@@ -144,7 +166,7 @@ impl Session {
             return match place {
                 Some(answered) if !*answered && line.is_result() => {
                     *answered = true;
-                    Ok(line.length)
+                    Ok(line)
                 }
                 _ => Err(wrong(&line)),
             };

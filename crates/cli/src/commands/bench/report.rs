@@ -2,79 +2,72 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Map, json};
-use unhang_zoo::load::Plan;
 
-use super::measures::{Bar, MEASURES, Value};
+use super::measures::{Bar, Measure, Value};
 
-/// One column of the table.
+/// One column of a table.
 pub(super) struct WayReport {
     pub(super) name: String,
     /// What stands before the server's command, where it is one command.
     pub(super) command: Option<Vec<String>>,
-    /// In the order of [`MEASURES`].
+    /// In the order of the rows.
     pub(super) measures: Vec<Option<Value>>,
 }
 
-/// All that a run found out.
-pub(super) struct Report {
-    plan: Plan,
-    ways: Vec<WayReport>,
-    pub(super) bars: Vec<Bar>,
+/// The head of one row.
+pub(super) struct Row {
+    key: &'static str,
+    title: &'static str,
+    bar: String,
 }
 
-impl Report {
-    pub(super) fn new(plan: Plan, ways: Vec<WayReport>, bars: Vec<Bar>) -> Self {
-        Self { plan, ways, bars }
-    }
+/// The heads of all rows.
+pub(super) fn rows<Round>(measures: &[Measure<Round>]) -> Vec<Row> {
+    let row = |measure: &Measure<Round>| Row {
+        key: measure.key,
+        title: measure.title,
+        bar: measure.show_bar().unwrap_or_default(),
+    };
+    measures.iter().map(row).collect()
+}
 
-    /// As JSON, with units in the names of the members.
-    pub(super) fn json(&self) -> String {
+/// One of the things that are measured, with a table of its own.
+pub(super) struct Part {
+    pub(super) name: &'static str,
+    /// How much was measured.
+    pub(super) plan: serde_json::Value,
+    pub(super) rows: Vec<Row>,
+    pub(super) ways: Vec<WayReport>,
+    pub(super) bars: Vec<Bar>,
+    /// What to know about the table, in lines.
+    pub(super) notes: Vec<String>,
+}
+
+impl Part {
+    fn json(&self) -> serde_json::Value {
         let ways: Vec<_> = self
             .ways
             .iter()
             .map(|way| {
-                let measures: Map<String, serde_json::Value> = MEASURES
-                    .iter()
-                    .zip(&way.measures)
-                    .map(|(measure, value)| (measure.key.to_owned(), json!(value)))
-                    .collect();
+                let rows = self.rows.iter().zip(&way.measures);
+                let measures: Map<String, serde_json::Value> =
+                    rows.map(|(row, value)| (row.key.to_owned(), json!(value))).collect();
                 json!({"name": way.name, "command": way.command, "measures": measures})
             })
             .collect();
-        let plan = json!({"rounds": self.plan.rounds, "round_trips": self.plan.round_trips, "calls": self.plan.calls,
-            "in_flight": self.plan.in_flight, "large_results": self.plan.large_results,
-            "large_bytes": self.plan.large_bytes, "starts": self.plan.starts});
-        let report =
-            json!({"debug_build": cfg!(debug_assertions), "plan": plan, "ways": ways, "bars": self.bars});
-        format!("{report:#}\n")
+        json!({"plan": self.plan, "ways": ways, "bars": self.bars})
     }
 
     /// As a table, and what to know about it.
-    pub(super) fn text(&self) -> String {
-        let mut notes = vec![
-            "floor: through `cat` on both sides. In brackets: times the floor; for start and stop, ms more than direct."
-                .to_owned(),
-            format!(
-                "Medians of {} rounds, of memory the highest. Memory and processor: what the way adds; one call at a time.",
-                self.plan.rounds
-            ),
-        ];
-        let peers = self.ways.iter().filter(|way| way.name.starts_with("peer"));
-        notes.extend(
-            peers.filter_map(|way| Some(format!("{} is `{}`.", way.name, way.command.as_ref()?.join(" ")))),
-        );
-        if cfg!(debug_assertions) {
-            notes.push("This is a debug build: its figures mean nothing.".to_owned());
-        }
+    fn text(&self) -> String {
         let missed: Vec<String> =
-            self.bars.iter().filter(|bar| !bar.met).map(|bar| format!("  {bar}")).collect();
-        if missed.is_empty() {
-            notes.push("Every bar is met.".to_owned());
+            self.bars.iter().filter(|bar| !bar.met).map(|bar| format!("\n  {bar}")).collect();
+        let verdict = if missed.is_empty() {
+            "Every bar is met.".to_owned()
         } else {
-            notes.push("Missed by wrap:".to_owned());
-            notes.extend(missed);
-        }
-        format!("{}\n\n{}\n", self.table(), notes.join("\n"))
+            format!("Missed by {}:{}", self.name, missed.concat())
+        };
+        format!("{}\n\n{}\n{verdict}\n", self.table(), self.notes.join("\n"))
     }
 
     fn table(&self) -> Table {
@@ -82,21 +75,36 @@ impl Report {
         table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
         let names = self.ways.iter().map(|way| way.name.as_str());
         table.set_header(std::iter::once("").chain(names).chain(["bar"]));
-        for (row, measure) in MEASURES.iter().enumerate() {
+        for (index, row) in self.rows.iter().enumerate() {
             let cell = |way: &WayReport| {
-                let Some(value) = &way.measures[row] else { return "?".to_owned() };
-                let shown = (measure.show)(value.value);
+                let Some(value) = &way.measures[index] else { return "–".to_owned() };
                 // A comparison with itself tells nothing.
-                let comparison = value.show_comparison(measure).filter(|_| way.name != "direct");
-                comparison.map_or(shown.clone(), |comparison| format!("{shown} ({comparison})"))
+                let comparison = value.shown_comparison.as_ref().filter(|_| way.name != "direct");
+                comparison.map_or(value.shown.clone(), |comparison| format!("{} ({comparison})", value.shown))
             };
-            let cells = self.ways.iter().map(cell);
-            let title = std::iter::once(measure.title.to_owned());
-            table.add_row(title.chain(cells).chain([measure.show_short_bar().unwrap_or_default()]));
+            let title = std::iter::once(row.title.to_owned());
+            table.add_row(title.chain(self.ways.iter().map(cell)).chain([row.bar.clone()]));
         }
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         table
     }
+}
+
+/// All parts as JSON, with units in the names of the members.
+pub(super) fn json(parts: &[Part]) -> String {
+    let mut report = Map::new();
+    report.insert("debug_build".to_owned(), cfg!(debug_assertions).into());
+    report.extend(parts.iter().map(|part| (part.name.to_owned(), part.json())));
+    format!("{:#}\n", serde_json::Value::Object(report))
+}
+
+/// All parts for a person.
+pub(super) fn text(parts: &[Part]) -> String {
+    let mut parts: Vec<String> = parts.iter().map(Part::text).collect();
+    if cfg!(debug_assertions) {
+        parts.push("This is a debug build: its figures mean nothing.\n".to_owned());
+    }
+    parts.join("\n")
 }

@@ -1,0 +1,277 @@
+//! Durable jobs beside what stands for them by hand: what is measured, the bars, and how it is told.
+//!
+//! Invariant: the folder that is measured in lies where jobs would, for what costs is the disk.
+
+use serde_json::json;
+use unhang::exit;
+use unhang_zoo::load::{JobFigures, JobLoadError, JobPlan, JobRound, measure_jobs, median};
+
+use super::{
+    measures::{
+        Beside, Limit, Measure, Subject, bytes, compare, highest, judge, lowest, milliseconds, show_mebibytes,
+    },
+    progress,
+    report::{Part, WayReport, rows},
+};
+use crate::{arguments::Bench, commands::engine::wanted_data_folder, output};
+
+/// What is kept of a log, as the bench asks for it, and a lot of room: the shim needs a turn of the processor for each look.
+const LOG_BAR: f64 = 64.0 * 1_048_576.0;
+
+/// Shows what may be microseconds or many milliseconds.
+fn show_time(milliseconds: f64) -> String {
+    if milliseconds < 1.0 {
+        format!("{:.0} µs", milliseconds * 1e3)
+    } else {
+        format!("{milliseconds:.1} ms")
+    }
+}
+
+/// All rows, in the order of the table.
+const MEASURES: [Measure<JobRound>; 11] = [
+    Measure {
+        key: "submit_p50_ms",
+        title: "submit, p50",
+        show: show_time,
+        of: |round| Some(milliseconds(round.submit_p50)),
+        over_rounds: median,
+        beside: Beside::Floor,
+        bar: Some((Subject::Value, Limit::AtMost(3.0))),
+    },
+    Measure {
+        key: "submit_p99_ms",
+        title: "submit, p99",
+        show: show_time,
+        of: |round| Some(milliseconds(round.submit_p99)),
+        over_rounds: median,
+        beside: Beside::Floor,
+        bar: Some((Subject::Value, Limit::AtMost(20.0))),
+    },
+    Measure {
+        key: "crowd_submit_p99_ms",
+        title: "several servers: submit, p99",
+        show: show_time,
+        of: |round| Some(milliseconds(round.crowd_p99)),
+        over_rounds: median,
+        beside: Beside::Floor,
+        bar: Some((Subject::Value, Limit::AtMost(50.0))),
+    },
+    Measure {
+        key: "status_p50_ms",
+        title: "status, p50",
+        show: show_time,
+        of: |round| Some(milliseconds(round.status_p50)),
+        over_rounds: median,
+        beside: Beside::Floor,
+        bar: None,
+    },
+    Measure {
+        key: "status_p99_ms",
+        title: "status, p99",
+        show: show_time,
+        of: |round| Some(milliseconds(round.status_p99)),
+        over_rounds: median,
+        beside: Beside::Floor,
+        bar: Some((Subject::Value, Limit::AtMost(1.0))),
+    },
+    Measure {
+        key: "jobs_per_second",
+        title: "jobs that do nothing",
+        show: |value| format!("{value:.0}/s"),
+        of: |round| Some(round.jobs_per_second),
+        over_rounds: median,
+        beside: Beside::Floor,
+        bar: Some((Subject::Value, Limit::AtLeast(100.0))),
+    },
+    Measure {
+        key: "ended_submit_p50_ms",
+        title: "many ended: submit, p50",
+        show: show_time,
+        of: |round| Some(milliseconds(round.ended_submit)),
+        over_rounds: median,
+        beside: Beside::Floor,
+        bar: Some((Subject::Comparison, Limit::AtMost(1.1))),
+    },
+    Measure {
+        key: "ended_status_p50_ms",
+        title: "many ended: status, p50",
+        show: show_time,
+        of: |round| Some(milliseconds(round.ended_status)),
+        over_rounds: median,
+        beside: Beside::Floor,
+        bar: Some((Subject::Comparison, Limit::AtMost(1.1))),
+    },
+    Measure {
+        key: "ended_start_ms",
+        title: "many ended: start",
+        show: show_time,
+        of: |round| Some(milliseconds(round.ended_start)),
+        over_rounds: median,
+        beside: Beside::Floor,
+        bar: Some((Subject::Value, Limit::AtMost(300.0))),
+    },
+    Measure {
+        key: "log_peak_bytes",
+        title: "log of a flood, peak",
+        show: show_mebibytes,
+        of: |round| round.log.map(|log| bytes(log.peak)),
+        over_rounds: highest,
+        beside: Beside::Nothing,
+        bar: Some((Subject::Value, Limit::AtMost(LOG_BAR))),
+    },
+    Measure {
+        key: "log_last_line",
+        title: "its last line is there",
+        show: |value| if value < 1.0 { "no" } else { "yes" }.to_owned(),
+        of: |round| round.log.map(|log| f64::from(u8::from(log.has_last_line))),
+        over_rounds: lowest,
+        beside: Beside::Nothing,
+        bar: Some((Subject::Value, Limit::Exactly(1.0))),
+    },
+];
+
+/// Measures the jobs; what went wrong is told at once.
+///
+/// # Errors
+///
+/// The exit code, where they cannot be measured.
+pub(super) fn measure(program: &str, bench: &Bench) -> Result<Part, u8> {
+    let folder = wanted_data_folder().map_err(|failure| {
+        failure.print(None);
+        failure.code
+    })?;
+    let plan = plan(bench);
+    let outcome = measure_jobs(program, &folder, &plan, |doing| progress::show(doing));
+    progress::end();
+    outcome.map(|figures| assemble(&figures, &plan)).map_err(|error| match error {
+        JobLoadError::Interrupted(interrupted) => {
+            output::error("interrupted; nothing is left running", None);
+            u8::try_from(128 + interrupted.signal).unwrap_or(exit::INTERRUPTED)
+        }
+        JobLoadError::Failed(error) => {
+            let hint =
+                format!("the data of the run lay in {}; see whether its disk is well", folder.display());
+            output::error(&format!("jobs could not be measured: {error}"), Some(&hint));
+            exit::UNREACHABLE
+        }
+    })
+}
+
+fn plan(bench: &Bench) -> JobPlan {
+    let plan = if bench.quick { JobPlan::QUICK } else { JobPlan::FULL };
+    let many = if bench.check && !bench.quick { JobPlan::MANY } else { plan.ended };
+    let ended = bench.ended.and_then(|count| usize::try_from(count).ok());
+    JobPlan { ended: ended.unwrap_or(many), ..plan }
+}
+
+fn assemble(figures: &JobFigures, plan: &JobPlan) -> Part {
+    let JobFigures { floor, jobs, file_system } = figures;
+    let file_system = file_system.as_deref();
+    let way = |name: &str, rounds: &[JobRound]| WayReport {
+        name: name.to_owned(),
+        command: None,
+        measures: compare(&MEASURES, rounds, floor, floor),
+    };
+    let ways = vec![way("floor", floor), way("jobs", jobs)];
+    let bars = judge(&MEASURES, &ways[1].measures);
+    let notes = vec![
+        "floor: for a submit one file made durable; for a status a `ping` through the".to_owned(),
+        "same pipes; for jobs a second a loop that starts processes, two at a time; for".to_owned(),
+        "many ended jobs a folder with one. In brackets: times the floor.".to_owned(),
+        format!(
+            "Medians of {} rounds, of the log the worst. {} servers on one folder; {} ended",
+            plan.rounds, plan.writers, plan.ended
+        ),
+        format!(
+            "jobs; {} jobs running while polled, one of them flooding; {} of log on each",
+            plan.running,
+            show_mebibytes(bytes(plan.log_bytes))
+        ),
+        format!("stream. The data lay on {}.", file_system.unwrap_or("a file system that is not told")),
+    ];
+    let plan = json!({"rounds": plan.rounds, "submits": plan.submits, "writers": plan.writers,
+        "submits_each": plan.submits_each, "running": plan.running, "polls": plan.polls, "jobs": plan.jobs,
+        "log_bytes": plan.log_bytes, "ended": plan.ended, "ended_submits": plan.ended_submits,
+        "file_system": file_system});
+    Part { name: "jobs", plan, rows: rows(&MEASURES), ways, bars, notes }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use unhang_zoo::load::LogUse;
+
+    use super::*;
+
+    /// A round in which everything is exactly at its bar.
+    fn at_the_bar() -> JobRound {
+        let millis = Duration::from_millis;
+        JobRound {
+            submit_p50: millis(3),
+            submit_p99: millis(20),
+            crowd_p99: millis(50),
+            status_p50: millis(1),
+            status_p99: millis(1),
+            jobs_per_second: 100.0,
+            ended_submit: millis(11),
+            ended_status: millis(11),
+            ended_start: millis(300),
+            log: Some(LogUse { peak: 64 << 20, has_last_line: true }),
+        }
+    }
+
+    fn floor() -> JobRound {
+        let ten = Duration::from_millis(10);
+        JobRound { ended_submit: ten, ended_status: ten, log: None, ..at_the_bar() }
+    }
+
+    fn missed(jobs: JobRound) -> Vec<&'static str> {
+        let figures = JobFigures { floor: vec![floor()], jobs: vec![jobs], file_system: None };
+        let part = assemble(&figures, &JobPlan::QUICK);
+        assert_eq!(part.bars.len(), 10, "all but the median of a poll");
+        part.bars.iter().filter(|bar| !bar.met).map(|bar| bar.measure).collect()
+    }
+
+    #[test]
+    fn each_bar_is_met_at_its_edge_and_missed_beyond() {
+        assert_eq!(missed(at_the_bar()), [] as [&str; 0]);
+        let more = |time: Duration| time + Duration::from_micros(100);
+        let bar = at_the_bar();
+        let log = |peak, has_last_line| Some(LogUse { peak, has_last_line });
+        let beyond = [
+            ("submit_p50_ms", JobRound { submit_p50: more(bar.submit_p50), ..bar }),
+            ("submit_p99_ms", JobRound { submit_p99: more(bar.submit_p99), ..bar }),
+            ("crowd_submit_p99_ms", JobRound { crowd_p99: more(bar.crowd_p99), ..bar }),
+            ("status_p99_ms", JobRound { status_p99: more(bar.status_p99), ..bar }),
+            ("jobs_per_second", JobRound { jobs_per_second: 99.9, ..bar }),
+            ("ended_submit_p50_ms", JobRound { ended_submit: more(bar.ended_submit), ..bar }),
+            ("ended_status_p50_ms", JobRound { ended_status: more(bar.ended_status), ..bar }),
+            ("ended_start_ms", JobRound { ended_start: more(bar.ended_start), ..bar }),
+            ("log_peak_bytes", JobRound { log: log((64 << 20) + 1, true), ..bar }),
+            ("log_last_line", JobRound { log: log(1, false), ..bar }),
+        ];
+        for (measure, round) in beyond {
+            assert_eq!(missed(round), [measure]);
+        }
+        assert_eq!(missed(JobRound { log: None, ..bar }), ["log_peak_bytes", "log_last_line"]);
+    }
+
+    #[test]
+    fn of_several_rounds_the_worst_log_counts() {
+        let lost = JobRound { log: Some(LogUse { peak: 1, has_last_line: false }), ..at_the_bar() };
+        let rounds = [at_the_bar(), lost, at_the_bar()];
+        let values = compare(&MEASURES, &rounds, &rounds, &rounds);
+        let missed: Vec<_> =
+            judge(&MEASURES, &values).into_iter().filter(|bar| !bar.met).map(|bar| bar.to_string()).collect();
+        assert_eq!(missed, ["its last line is there: no, the bar is yes"]);
+    }
+
+    #[test]
+    fn a_time_is_shown_in_the_unit_that_fits() {
+        assert_eq!(
+            (show_time(0.0854), show_time(1.0), show_time(12.34)),
+            ("85 µs".into(), "1.0 ms".into(), "12.3 ms".into())
+        );
+    }
+}

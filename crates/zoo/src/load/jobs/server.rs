@@ -1,0 +1,142 @@
+//! One server of jobs, and the tools of it that are measured.
+//!
+//! # Invariants
+//!
+//! - A time is that from the first byte of the request to the last of the answer; the answer is understood after it.
+//! - Every wait for a job has a limit, and ends when the run is to end.
+
+use std::io;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::go_on;
+use super::place::Place;
+use crate::keeper;
+use crate::load::answers::PATIENCE;
+use crate::load::session::Session;
+
+/// How long a job may take to get where it is waited for; a queue of hundreds is before some.
+const JOB_LIMIT: Duration = Duration::from_secs(120);
+/// Between two looks at where a job is.
+const LOOK: Duration = Duration::from_millis(2);
+/// How long the start of a server may take that has a hundred thousand folders and no database.
+const REBUILD_LIMIT: Duration = Duration::from_secs(900);
+
+/// A server with its session.
+pub(super) struct Server<'a> {
+    place: &'a Place,
+    /// None once it was closed.
+    session: Option<Session>,
+}
+
+impl Drop for Server<'_> {
+    fn drop(&mut self) {
+        if self.session.is_some() {
+            // Before the session waits for what stands below its server.
+            self.place.end_jobs();
+        }
+    }
+}
+
+impl<'a> Server<'a> {
+    /// Starts one with its data in this folder of the place; returns when `initialize` is answered.
+    pub(super) fn start(place: &'a Place, data: &str, at_once: usize) -> io::Result<Self> {
+        Self::start_within(place, data, at_once, PATIENCE)
+    }
+
+    /// The same on a folder without its database, which is made anew from the jobs' folders.
+    pub(super) fn start_anew(place: &'a Place, data: &str, at_once: usize) -> io::Result<Self> {
+        Self::start_within(place, data, at_once, REBUILD_LIMIT)
+    }
+
+    fn start_within(place: &'a Place, data: &str, at_once: usize, patience: Duration) -> io::Result<Self> {
+        go_on()?;
+        let home = place.path(data);
+        let home = home.to_str().ok_or_else(|| io::Error::other("the path of the folder is no text"))?;
+        let session = Session::open_alone(&place.server(at_once), ("UNHANG_HOME", home), patience)?;
+        Ok(Self { place, session: Some(session) })
+    }
+
+    /// Sends a request and waits for its answer.
+    fn ask(&mut self, method: &str, params: &str) -> io::Result<(Value, Duration)> {
+        go_on()?;
+        let session = self.session.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let begin = keeper::now();
+        session.request(method, params)?;
+        let line = session.answer_line()?;
+        let time = begin.elapsed();
+        let mut answer = line.message().ok_or_else(|| io::Error::other("an answer that is too long"))?;
+        Ok((answer["result"].take(), time))
+    }
+
+    /// Calls a tool and returns the fields of its answer.
+    fn call(&mut self, tool: &str, arguments: &str) -> io::Result<(Value, Duration)> {
+        let params = format!("{{\"name\":\"{tool}\",\"arguments\":{arguments}}}");
+        let (mut result, time) = self.ask("tools/call", &params)?;
+        if result["isError"] == Value::Bool(true) {
+            let text = result["content"][0]["text"].as_str().unwrap_or_default();
+            return Err(io::Error::other(format!("{tool}: {text}")));
+        }
+        Ok((result["structuredContent"].take(), time))
+    }
+
+    /// Submits a job and returns its id.
+    pub(super) fn submit(&mut self, tool: &str, arguments: &str) -> io::Result<(String, Duration)> {
+        let (fields, time) = self.call(tool, arguments)?;
+        let id = fields["job_id"].as_str().ok_or_else(|| io::Error::other(format!("no job: {fields}")))?;
+        Ok((id.to_owned(), time))
+    }
+
+    /// A round trip that the jobs have no part in.
+    pub(super) fn ping(&mut self) -> io::Result<Duration> {
+        self.ask("ping", "{}").map(|(_, time)| time)
+    }
+
+    /// Where a job is.
+    pub(super) fn status(&mut self, job: &str) -> io::Result<(String, Duration)> {
+        let (fields, time) = self.call("get_job_status", &json!({"job_id": job}).to_string())?;
+        Ok((fields["status"].as_str().unwrap_or_default().to_owned(), time))
+    }
+
+    /// What a job has left, once it has ended.
+    pub(super) fn results(&mut self, job: &str) -> io::Result<Value> {
+        self.call("get_job_results", &json!({"job_id": job}).to_string()).map(|(fields, _)| fields)
+    }
+
+    pub(super) fn terminate(&mut self, job: &str) -> io::Result<()> {
+        self.call("terminate_job", &json!({"job_id": job}).to_string()).map(drop)
+    }
+
+    pub(super) fn wait_until_running(&mut self, job: &str) -> io::Result<()> {
+        self.wait_for(job, "running", 0)
+    }
+
+    /// Waits until these have ended; an error where one of them did not end well.
+    pub(super) fn expect_completed(&mut self, jobs: &[String]) -> io::Result<()> {
+        // The last one first: when it has ended, hardly any of the others is still to be waited for.
+        jobs.iter().rev().try_for_each(|job| self.wait_for(job, "completed", 1))
+    }
+
+    /// `seconds` are those that the server waits for the end, so that one may hear in between that the run is to end.
+    fn wait_for(&mut self, job: &str, wanted: &str, seconds: u8) -> io::Result<()> {
+        let arguments = json!({"job_id": job, "wait_seconds": seconds}).to_string();
+        let end = keeper::now() + JOB_LIMIT;
+        loop {
+            let (fields, _) = self.call("get_job_status", &arguments)?;
+            let status = fields["status"].as_str().unwrap_or_default();
+            if status == wanted {
+                return Ok(());
+            }
+            if !matches!(status, "queued" | "starting" | "running") || keeper::now() >= end {
+                return Err(io::Error::other(format!("job {job} is {status} instead of {wanted}: {fields}")));
+            }
+            keeper::pause(LOOK);
+        }
+    }
+
+    /// Ends the session, and waits for the end of the server.
+    pub(super) fn close(mut self) -> io::Result<()> {
+        self.session.take().map_or(Ok(()), |session| session.close().map(drop))
+    }
+}
