@@ -10,6 +10,7 @@ mod inherited;
 mod job_arguments;
 mod output;
 mod own_program;
+mod progress;
 mod server_name;
 mod signals;
 mod terminal_text;

@@ -181,7 +181,7 @@ pub fn measure_jobs(
     signals::catch_every_end();
     let place = Place::make(parent, program).map_err(during("the folder of the run"))?;
     let measured = measure_in(&place, plan, &mut told);
-    told("clearing up");
+    told("clearing up ");
     drop(place);
     match signals::caught() {
         Some(signal) => Err(JobLoadError::Interrupted(Interrupted { signal })),
@@ -190,11 +190,11 @@ pub fn measure_jobs(
 }
 
 fn measure_in(place: &Place, plan: &JobPlan, told: &mut dyn FnMut(&str)) -> Result<JobFigures, LoadError> {
-    told(&format!("making {} ended jobs", plan.ended));
+    told(&format!("making {} ended jobs ", plan.ended));
     ended::make(place, plan.ended).map_err(during("making ended jobs"))?;
     let mut figures = JobFigures { file_system: place.file_system(), ..JobFigures::default() };
     for round in 1..=plan.rounds {
-        told(&format!("jobs, round {round} of {}", plan.rounds));
+        told(&format!("the jobs, round {round} of {} ", plan.rounds));
         let (floor, jobs) = measure_once(place, plan)?;
         figures.floor.push(floor);
         figures.jobs.push(jobs);
@@ -205,14 +205,14 @@ fn measure_in(place: &Place, plan: &JobPlan, told: &mut dyn FnMut(&str)) -> Resu
 /// The floor and the jobs.
 fn measure_once(place: &Place, plan: &JobPlan) -> Result<(JobRound, JobRound), LoadError> {
     let (mut floor, mut jobs) = (JobRound::default(), JobRound::default());
+    let (pings, polls) = polls(place, plan).map_err(during("polls"))?;
+    (floor.status_p50, floor.status_p99) = (percentile(&pings, 50), percentile(&pings, 99));
+    (jobs.status_p50, jobs.status_p99) = (percentile(&polls, 50), percentile(&polls, 99));
     let (files, submits) = one_client(place, plan).map_err(during("submits"))?;
     (floor.submit_p50, floor.submit_p99) = (percentile(&files, 50), percentile(&files, 99));
     (jobs.submit_p50, jobs.submit_p99) = (percentile(&submits, 50), percentile(&submits, 99));
     let (files, submits) = several_clients(place, plan).map_err(during("submits to several servers"))?;
     (floor.crowd_p99, jobs.crowd_p99) = (percentile(&files, 99), percentile(&submits, 99));
-    let (pings, polls) = polls(place, plan).map_err(during("polls"))?;
-    (floor.status_p50, floor.status_p99) = (percentile(&pings, 50), percentile(&pings, 99));
-    (jobs.status_p50, jobs.status_p99) = (percentile(&polls, 50), percentile(&polls, 99));
     floor.jobs_per_second = floors::by_hand(plan.jobs).map_err(during("processes by hand"))?;
     jobs.jobs_per_second = rate(place, plan.jobs).map_err(during("jobs a second"))?;
     jobs.log = Some(flood::watch(place, plan.log_bytes).map_err(during("the log of a flood"))?);

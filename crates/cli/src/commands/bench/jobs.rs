@@ -10,10 +10,9 @@ use super::{
     measures::{
         Beside, Limit, Measure, Subject, bytes, compare, highest, judge, lowest, milliseconds, show_mebibytes,
     },
-    progress,
     report::{Part, WayReport, rows},
 };
-use crate::{arguments::Bench, commands::engine::wanted_data_folder, output};
+use crate::{arguments::Bench, commands::engine::wanted_data_folder, output, progress};
 
 /// What is kept of a log, as the bench asks for it, and a lot of room: the shim needs a turn of the processor for each look.
 const LOG_BAR: f64 = 64.0 * 1_048_576.0;
@@ -141,7 +140,7 @@ pub(super) fn measure(program: &str, bench: &Bench) -> Result<Part, u8> {
         failure.code
     })?;
     let plan = plan(bench);
-    let outcome = measure_jobs(program, &folder, &plan, |doing| progress::show(doing));
+    let outcome = measure_jobs(program, &folder, &plan, progress::show);
     progress::end();
     outcome.map(|figures| assemble(&figures, &plan)).map_err(|error| match error {
         JobLoadError::Interrupted(interrupted) => {

@@ -7,17 +7,17 @@
 
 mod jobs;
 mod measures;
-mod progress;
 mod report;
 mod wrap;
 
-use std::{io, process::ExitCode};
+use std::process::ExitCode;
 
 use unhang::exit;
 
 use crate::{
     arguments::{Bench, BenchPart},
     output,
+    own_program::own_path,
 };
 use report::Part;
 
@@ -27,7 +27,7 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
         output::error("a --peer is measured beside `unhang wrap`, which --only jobs leaves out", None);
         return ExitCode::from(exit::USAGE);
     }
-    let program = match own_program() {
+    let program = match own_path() {
         Ok(program) => program,
         Err(error) => {
             output::error(&format!("the path of unhang itself cannot be found: {error}"), None);
@@ -65,10 +65,4 @@ fn conclude(parts: &[Part], bench: &Bench, is_whole: bool) -> ExitCode {
         return ExitCode::from(exit::FAILED);
     }
     if is_whole { printed } else { ExitCode::from(exit::UNREACHABLE) }
-}
-
-/// The path of our own binary, which is what is measured.
-fn own_program() -> io::Result<String> {
-    let own = std::env::current_exe()?;
-    own.into_os_string().into_string().map_err(|_| io::Error::other("it is no text"))
 }

@@ -13,10 +13,9 @@ use super::{
         Beside, Limit, Measure, Subject, bytes, compare, highest, judge, milliseconds, show_mebibytes,
         show_milliseconds,
     },
-    progress,
     report::{Part, WayReport, rows},
 };
-use crate::{arguments::Bench, output};
+use crate::{arguments::Bench, output, progress};
 
 /// Which of the ways, in the order of [`ways`], others are compared with.
 const DIRECT: usize = 0;
@@ -120,7 +119,7 @@ pub(super) fn measure(program: &str, bench: &Bench) -> Result<(Part, bool), u8> 
     let plan = if bench.quick { Plan::QUICK } else { Plan::FULL };
     let only_ways: Vec<Way> = ways.iter().map(|(_, way)| way.clone()).collect();
     let outcomes = load::measure(&server, &only_ways, &plan, |round| {
-        progress::show(&format!("round {round} of {}", plan.rounds));
+        progress::show(&format!("the guard, round {round} of {} ", plan.rounds));
     });
     progress::end();
     let mut measured: Vec<(&str, &Way, Vec<Round>)> = Vec::new();

@@ -5,17 +5,13 @@
 //! Invariant: `unhang wrap` is one contender among others; what it gets beyond its command are the flags that tell it the
 //! patience of the client.
 
-use std::{
-    io::{self, IsTerminal, Write},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{process::ExitCode, time::Duration};
 
 use unhang::exit;
 use unhang_zoo::corpus::{self, Case, Contender, Interrupted, Plan, Verdict};
 
 use super::report::{Report, Row};
-use crate::{arguments::ZooRun, output};
+use crate::{arguments::ZooRun, output, own_program::own_path, progress};
 
 /// Runs the chosen cases, shows the score and settles the exit code.
 pub(super) fn run(arguments: &ZooRun) -> ExitCode {
@@ -29,7 +25,7 @@ pub(super) fn run(arguments: &ZooRun) -> ExitCode {
     if arguments.list {
         return output::data(&super::report::list(&chosen));
     }
-    let Ok(program) = own_program() else {
+    let Ok(program) = own_path() else {
         output::error("the path of unhang itself cannot be found", None);
         return ExitCode::from(exit::BUG);
     };
@@ -44,9 +40,10 @@ pub(super) fn run(arguments: &ZooRun) -> ExitCode {
     let count = cases.len() * contenders.len();
     let plan =
         Plan { cases: &cases, contenders: &contenders, program: &program, patience: arguments.patience };
-    show_progress(0, count);
-    let verdicts = corpus::run(&plan, &|done| show_progress(done, count));
-    end_progress();
+    let show = |done| progress::show(&format!("{done} of {count} visits "));
+    show(0);
+    let verdicts = corpus::run(&plan, &show);
+    progress::end();
     let verdicts = match verdicts {
         Ok(verdicts) => verdicts,
         Err(Interrupted { signal }) => {
@@ -75,11 +72,6 @@ fn choose(arguments: &ZooRun) -> Result<Vec<(u8, &'static Case)>, String> {
     };
     let chosen: Vec<_> = corpus::cases().filter(is_chosen).collect();
     if chosen.is_empty() { Err("none of these cases is of these promises".to_owned()) } else { Ok(chosen) }
-}
-
-fn own_program() -> io::Result<String> {
-    let own = std::env::current_exe()?;
-    own.into_os_string().into_string().map_err(|_| io::Error::other("it is no text"))
 }
 
 /// The wrapper that was given, or the three that the score is always shown for.
@@ -134,19 +126,4 @@ fn conclude(report: &Report, arguments: &ZooRun) -> ExitCode {
         return ExitCode::from(exit::FAILED);
     }
     printed
-}
-
-/// Says how far it is, to a person only.
-fn show_progress(done: usize, count: usize) {
-    let mut stderr = io::stderr();
-    if stderr.is_terminal() {
-        let _nobody_reads = write!(stderr, "\r{done} of {count} visits ");
-    }
-}
-
-fn end_progress() {
-    let mut stderr = io::stderr();
-    if stderr.is_terminal() {
-        let _nobody_reads = write!(stderr, "\r\x1b[K");
-    }
 }
