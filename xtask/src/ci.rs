@@ -5,7 +5,10 @@
 //! - The steps are a table; the first that fails ends the run. A step that leaves a process behind has failed.
 //! - After `fetch`, only the installation of pinned tools and servers uses the network.
 
+use std::fs;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::project::Project;
@@ -101,6 +104,11 @@ const STEPS: &[Step] = &[
         about: "the release binary builds",
         work: cargo(&["build", "--release", "--locked", "--offline"], 20),
     },
+    Step {
+        name: "memory",
+        about: "a guard and its lifeline stay within their memory; the other bars want a quiet machine",
+        work: Work::Own(memory),
+    },
     Step { name: "demo", about: "the README's first command shows its table", work: Work::Own(demo) },
     Step {
         name: "score",
@@ -187,6 +195,24 @@ fn examples(project: &Project) -> Result<(), Failure> {
     // The whole workspace, as in the step before, so that nothing is built anew.
     let arguments = ["test", "--workspace", "--locked", "--offline", "--test", "it", "--", "--ignored"];
     run::run(project.cargo("examples", Duration::from_mins(20)).arguments(arguments))
+}
+
+fn memory(project: &Project) -> Result<(), Failure> {
+    const MEASURE: &str = "memory_bytes";
+    let answer = project.log("memory").with_extension("json");
+    let program = project.below_target("release/unhang");
+    let task =
+        Task::new(program, project.root(), answer.clone(), DEMO_DEADLINE).errors(project.log("memory"));
+    run::run(task.arguments(["bench", "--quick", "--only", "wrap", "--output", "json"]))?;
+    let text = fs::read(&answer).map_err(|error| Failure::io(answer.display(), &error))?;
+    let report: Value = serde_json::from_slice(&text)
+        .map_err(|error| Failure::new(format!("the report of the bench is not JSON: {error}")))?;
+    let mut bars = report["wrap"]["bars"].as_array().into_iter().flatten();
+    match bars.find(|bar| bar["measure"] == MEASURE) {
+        Some(bar) if bar["met"] == true => Ok(()),
+        Some(bar) => Err(Failure::new(format!("a guard needs too much memory: {bar}"))),
+        None => Err(Failure::new(format!("the bench has no bar for {MEASURE}: {report}"))),
+    }
 }
 
 fn demo(project: &Project) -> Result<(), Failure> {

@@ -8,6 +8,7 @@ mod data_folder;
 mod diagnostics;
 mod inherited;
 mod job_arguments;
+mod mathematics;
 mod output;
 mod own_program;
 mod progress;

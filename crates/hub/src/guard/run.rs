@@ -121,7 +121,7 @@ async fn awaited(process: &Option<Process>, reads: bool, writes: bool) -> Awaite
         ready = server.output.readable(), if reads && !*output_ended => Awaited::Readable(ready),
         // An error shows at the write itself.
         _ = async { input?.writable().await.ok() }, if input.is_some() => Awaited::Writable,
-        _ = async { Some(open?.closed().await) }, if open.is_some() => Awaited::InputClosed,
+        () = async { if let Some(open) = open { open.closed().await } }, if open.is_some() => Awaited::InputClosed,
     }
 }
 
