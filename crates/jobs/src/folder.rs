@@ -220,6 +220,23 @@ impl JobFolder {
         replace(&self.0, name, &to_json(value), Durability::Memory)
     }
 
+    /// Removes what a killed process had begun to write of our own files. Only for the holder of the job's lock.
+    pub(crate) fn remove_unfinished(&self) {
+        let is_unfinished = |name: &str| {
+            [RECORD, RUN, EXIT].iter().any(|own| {
+                name.strip_prefix('.')
+                    .and_then(|rest| rest.strip_prefix(own))
+                    .is_some_and(|rest| rest.starts_with('.'))
+            })
+        };
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(is_unfinished) {
+                // It is in nobody's way.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
     /// Writes a file that must not exist yet, durably; [`Self::sync`] makes its name durable.
     pub(crate) fn add(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
         let path = self.file(name);

@@ -14,6 +14,8 @@ use unhang_jobs::{
     record::{JobState, Reason},
 };
 
+use unhang_proc::lock::is_held;
+
 use crate::{
     common::{Bench, Home, copy, fixture, options, until},
     kills::{self, End},
@@ -55,6 +57,12 @@ impl Scene {
 
     fn job(&self, place: usize) -> PathBuf {
         self.folder.path().join("jobs").join(self.ids[place].as_str())
+    }
+
+    /// Waits until the end of the first job is noted and its shim has gone.
+    async fn rest(&self) {
+        let (exit, lock) = (self.job(0).join("exit.json"), self.job(0).join("lock"));
+        until("the shim has gone", || (exit.exists() && !is_held(&lock).unwrap()).then_some(())).await;
     }
 
     fn reopen(self) -> Bench {
@@ -168,6 +176,9 @@ async fn x_07_a_shim_killed_anywhere_leaves_the_true_end_or_lost() {
             let ending = record.ending.unwrap();
             assert_eq!((record.status, ending.reason), (JobState::Lost, Some(Reason::ShimKilled)), "{when}");
             assert!(bench.runs(ids[0]) <= 1, "{when}");
+            let left = fs::read_dir(&first).unwrap().map(|entry| entry.unwrap().file_name());
+            let half: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with('.')).collect();
+            assert!(half.is_empty(), "{when}: {half:?}");
         } else {
             bench.expect_whole(ids[0], when).await;
         }
@@ -180,8 +191,7 @@ async fn x_07_a_shim_killed_anywhere_leaves_the_true_end_or_lost() {
 #[tokio::test]
 async fn j_46_a_result_reaches_the_state_once_wherever_its_bringer_is_killed() {
     let recorded = Scene::after_submit("Recorded", "submit", &[SCRIPT]).await;
-    let exit = recorded.job(0).join("exit.json");
-    until("its shim has noted the end", || exit.exists().then_some(())).await;
+    recorded.rest().await;
     let deed = |scene: &Scene| (once("none", &["look"]), scene.folder.path().to_owned());
     kill_everywhere(
         async || recorded.copy(),
@@ -264,13 +274,10 @@ async fn a_replacement_of_the_database_killed_anywhere_loses_no_job() {
     .await;
 }
 
-/// A folder in which a job has come to its end.
+/// A folder in which a job has come to its end, and that nobody works in any more.
 async fn ended_job() -> Scene {
     let scene = Scene::after_submit("none", "submit", &[SCRIPT]).await;
-    let Scene { folder, ids } = scene;
-    let bench = Scene { folder, ids: ids.clone() }.reopen();
-    bench.expect_whole(ids[0], "at first").await;
-    let Bench { folder, engine, .. } = bench;
-    engine.close().await.unwrap();
-    Scene { folder, ids }
+    scene.rest().await;
+    done_once(&scene.folder, "none", &["look"]).await;
+    scene
 }

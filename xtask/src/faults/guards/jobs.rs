@@ -82,6 +82,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "replaced-database-followed" [7]
         "A server goes on with the database that was put in the place of its own."
         job("folder::a_database_that_is_replaced_under_a_server_is_followed");
+    "unfinished-files-removed" [5, 7]
+        "What a killed shim had begun to write of its own files is removed."
+        job("everywhere::x_07_a_shim_killed_anywhere_leaves_the_true_end_or_lost");
     "exit-written-once" [7]
         "What was written about the end of a job is not written over."
         unit("jobs", "store::tests::what_was_written_about_an_end_stays");
