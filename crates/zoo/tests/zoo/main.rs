@@ -27,11 +27,18 @@ fn every_animal_is_met_by_a_test_from_outside() {
     }
 }
 
-/// The sources in a folder.
-fn texts(folder: &str) -> Vec<String> {
-    let files = std::fs::read_dir(folder).expect("the folder of the tests is readable");
-    let read = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(entry?.path());
-    files.map(|file| read(file).expect("a source is readable")).collect()
+/// The sources in a folder and below it.
+fn texts(folder: impl AsRef<std::path::Path>) -> Vec<String> {
+    let mut texts = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder of the tests is readable") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            texts.extend(self::texts(path));
+        } else {
+            texts.push(std::fs::read_to_string(path).expect("a source is readable"));
+        }
+    }
+    texts
 }
 
 #[test]
