@@ -516,10 +516,6 @@ impl ToSql for JobId {
 /// we go on writing to.
 fn make_private(path: &Path) -> Result<(), StoreError> {
     match mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0) {
-        Err(Errno::EXIST) if !stands("database-left-closed") => {
-            drop(std::fs::File::open(path).map_err(|error| FileError::system("cannot open", path, error))?);
-            Ok(())
-        }
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(error) => Err(FileError::system("cannot make", path, error.into()).into()),
     }

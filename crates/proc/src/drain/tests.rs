@@ -105,17 +105,18 @@ async fn what_was_written_before_the_end_is_read_although_the_drain_is_late() {
     }
     writer.write_all(b"last\n").unwrap();
     let deadline = Deadline::after(Duration::from_millis(20));
-    let ((), is_end) = tokio::join!(
+    // Looked at in the moment in which it is told to be done.
+    let ((), (is_end, told)) = tokio::join!(
         async {
             deadline.sleep().await;
             // Past the deadline: the lateness is what is tested, and nobody else is waited for.
             tokio::time::sleep(Duration::from_millis(20)).await;
             drop(turn);
         },
-        drain.finish(deadline)
+        async { (drain.finish(deadline).await, tail.last_lines(9)) }
     );
     assert!(!is_end);
-    assert_eq!(tail.last_lines(9), ["first", "last"]);
+    assert_eq!(told, ["first", "last"]);
     drop(writer);
 }
 

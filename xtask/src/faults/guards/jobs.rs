@@ -76,9 +76,6 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "results-checked" [7]
         "A job that ends with code 0 without the result that was agreed on has failed."
         job("life::a_result_that_is_missing_or_no_json_fails_the_job");
-    "database-left-closed" [7]
-        "A database that is there is not opened beside SQLite, which would lose its locks on it with the closing."
-        job("folder::a_stranger_who_looks_into_the_database_takes_nothing_from_us");
     "replaced-database-followed" [7]
         "A server goes on with the database that was put in the place of its own."
         job("folder::a_database_that_is_replaced_under_a_server_is_followed");
