@@ -32,6 +32,7 @@ use tokio::{
     time::timeout,
 };
 use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
 
 use self::{keeper::Keeper, memory::Memory};
 pub use self::{
@@ -295,7 +296,9 @@ impl Engine {
         loop {
             changes.mark_unchanged();
             let status = self.inner.status(id)?;
-            if status.record.status.is_final() {
+            // A timer would round a wait of no length up to its next millisecond, and a mere look shall not take that.
+            let is_over = deadline.is_past() && stands("no-timer-for-a-look");
+            if status.record.status.is_final() || is_over {
                 return Ok(status);
             }
             match deadline.timeout(changes.changed()).await {

@@ -1,6 +1,12 @@
 //! One job's life: how it is accepted, run and remembered.
 
-use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
@@ -12,7 +18,23 @@ use unhang_jobs::{
     submission::{Input, Source},
 };
 
+use unhang_proc::deadline::Deadline;
+
 use crate::common::{Bench, until};
+
+/// A poll is answered from memory, and waits for no timer: it is there at the first look.
+#[tokio::test]
+async fn a_mere_look_at_a_job_waits_for_nothing() {
+    let bench = Bench::new();
+    let gate = bench.folder.path().join("gate");
+    let script = format!("until [ -e {} ]; do sleep 0.01; done", gate.display());
+    let id = bench.submit(&script).await;
+    let mut look = pin!(bench.engine.wait(id, Deadline::after(Duration::ZERO)));
+    let looked = look.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(looked, Poll::Ready(Ok(status)) if !status.record.status.is_final()));
+    fs::write(gate, "").unwrap();
+    bench.end(id).await;
+}
 
 #[tokio::test]
 async fn j_07_a_job_is_accepted_runs_and_is_completed() {

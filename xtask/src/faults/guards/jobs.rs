@@ -79,6 +79,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "replaced-database-followed" [7]
         "A server goes on with the database that was put in the place of its own."
         job("folder::a_database_that_is_replaced_under_a_server_is_followed");
+    "no-timer-for-a-look" [1]
+        "A poll of a job that runs is answered at once, and not by a timer of no length."
+        job("life::a_mere_look_at_a_job_waits_for_nothing");
     "unfinished-files-removed" [5, 7]
         "What a killed shim had begun to write of its own files is removed."
         job("everywhere::x_07_a_shim_killed_anywhere_leaves_the_true_end_or_lost");
