@@ -5,10 +5,7 @@
 //! - The steps are a table; the first that fails ends the run. A step that leaves a process behind has failed.
 //! - After `fetch`, only the installation of pinned tools and servers uses the network.
 
-use std::fs;
 use std::time::Duration;
-
-use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::project::Project;
@@ -200,13 +197,9 @@ fn examples(project: &Project) -> Result<(), Failure> {
 fn memory(project: &Project) -> Result<(), Failure> {
     const MEASURE: &str = "memory_bytes";
     let answer = project.log("memory").with_extension("json");
-    let program = project.below_target("release/unhang");
-    let task =
-        Task::new(program, project.root(), answer.clone(), DEMO_DEADLINE).errors(project.log("memory"));
-    run::run(task.arguments(["bench", "--quick", "--only", "wrap", "--output", "json"]))?;
-    let text = fs::read(&answer).map_err(|error| Failure::io(answer.display(), &error))?;
-    let report: Value = serde_json::from_slice(&text)
-        .map_err(|error| Failure::new(format!("the report of the bench is not JSON: {error}")))?;
+    let task = Task::new(project.below_target("release/unhang"), project.root(), answer, DEMO_DEADLINE);
+    let report =
+        run::run_for_json(task.arguments(["bench", "--quick", "--only", "wrap", "--output", "json"]))?;
     let mut bars = report["wrap"]["bars"].as_array().into_iter().flatten();
     match bars.find(|bar| bar["measure"] == MEASURE) {
         Some(bar) if bar["met"] == true => Ok(()),

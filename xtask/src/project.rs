@@ -1,6 +1,5 @@
 //! Where things are, and which crates there are: what `cargo metadata` says.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,13 +24,14 @@ impl Project {
             .ok_or_else(|| Failure::new("the xtask folder has no parent"))?
             .to_owned();
         let answer = root.join("target/xtask/metadata.json");
-        let task = Task::new("cargo", &root, answer.clone(), Duration::from_secs(60))
-            .arguments(["metadata", "--no-deps", "--offline", "--format-version", "1"])
-            .errors(answer.with_extension("log"));
-        run::run(task)?;
-        let text = fs::read(&answer).map_err(|error| Failure::io(answer.display(), &error))?;
-        let metadata: Value = serde_json::from_slice(&text)
-            .map_err(|error| Failure::new(format!("cargo metadata is not JSON: {error}")))?;
+        let task = Task::new("cargo", &root, answer, Duration::from_secs(60)).arguments([
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--format-version",
+            "1",
+        ]);
+        let metadata = run::run_for_json(task)?;
         let name = |package: &Value| package["name"].as_str().map(str::to_owned);
         let crates = metadata["packages"].as_array().into_iter().flatten().filter_map(name).collect();
         let target = metadata["target_directory"].as_str().unwrap_or("target");

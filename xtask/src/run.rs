@@ -20,6 +20,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::clock;
 use crate::failure::Failure;
 use crate::leftovers::{self, Marker};
@@ -145,6 +147,15 @@ pub(crate) fn this_program(word: &str, arguments: impl Iterator<Item = String>) 
     std::env::current_exe()
         .and_then(|program| Command::new(program).arg(word).args(arguments).spawn())
         .map_err(|error| Failure::io("cannot start this program once more", &error))
+}
+
+/// Runs a program that answers with JSON on its stdout, and returns the answer; what it says on stderr goes beside the file.
+pub(crate) fn run_for_json(task: Task) -> Result<Value, Failure> {
+    let answer = task.output.clone();
+    run(task.errors(answer.with_extension("log")))?;
+    let text = fs::read(&answer).map_err(|error| Failure::io(answer.display(), &error))?;
+    serde_json::from_slice(&text)
+        .map_err(|error| Failure::new(format!("{} is not JSON: {error}", answer.display())))
 }
 
 /// Runs a program to its end; anything but exit code 0 within the deadline is a failure.

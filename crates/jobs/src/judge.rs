@@ -77,9 +77,6 @@ pub(crate) fn judge(
         ),
         Seen::Ended(ending) => ending,
         Seen::Lost(run, ending) => {
-            if stands("unfinished-files-removed") {
-                folder.remove_unfinished();
-            }
             // The numbers of another boot are those of strangers by now.
             let is_of_this_boot = run.as_ref().is_none_or(|run| run.boot_id == handover.starter.boot_id);
             let swept = if is_of_this_boot || !stands("survivors-of-this-boot-only") {
@@ -90,6 +87,9 @@ pub(crate) fn judge(
             Ending { leaked: swept.leaked, unkilled: swept.unkilled, ..ending }
         }
     };
+    if stands("unfinished-files-removed") {
+        folder.remove_unfinished();
+    }
     let ending = write_ending(data, id, &ending)?;
     settle(data, store, id, &ending, handover).map(Finding::Settled)
 }

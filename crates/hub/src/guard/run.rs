@@ -100,6 +100,8 @@ struct Process {
     drain: Drain,
     output_ended: bool,
     input_closed: bool,
+    /// When, after that, it is asked whether it has read everything.
+    ask_at: Option<Instant>,
     exited: bool,
 }
 
@@ -186,8 +188,6 @@ struct Shell {
     server_lines: Lines,
     /// When memory that long lines needed is looked at.
     release_at: Option<Instant>,
-    /// When a server that has closed its stdin is asked whether it has read everything.
-    ask_at: Option<Instant>,
     server: ServerSpec,
     name: String,
     limits: Limits,
@@ -214,7 +214,6 @@ impl Shell {
             from_client: FromClient::new(spec.client_input, limits.max_message)?,
             server_lines: Lines::new(limits.max_message),
             release_at: None,
-            ask_at: None,
             server: spec.server,
             name: spec.name,
             limits,
@@ -247,9 +246,14 @@ impl Shell {
         match Server::start(&self.server) {
             Ok((server, stderr)) => {
                 let drain = self.drain(stderr);
-                self.world.process =
-                    Some(Process { server, drain, output_ended: false, input_closed: false, exited: false });
-                self.ask_at = None;
+                self.world.process = Some(Process {
+                    server,
+                    drain,
+                    output_ended: false,
+                    input_closed: false,
+                    ask_at: None,
+                    exited: false,
+                });
                 if stands("old-input-forgotten") {
                     self.world.to_server.clear();
                 }
@@ -287,7 +291,8 @@ impl Shell {
             self.release_at.get_or_insert_with(|| Instant::now() + LARGE_BUFFER_KEPT);
         }
         let machine = self.machine.next_tick().map(|tick| self.origin + tick);
-        machine.into_iter().chain(self.release_at).chain(self.ask_at).min()
+        let ask = self.world.process.as_ref().and_then(|process| process.ask_at);
+        machine.into_iter().chain(self.release_at).chain(ask).min()
     }
 
     fn tick(&mut self) {
@@ -296,8 +301,9 @@ impl Shell {
             self.from_client.lines.release();
             self.server_lines.release();
         }
-        if self.ask_at.take_if(|at| *at <= Instant::now()).is_some()
-            && let Some(Process { server, exited: false, .. }) = &self.world.process
+        if let Some(Process { server, ask_at, exited, .. }) = &mut self.world.process
+            && ask_at.take_if(|at| *at <= Instant::now()).is_some()
+            && !*exited
             && server.input.as_ref().is_some_and(|input| input.unread() > 0)
         {
             self.machine.server_deaf(self.now(), "it closed its stdin and left something in it unread");
@@ -308,7 +314,7 @@ impl Shell {
     fn input_closed(&mut self) {
         if let Some(process) = &mut self.world.process {
             process.input_closed = true;
-            self.ask_at = stands("unread-input-noticed").then(|| Instant::now() + LAST_MOMENT);
+            process.ask_at = stands("unread-input-noticed").then(|| Instant::now() + LAST_MOMENT);
         }
     }
 

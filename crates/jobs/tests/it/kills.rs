@@ -122,12 +122,11 @@ impl Follower {
     /// Looks at the system call that a thread is about to make.
     fn enter(&mut self, thread: Pid) {
         let Some(change) = change(self.leader, thread) else { return };
-        if self.last.is_some() {
-        } else if self.left == 0 {
+        if self.left > 0 {
+            self.left -= 1;
+        } else if self.last.is_none() {
             self.last = Some(change);
             kill(self.leader, Signal::SIGKILL).unwrap();
-        } else {
-            self.left -= 1;
         }
     }
 }
