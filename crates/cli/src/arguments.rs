@@ -7,7 +7,7 @@ use unhang::{
     config::{self, Limits, parse_duration, parse_size},
     tools::ModeOverrides,
 };
-use unhang_zoo::corpus::PROMISES;
+use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 
 use crate::{
     job_arguments::{Job, JobLimits, State},
@@ -118,6 +118,9 @@ pub(crate) struct Bench {
     /// Measure this too: a command that takes a server's command after it; split at white space, quotes keep words together
     #[arg(long, value_name = "CMD", value_parser = peer_command)]
     pub(crate) peer: Vec<PeerCommand>,
+    /// Measure this job server too: a JSON file that says how its jobs are submitted and polled (docs/performance.md)
+    #[arg(long, value_name = "FILE", value_parser = job_peer)]
+    pub(crate) job_peer: Vec<JobPeer>,
     /// Fail where a bar is missed
     #[arg(long)]
     pub(crate) check: bool,
@@ -147,6 +150,11 @@ pub(crate) struct PeerCommand(pub(crate) Vec<String>);
 
 fn peer_command(text: &str) -> Result<PeerCommand, &'static str> {
     words::split(text).map(PeerCommand)
+}
+
+fn job_peer(path: &str) -> Result<JobPeer, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    JobPeer::parse(&text)
 }
 
 /// `unhang zoo`.

@@ -25,7 +25,7 @@ use std::io;
 use std::time::Duration;
 
 pub(crate) use echoes::echo;
-pub use jobs::{JobFigures, JobLoadError, JobPlan, JobRound, LogUse, measure_jobs};
+pub use jobs::{EndedUse, JobFigures, JobLoadError, JobPeer, JobPlan, JobRound, LogUse, measure_jobs};
 pub use samples::median;
 use samples::percentile;
 use session::Session;

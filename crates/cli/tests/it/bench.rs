@@ -3,7 +3,7 @@
 use std::fs;
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until};
 
@@ -65,7 +65,7 @@ fn the_report_has_every_way_every_measure_and_every_bar() {
     assert!(whole.get("jobs").is_none(), "it was confined");
     let report = &whole["wrap"];
     assert_eq!(texts(report, "ways", "name"), ["direct", "floor", "wrap", "peer 1"]);
-    assert_eq!(report["ways"][3]["command"], serde_json::json!(["env", "A=b c"]));
+    assert_eq!(report["ways"][3]["command"], json!(["env", "A=b c"]));
     for way in report["ways"].as_array().expect("ways") {
         for measure in MEASURES {
             let told = &way["measures"][measure];
@@ -131,6 +131,63 @@ fn jobs_are_measured_beside_their_floor_in_a_folder_that_is_removed() {
     sandbox.assert_nothing_left();
 }
 
+/// A job server of the sandbox: our own, with a tool that runs any command.
+fn job_peer(sandbox: &Sandbox) -> String {
+    let path = |name: &str| sandbox.path().join(name);
+    let tool = r#"
+        [tools.start]
+        command = ["sh", "-c", "{args.command}"]
+        mode = "job"
+        input-schema = { properties = { command = { type = "string" } }, required = ["command"] }
+    "#;
+    fs::write(path("peer.toml"), tool).expect("the sandbox can be written");
+    let peer = json!({
+        "command": [env!("CARGO_BIN_EXE_unhang"), "serve", "--stdio", "--config", path("peer.toml")],
+        "submit": {"tool": "start", "arguments": {"command": "$COMMAND"}},
+        "status": {"tool": "get_job_status", "arguments": {"job_id": "$JOB"}},
+        "id": "/job_id",
+        "ended": "\"status\":\"completed\"",
+    });
+    fs::write(path("peer.json"), peer.to_string()).expect("the sandbox can be written");
+    path("peer.json").display().to_string()
+}
+
+#[test]
+fn a_job_peer_stands_beside_the_jobs_in_what_can_be_told_of_it() {
+    let sandbox = Sandbox::new();
+    let peer = job_peer(&sandbox);
+    let words = ["--only", "jobs", "--quick", "--output", "json", "--job-peer", &peer];
+    let (code, text, stderr) = bench(&sandbox, &words);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(texts(&report["jobs"], "ways", "name"), ["floor", "jobs", "peer 1"]);
+    let peer = &report["jobs"]["ways"][2];
+    assert_eq!(peer["command"][1], "serve");
+    for measure in JOB_MEASURES {
+        let is_ours =
+            measure.starts_with("crowd_") || measure.starts_with("ended_") || measure.starts_with("log_");
+        assert_eq!(peer["measures"][measure]["value"].is_number(), !is_ours, "{measure}: {peer}");
+    }
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_job_peer_that_does_not_do_what_its_description_says_is_named_after_the_rest() {
+    let sandbox = Sandbox::new();
+    let peer = job_peer(&sandbox);
+    let description = fs::read_to_string(&peer).expect("it was written");
+    fs::write(&peer, description.replace("\"/job_id\"", "\"/ticket\"")).expect("it can be written");
+    let words = ["--only", "jobs", "--quick", "--ended", "1", "--job-peer", &peer];
+    let (code, text, stderr) = bench(&sandbox, &words);
+    assert_eq!(code, 3, "{stderr}");
+    assert!(
+        stderr.contains("peer 1 could not be measured: polls: no id at `/ticket` in the answer to start"),
+        "{stderr}"
+    );
+    assert!(text.contains("jobs that do nothing") && !text.contains("peer 1"), "{text}");
+    sandbox.assert_nothing_left();
+}
+
 #[test]
 fn a_job_server_that_cannot_work_is_told_of_and_leaves_the_guards_figures() {
     let sandbox = Sandbox::new();
@@ -175,10 +232,18 @@ fn a_peer_that_is_none_is_named_after_the_rest() {
 #[test]
 fn a_peer_that_is_no_command_is_wrong_usage() {
     let sandbox = Sandbox::new();
-    for words in [&["--peer", ""][..], &["--peer", "proxy 'a"], &["--only", "jobs", "--peer", "proxy"]] {
+    let job_peer = job_peer(&sandbox);
+    for words in [
+        &["--peer", ""][..],
+        &["--peer", "proxy 'a"],
+        &["--only", "jobs", "--peer", "proxy"],
+        &["--job-peer", "/missing"],
+        &["--job-peer", "/dev/null"],
+        &["--only", "wrap", "--job-peer", &job_peer],
+    ] {
         let (code, text, stderr) = bench(&sandbox, words);
         assert_eq!((code, text.as_str()), (2, ""), "{words:?}: {stderr}");
-        assert!(stderr.contains("--peer"), "{words:?}: {stderr}");
+        assert!(stderr.contains("peer"), "{words:?}: {stderr}");
     }
 }
 

@@ -17,6 +17,7 @@
 mod ended;
 mod flood;
 mod floors;
+mod peer;
 mod place;
 mod server;
 
@@ -25,6 +26,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+pub use peer::JobPeer;
 use place::Place;
 use server::Server;
 
@@ -101,21 +103,17 @@ pub struct JobRound {
     pub submit_p50: Duration,
     /// All but a hundredth of them.
     pub submit_p99: Duration,
-    /// All but a hundredth of the submits to several servers on one folder.
-    pub crowd_p99: Duration,
+    /// All but a hundredth of the submits to several servers on one folder; peers have none.
+    pub crowd_p99: Option<Duration>,
     /// Half of the polls took at most as long, while jobs ran.
     pub status_p50: Duration,
     /// All but a hundredth of them.
     pub status_p99: Duration,
     /// Jobs a second that do nothing.
     pub jobs_per_second: f64,
-    /// Half of the submits to a folder with many ended jobs.
-    pub ended_submit: Duration,
-    /// Half of the polls there.
-    pub ended_status: Duration,
-    /// From the spawn of a server on that folder to the answer of `initialize`.
-    pub ended_start: Duration,
-    /// What a log took; the floor has none.
+    /// A folder with many ended jobs; peers have none.
+    pub ended: Option<EndedUse>,
+    /// What a log took; the floor and peers have none.
     pub log: Option<LogUse>,
 }
 
@@ -128,13 +126,26 @@ pub struct LogUse {
     pub has_last_line: bool,
 }
 
+/// What it is like to use a folder with many ended jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedUse {
+    /// Half of the submits took at most as long.
+    pub submit: Duration,
+    /// Half of the polls.
+    pub status: Duration,
+    /// From the spawn of a server on that folder to the answer of `initialize`.
+    pub start: Duration,
+}
+
 /// What all rounds found out.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Debug, Default)]
 pub struct JobFigures {
     /// The floor, by round.
     pub floor: Vec<JobRound>,
     /// The jobs, by round.
     pub jobs: Vec<JobRound>,
+    /// Each peer, by round, in the order in which they were named; one that fails is left out from then on.
+    pub peers: Vec<Result<Vec<JobRound>, LoadError>>,
     /// On which kind of file system, where the system tells.
     pub file_system: Option<String>,
 }
@@ -165,7 +176,8 @@ impl fmt::Display for JobLoadError {
 
 impl std::error::Error for JobLoadError {}
 
-/// Measures the jobs of `program`, our own binary, with its data in a new folder in `parent`. `told` hears what is being done.
+/// Measures the jobs of `program`, our own binary, with its data in a new folder in `parent`, and those of peers. `told` hears
+/// what is being done.
 ///
 /// From here on SIGINT, SIGTERM and SIGHUP do not end this process by themselves: the run is cut short, clears up and says so.
 ///
@@ -175,12 +187,13 @@ impl std::error::Error for JobLoadError {}
 pub fn measure_jobs(
     program: &str,
     parent: &Path,
+    peers: &[JobPeer],
     plan: &JobPlan,
     mut told: impl FnMut(&str),
 ) -> Result<JobFigures, JobLoadError> {
     signals::catch_every_end();
     let place = Place::make(parent, program).map_err(during("the folder of the run"))?;
-    let measured = measure_in(&place, plan, &mut told);
+    let measured = measure_in(&place, peers, plan, &mut told);
     told("clearing up ");
     drop(place);
     match signals::caught() {
@@ -189,15 +202,28 @@ pub fn measure_jobs(
     }
 }
 
-fn measure_in(place: &Place, plan: &JobPlan, told: &mut dyn FnMut(&str)) -> Result<JobFigures, LoadError> {
+fn measure_in(
+    place: &Place,
+    peers: &[JobPeer],
+    plan: &JobPlan,
+    told: &mut dyn FnMut(&str),
+) -> Result<JobFigures, LoadError> {
     told(&format!("making {} ended jobs ", plan.ended));
     ended::make(place, plan.ended).map_err(during("making ended jobs"))?;
     let mut figures = JobFigures { file_system: place.file_system(), ..JobFigures::default() };
+    figures.peers = peers.iter().map(|_| Ok(Vec::new())).collect();
     for round in 1..=plan.rounds {
         told(&format!("the jobs, round {round} of {} ", plan.rounds));
         let (floor, jobs) = measure_once(place, plan)?;
         figures.floor.push(floor);
         figures.jobs.push(jobs);
+        for (peer, outcome) in peers.iter().zip(&mut figures.peers) {
+            let Ok(rounds) = outcome else { continue };
+            match peer::measure(place, peer, plan) {
+                Ok(round) => rounds.push(round),
+                Err(error) => *outcome = Err(error),
+            }
+        }
     }
     Ok(figures)
 }
@@ -212,13 +238,12 @@ fn measure_once(place: &Place, plan: &JobPlan) -> Result<(JobRound, JobRound), L
     (floor.submit_p50, floor.submit_p99) = (percentile(&files, 50), percentile(&files, 99));
     (jobs.submit_p50, jobs.submit_p99) = (percentile(&submits, 50), percentile(&submits, 99));
     let (files, submits) = several_clients(place, plan).map_err(during("submits to several servers"))?;
-    (floor.crowd_p99, jobs.crowd_p99) = (percentile(&files, 99), percentile(&submits, 99));
+    (floor.crowd_p99, jobs.crowd_p99) = (Some(percentile(&files, 99)), Some(percentile(&submits, 99)));
     floor.jobs_per_second = floors::by_hand(plan.jobs).map_err(during("processes by hand"))?;
     jobs.jobs_per_second = rate(place, plan.jobs).map_err(during("jobs a second"))?;
     jobs.log = Some(flood::watch(place, plan.log_bytes).map_err(during("the log of a flood"))?);
     let (few, many) = ended::compare(place, plan.ended_submits).map_err(during("many ended jobs"))?;
-    (floor.ended_submit, floor.ended_status, floor.ended_start) = (few.submit, few.status, few.start);
-    (jobs.ended_submit, jobs.ended_status, jobs.ended_start) = (many.submit, many.status, many.start);
+    (floor.ended, jobs.ended) = (Some(few), Some(many));
     Ok((floor, jobs))
 }
 

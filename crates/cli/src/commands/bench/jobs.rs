@@ -4,13 +4,13 @@
 
 use serde_json::json;
 use unhang::exit;
-use unhang_zoo::load::{JobFigures, JobLoadError, JobPlan, JobRound, measure_jobs, median};
+use unhang_zoo::load::{JobFigures, JobLoadError, JobPeer, JobPlan, JobRound, measure_jobs, median};
 
 use super::{
     measures::{
         Beside, Limit, Measure, Subject, bytes, compare, highest, judge, lowest, milliseconds, show_mebibytes,
     },
-    report::{Part, WayReport, rows},
+    report::{PEER, Part, WayReport, peer_notes, rows},
 };
 use crate::{arguments::Bench, commands::engine::wanted_data_folder, output, progress};
 
@@ -50,7 +50,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         key: "crowd_submit_p99_ms",
         title: "several servers: submit, p99",
         show: show_time,
-        of: |round| Some(milliseconds(round.crowd_p99)),
+        of: |round| round.crowd_p99.map(milliseconds),
         over_rounds: median,
         beside: Beside::Floor,
         bar: Some((Subject::Value, Limit::AtMost(50.0))),
@@ -86,7 +86,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         key: "ended_submit_p50_ms",
         title: "many ended: submit, p50",
         show: show_time,
-        of: |round| Some(milliseconds(round.ended_submit)),
+        of: |round| round.ended.map(|ended| milliseconds(ended.submit)),
         over_rounds: median,
         beside: Beside::Floor,
         bar: Some((Subject::Comparison, Limit::AtMost(1.1))),
@@ -95,7 +95,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         key: "ended_status_p50_ms",
         title: "many ended: status, p50",
         show: show_time,
-        of: |round| Some(milliseconds(round.ended_status)),
+        of: |round| round.ended.map(|ended| milliseconds(ended.status)),
         over_rounds: median,
         beside: Beside::Floor,
         bar: Some((Subject::Comparison, Limit::AtMost(1.1))),
@@ -104,7 +104,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
         key: "ended_start_ms",
         title: "many ended: start",
         show: show_time,
-        of: |round| Some(milliseconds(round.ended_start)),
+        of: |round| round.ended.map(|ended| milliseconds(ended.start)),
         over_rounds: median,
         beside: Beside::Floor,
         bar: Some((Subject::Value, Limit::AtMost(300.0))),
@@ -129,20 +129,20 @@ const MEASURES: [Measure<JobRound>; 11] = [
     },
 ];
 
-/// Measures the jobs; what went wrong is told at once.
+/// Measures the jobs and the peers; what went wrong is told at once. Beside the part: whether all could be measured.
 ///
 /// # Errors
 ///
 /// The exit code, where they cannot be measured.
-pub(super) fn measure(program: &str, bench: &Bench) -> Result<Part, u8> {
+pub(super) fn measure(program: &str, bench: &Bench) -> Result<(Part, bool), u8> {
     let folder = wanted_data_folder().map_err(|failure| {
         failure.print(None);
         failure.code
     })?;
     let plan = plan(bench);
-    let outcome = measure_jobs(program, &folder, &plan, progress::show);
+    let outcome = measure_jobs(program, &folder, &bench.job_peer, &plan, progress::show);
     progress::end();
-    outcome.map(|figures| assemble(&figures, &plan)).map_err(|error| match error {
+    let figures = outcome.map_err(|error| match error {
         JobLoadError::Interrupted(interrupted) => {
             output::error("interrupted; nothing is left running", None);
             u8::try_from(128 + interrupted.signal).unwrap_or(exit::INTERRUPTED)
@@ -153,7 +153,14 @@ pub(super) fn measure(program: &str, bench: &Bench) -> Result<Part, u8> {
             output::error(&format!("jobs could not be measured: {error}"), Some(&hint));
             exit::UNREACHABLE
         }
-    })
+    })?;
+    for (number, error) in
+        (1..).zip(&figures.peers).filter_map(|(number, peer)| Some((number, peer.as_ref().err()?)))
+    {
+        let hint = "try its tools by hand, with the arguments that its description has";
+        output::error(&format!("{PEER} {number} could not be measured: {error}"), Some(hint));
+    }
+    Ok((assemble(&figures, &bench.job_peer, &plan), figures.peers.iter().all(Result::is_ok)))
 }
 
 fn plan(bench: &Bench) -> JobPlan {
@@ -163,17 +170,20 @@ fn plan(bench: &Bench) -> JobPlan {
     JobPlan { ended: ended.unwrap_or(many), ..plan }
 }
 
-fn assemble(figures: &JobFigures, plan: &JobPlan) -> Part {
-    let JobFigures { floor, jobs, file_system } = figures;
+fn assemble(figures: &JobFigures, peers: &[JobPeer], plan: &JobPlan) -> Part {
+    let JobFigures { floor, jobs, peers: peer_rounds, file_system } = figures;
     let file_system = file_system.as_deref();
-    let way = |name: &str, rounds: &[JobRound]| WayReport {
-        name: name.to_owned(),
-        command: None,
+    let way = |name: String, command: Option<&JobPeer>, rounds: &[JobRound]| WayReport {
+        name,
+        command: command.map(|peer| peer.command.clone()),
         measures: compare(&MEASURES, rounds, floor, floor),
     };
-    let ways = vec![way("floor", floor), way("jobs", jobs)];
+    let mut ways = vec![way("floor".to_owned(), None, floor), way("jobs".to_owned(), None, jobs)];
+    ways.extend((1..).zip(peers).zip(peer_rounds).filter_map(|((number, peer), rounds)| {
+        Some(way(format!("{PEER} {number}"), Some(peer), rounds.as_ref().ok()?))
+    }));
     let bars = judge(&MEASURES, &ways[1].measures);
-    let notes = vec![
+    let mut notes = vec![
         "floor: for a submit one file made durable; for a status a `ping` through the".to_owned(),
         "same pipes; for jobs a second a loop that starts processes, two at a time; for".to_owned(),
         "many ended jobs a folder with one. In brackets: times the floor.".to_owned(),
@@ -188,6 +198,10 @@ fn assemble(figures: &JobFigures, plan: &JobPlan) -> Part {
         ),
         format!("stream. The data lay on {}.", file_system.unwrap_or("a file system that is not told")),
     ];
+    if ways.len() > 2 {
+        notes.push("A peer's jobs do not flood, and one server has its folder for itself.".to_owned());
+    }
+    notes.extend(peer_notes(&ways));
     let plan = json!({"rounds": plan.rounds, "submits": plan.submits, "writers": plan.writers,
         "submits_each": plan.submits_each, "running": plan.running, "polls": plan.polls, "jobs": plan.jobs,
         "log_bytes": plan.log_bytes, "ended": plan.ended, "ended_submits": plan.ended_submits,
@@ -199,7 +213,7 @@ fn assemble(figures: &JobFigures, plan: &JobPlan) -> Part {
 mod tests {
     use std::time::Duration;
 
-    use unhang_zoo::load::LogUse;
+    use unhang_zoo::load::{EndedUse, LogUse};
 
     use super::*;
 
@@ -209,25 +223,24 @@ mod tests {
         JobRound {
             submit_p50: millis(3),
             submit_p99: millis(20),
-            crowd_p99: millis(50),
+            crowd_p99: Some(millis(50)),
             status_p50: millis(1),
             status_p99: millis(1),
             jobs_per_second: 100.0,
-            ended_submit: millis(11),
-            ended_status: millis(11),
-            ended_start: millis(300),
+            ended: Some(EndedUse { submit: millis(11), status: millis(11), start: millis(300) }),
             log: Some(LogUse { peak: 64 << 20, has_last_line: true }),
         }
     }
 
     fn floor() -> JobRound {
         let ten = Duration::from_millis(10);
-        JobRound { ended_submit: ten, ended_status: ten, log: None, ..at_the_bar() }
+        let ended = Some(EndedUse { submit: ten, status: ten, start: ten });
+        JobRound { ended, log: None, ..at_the_bar() }
     }
 
     fn missed(jobs: JobRound) -> Vec<&'static str> {
-        let figures = JobFigures { floor: vec![floor()], jobs: vec![jobs], file_system: None };
-        let part = assemble(&figures, &JobPlan::QUICK);
+        let figures = JobFigures { floor: vec![floor()], jobs: vec![jobs], ..JobFigures::default() };
+        let part = assemble(&figures, &[], &JobPlan::QUICK);
         assert_eq!(part.bars.len(), 10, "all but the median of a poll");
         part.bars.iter().filter(|bar| !bar.met).map(|bar| bar.measure).collect()
     }
@@ -238,15 +251,17 @@ mod tests {
         let more = |time: Duration| time + Duration::from_micros(100);
         let bar = at_the_bar();
         let log = |peak, has_last_line| Some(LogUse { peak, has_last_line });
+        let at = bar.ended.unwrap();
+        let ended = |ended: EndedUse| JobRound { ended: Some(ended), ..bar };
         let beyond = [
             ("submit_p50_ms", JobRound { submit_p50: more(bar.submit_p50), ..bar }),
             ("submit_p99_ms", JobRound { submit_p99: more(bar.submit_p99), ..bar }),
-            ("crowd_submit_p99_ms", JobRound { crowd_p99: more(bar.crowd_p99), ..bar }),
+            ("crowd_submit_p99_ms", JobRound { crowd_p99: bar.crowd_p99.map(more), ..bar }),
             ("status_p99_ms", JobRound { status_p99: more(bar.status_p99), ..bar }),
             ("jobs_per_second", JobRound { jobs_per_second: 99.9, ..bar }),
-            ("ended_submit_p50_ms", JobRound { ended_submit: more(bar.ended_submit), ..bar }),
-            ("ended_status_p50_ms", JobRound { ended_status: more(bar.ended_status), ..bar }),
-            ("ended_start_ms", JobRound { ended_start: more(bar.ended_start), ..bar }),
+            ("ended_submit_p50_ms", ended(EndedUse { submit: more(at.submit), ..at })),
+            ("ended_status_p50_ms", ended(EndedUse { status: more(at.status), ..at })),
+            ("ended_start_ms", ended(EndedUse { start: more(at.start), ..at })),
             ("log_peak_bytes", JobRound { log: log((64 << 20) + 1, true), ..bar }),
             ("log_last_line", JobRound { log: log(1, false), ..bar }),
         ];

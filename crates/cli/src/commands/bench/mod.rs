@@ -27,6 +27,10 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
         output::error("a --peer is measured beside `unhang wrap`, which --only jobs leaves out", None);
         return ExitCode::from(exit::USAGE);
     }
+    if bench.only == Some(BenchPart::Wrap) && !bench.job_peer.is_empty() {
+        output::error("a --job-peer is measured beside the jobs, which --only wrap leaves out", None);
+        return ExitCode::from(exit::USAGE);
+    }
     let program = match own_path() {
         Ok(program) => program,
         Err(error) => {
@@ -46,7 +50,10 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
     }
     if bench.only != Some(BenchPart::Wrap) {
         match jobs::measure(&program, bench) {
-            Ok(part) => parts.push(part),
+            Ok((part, is_complete)) => {
+                parts.push(part);
+                is_whole &= is_complete;
+            }
             Err(exit::UNREACHABLE) => is_whole = false,
             Err(code) => return ExitCode::from(code),
         }

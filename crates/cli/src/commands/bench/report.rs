@@ -14,6 +14,15 @@ pub(super) struct WayReport {
     pub(super) measures: Vec<Option<Value>>,
 }
 
+/// What the peers among these are.
+pub(super) fn peer_notes(ways: &[WayReport]) -> impl Iterator<Item = String> {
+    let peers = ways.iter().filter(|way| way.name.starts_with(PEER));
+    peers.filter_map(|way| Some(format!("{} is `{}`.", way.name, way.command.as_ref()?.join(" "))))
+}
+
+/// What peers are called, with a number.
+pub(super) const PEER: &str = "peer";
+
 /// The head of one row.
 pub(super) struct Row {
     key: &'static str,

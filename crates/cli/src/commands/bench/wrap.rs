@@ -13,7 +13,7 @@ use super::{
         Beside, Limit, Measure, Subject, bytes, compare, highest, judge, milliseconds, show_mebibytes,
         show_milliseconds,
     },
-    report::{Part, WayReport, rows},
+    report::{PEER, Part, WayReport, peer_notes, rows},
 };
 use crate::{arguments::Bench, output, progress};
 
@@ -161,10 +161,7 @@ fn assemble(measured: &[(&str, &Way, Vec<Round>)], plan: Plan) -> Part {
             measures: compare(&MEASURES, rounds, direct, floor),
         })
         .collect();
-    let peers = ways.iter().skip(GUARD + 1);
-    notes.extend(
-        peers.filter_map(|way| Some(format!("{} is `{}`.", way.name, way.command.as_ref()?.join(" ")))),
-    );
+    notes.extend(peer_notes(&ways));
     let bars = judge(&MEASURES, &ways[GUARD].measures);
     let plan = json!({"rounds": plan.rounds, "round_trips": plan.round_trips, "calls": plan.calls,
         "in_flight": plan.in_flight, "large_results": plan.large_results, "large_bytes": plan.large_bytes,
@@ -180,7 +177,7 @@ fn ways(own: &str, bench: &Bench) -> Vec<(String, Way)> {
         ("wrap".to_owned(), Way::Through(guard)),
     ];
     let peers = bench.peer.iter().enumerate();
-    ways.extend(peers.map(|(index, peer)| (format!("peer {}", index + 1), Way::Through(peer.0.clone()))));
+    ways.extend(peers.map(|(index, peer)| (format!("{PEER} {}", index + 1), Way::Through(peer.0.clone()))));
     ways
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::place::Place;
 use super::server::Server;
-use super::{TOGETHER, go_on, sorted};
+use super::{EndedUse, TOGETHER, go_on, sorted};
 use crate::keeper;
 use crate::load::samples::percentile;
 
@@ -24,13 +24,6 @@ const FEW: &str = "few";
 const MANY: &str = "many";
 /// What the database consists of.
 const DATABASE: [&str; 3] = ["unhang.db", "unhang.db-wal", "unhang.db-shm"];
-
-/// What was found out about one of the folders.
-pub(super) struct Found {
-    pub(super) submit: Duration,
-    pub(super) status: Duration,
-    pub(super) start: Duration,
-}
 
 /// Makes both folders, one of them with so many ended jobs.
 pub(super) fn make(place: &Place, count: usize) -> io::Result<()> {
@@ -51,7 +44,7 @@ pub(super) fn make(place: &Place, count: usize) -> io::Result<()> {
 }
 
 /// Submits to both in turn and polls in turn what was submitted; the one with few comes first.
-pub(super) fn compare(place: &Place, submits: usize) -> io::Result<(Found, Found)> {
+pub(super) fn compare(place: &Place, submits: usize) -> io::Result<(EndedUse, EndedUse)> {
     let (mut few, few_start) = started(place, FEW)?;
     let (mut many, many_start) = started(place, MANY)?;
     let servers = [&mut few, &mut many];
@@ -73,8 +66,8 @@ pub(super) fn compare(place: &Place, submits: usize) -> io::Result<(Found, Found
     let half = |samples: Vec<Duration>| percentile(&sorted(samples), 50);
     let ([few_submits, many_submits], [few_polls, many_polls]) = (submitted, polled);
     Ok((
-        Found { submit: half(few_submits), status: half(few_polls), start: few_start },
-        Found { submit: half(many_submits), status: half(many_polls), start: many_start },
+        EndedUse { submit: half(few_submits), status: half(few_polls), start: few_start },
+        EndedUse { submit: half(many_submits), status: half(many_polls), start: many_start },
     ))
 }
 

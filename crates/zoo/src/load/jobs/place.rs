@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::{keeper, offspring, processes};
 
@@ -38,7 +39,7 @@ impl Place {
         let folder = parent.canonicalize()?.join(name);
         builder.recursive(false).create(&folder)?;
         let place = Self { folder, program: program.to_owned() };
-        fs::write(place.configuration(), configuration(program, &place.gate()))?;
+        fs::write(place.configuration(), configuration(program, &place.waiting()))?;
         Ok(place)
     }
 
@@ -69,6 +70,12 @@ impl Place {
         let words =
             [&self.program, "serve", "--stdio", "--config", &configuration, "--max-concurrent", &at_once];
         words.map(str::to_owned).to_vec()
+    }
+
+    /// The command of a job that runs until there is a gate.
+    pub(super) fn waiting(&self) -> Vec<String> {
+        let gate = self.gate().to_string_lossy().into_owned();
+        [&self.program, "zoo", "slow", "--gate", &gate].map(str::to_owned).to_vec()
     }
 
     /// Lets jobs that wait go on for as long as there is no gate.
@@ -115,10 +122,9 @@ impl Drop for Place {
 }
 
 /// The tools: jobs that end at once, wait for the gate, and write without a pause.
-fn configuration(program: &str, gate: &Path) -> String {
-    // A text of JSON is one of TOML too.
-    let text = |text: &str| serde_json::Value::from(text).to_string();
-    let (program, gate) = (text(program), text(&gate.to_string_lossy()));
+fn configuration(program: &str, waiting: &[String]) -> String {
+    // A text of JSON is one of TOML too, and so is a list of such.
+    let (program, waiting) = (Value::from(program), Value::from(waiting));
     format!(
         r#"[jobs]
 memory-limit = 100
@@ -128,7 +134,7 @@ command = ["true"]
 mode = "job"
 
 [tools.waits]
-command = [{program}, "zoo", "slow", "--gate", {gate}]
+command = {waiting}
 mode = "job"
 
 [tools.floods]
@@ -170,9 +176,11 @@ mod tests {
 
     #[test]
     fn a_path_with_quotes_stays_one_word_of_the_configuration() {
-        let text = configuration(r#"/a "b"\c/unhang"#, Path::new("/gate"));
+        let program = r#"/a "b"\c/unhang"#;
+        let text = configuration(program, &[program.to_owned(), "zoo".to_owned()]);
+        assert!(text.contains(r#"command = ["/a \"b\"\\c/unhang","zoo"]"#), "{text}");
         assert!(
-            text.contains(r#"command = ["/a \"b\"\\c/unhang", "zoo", "slow", "--gate", "/gate"]"#),
+            text.contains(r#"command = ["/a \"b\"\\c/unhang", "zoo", "floods", "{args.bytes}"]"#),
             "{text}"
         );
     }

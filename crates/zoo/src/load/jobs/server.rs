@@ -17,9 +17,9 @@ use crate::load::answers::PATIENCE;
 use crate::load::session::Session;
 
 /// How long a job may take to get where it is waited for; a queue of hundreds is before some.
-const JOB_LIMIT: Duration = Duration::from_secs(120);
+pub(super) const JOB_LIMIT: Duration = Duration::from_secs(120);
 /// Between two looks at where a job is.
-const LOOK: Duration = Duration::from_millis(2);
+pub(super) const LOOK: Duration = Duration::from_millis(2);
 /// How long the start of a server may take that has a hundred thousand folders and no database.
 const REBUILD_LIMIT: Duration = Duration::from_secs(900);
 
@@ -58,26 +58,13 @@ impl<'a> Server<'a> {
         Ok(Self { place, session: Some(session) })
     }
 
-    /// Sends a request and waits for its answer.
-    fn ask(&mut self, method: &str, params: &str) -> io::Result<(Value, Duration)> {
-        go_on()?;
-        let session = self.session.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-        let begin = keeper::now();
-        session.request(method, params)?;
-        let line = session.answer_line()?;
-        let time = begin.elapsed();
-        let mut answer = line.message().ok_or_else(|| io::Error::other("an answer that is too long"))?;
-        Ok((answer["result"].take(), time))
+    fn session(&mut self) -> io::Result<&mut Session> {
+        self.session.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// Calls a tool and returns the fields of its answer.
     fn call(&mut self, tool: &str, arguments: &str) -> io::Result<(Value, Duration)> {
-        let params = format!("{{\"name\":\"{tool}\",\"arguments\":{arguments}}}");
-        let (mut result, time) = self.ask("tools/call", &params)?;
-        if result["isError"] == Value::Bool(true) {
-            let text = result["content"][0]["text"].as_str().unwrap_or_default();
-            return Err(io::Error::other(format!("{tool}: {text}")));
-        }
+        let (mut result, time) = call(self.session()?, tool, arguments)?;
         Ok((result["structuredContent"].take(), time))
     }
 
@@ -90,7 +77,7 @@ impl<'a> Server<'a> {
 
     /// A round trip that the jobs have no part in.
     pub(super) fn ping(&mut self) -> io::Result<Duration> {
-        self.ask("ping", "{}").map(|(_, time)| time)
+        ask(self.session()?, "ping", "{}").map(|(_, time)| time)
     }
 
     /// Where a job is.
@@ -139,4 +126,26 @@ impl<'a> Server<'a> {
     pub(super) fn close(mut self) -> io::Result<()> {
         self.session.take().map_or(Ok(()), |session| session.close().map(drop))
     }
+}
+
+/// Sends a request and waits for its answer.
+fn ask(session: &mut Session, method: &str, params: &str) -> io::Result<(Value, Duration)> {
+    go_on()?;
+    let begin = keeper::now();
+    session.request(method, params)?;
+    let line = session.answer_line()?;
+    let time = begin.elapsed();
+    let mut answer = line.message().ok_or_else(|| io::Error::other("an answer that is too long"))?;
+    Ok((answer["result"].take(), time))
+}
+
+/// Calls a tool, which has to succeed.
+pub(super) fn call(session: &mut Session, tool: &str, arguments: &str) -> io::Result<(Value, Duration)> {
+    let params = format!("{{\"name\":{},\"arguments\":{arguments}}}", Value::from(tool));
+    let (result, time) = ask(session, "tools/call", &params)?;
+    if result["isError"] == Value::Bool(true) {
+        let text = result["content"][0]["text"].as_str().unwrap_or_default();
+        return Err(io::Error::other(format!("{tool}: {text}")));
+    }
+    Ok((result, time))
 }
