@@ -237,10 +237,9 @@ impl JobFolder {
         }
     }
 
-    /// Writes a file that must not exist yet, durably; [`Self::sync`] makes its name durable.
+    /// Writes a file that must not exist yet.
     pub(crate) fn add(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
-        let path = self.file(name);
-        write_new(&path, content, Durability::Disk)
+        write_new(&self.file(name), content).map(drop)
     }
 
     /// The same for one of our own files.
@@ -248,9 +247,10 @@ impl JobFolder {
         self.add(name, &to_json(value))
     }
 
-    /// Makes the names in the folder durable.
-    pub(crate) fn sync(&self) -> Result<(), FileError> {
-        sync_folder(&self.0)
+    /// Makes these files of the folder outlive a power failure, and the names of all.
+    pub(crate) fn sync<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<(), FileError> {
+        names.into_iter().try_for_each(|name| sync(&self.file(name)))?;
+        sync(&self.0)
     }
 }
 
@@ -282,7 +282,10 @@ pub(crate) fn replace(
     let rest = JobId::random().map_err(|error| FileError::system("cannot name", folder, error))?;
     let temporary = folder.join(format!(".{name}.{rest}"));
     let path = folder.join(name);
-    let written = write_new(&temporary, content, durability).and_then(|()| {
+    let written = write_new(&temporary, content).and_then(|file| {
+        if durability == Durability::Disk {
+            make_durable(&file).map_err(|error| unsynced(&temporary, error))?;
+        }
         fs::rename(&temporary, &path)
             .map_err(|error| FileError::system("cannot put in its place", &path, error))
     });
@@ -291,14 +294,27 @@ pub(crate) fn replace(
         let _ = fs::remove_file(&temporary);
     }
     written?;
-    if durability == Durability::Disk { sync_folder(folder) } else { Ok(()) }
+    if durability == Durability::Disk { sync(folder) } else { Ok(()) }
 }
 
-fn write_new(path: &Path, content: &[u8], durability: Durability) -> Result<(), FileError> {
-    let write = || -> io::Result<()> {
+/// Makes a file or the names in a folder outlive a power failure.
+pub(crate) fn sync(path: &Path) -> Result<(), FileError> {
+    File::open(path).and_then(|file| make_durable(&file)).map_err(|error| unsynced(path, error))
+}
+
+fn make_durable(file: &File) -> io::Result<()> {
+    if stands("files-outlive-power") { file.sync_all() } else { Ok(()) }
+}
+
+fn unsynced(path: &Path, error: io::Error) -> FileError {
+    FileError::system("cannot make durable", path, error)
+}
+
+fn write_new(path: &Path, content: &[u8]) -> Result<File, FileError> {
+    let write = || -> io::Result<File> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         file.write_all(content)?;
-        if durability == Durability::Disk { file.sync_all() } else { Ok(()) }
+        Ok(file)
     };
     write().map_err(|error| FileError::system("cannot write", path, error))
 }
@@ -329,12 +345,6 @@ pub(crate) fn open_file(path: &Path) -> Result<Option<File>, FileError> {
         return Err(FileError::damaged(path, "it is no plain file"));
     }
     Ok(Some(file))
-}
-
-pub(crate) fn sync_folder(path: &Path) -> Result<(), FileError> {
-    File::open(path)
-        .and_then(|folder| folder.sync_all())
-        .map_err(|error| FileError::system("cannot make durable", path, error))
 }
 
 fn make_folder(path: &Path, may_exist: bool) -> Result<(), FileError> {

@@ -19,9 +19,7 @@ use unhang_switches::stands;
 use crate::{
     document::{Documents, Field, MAX_DOCUMENT},
     error::JobError,
-    folder::{
-        ARGUMENTS, DataFolder, FileError, FileName, JobFolder, LAUNCH, RECORD, read_at_most, sync_folder,
-    },
+    folder::{ARGUMENTS, DataFolder, FileError, FileName, JobFolder, LAUNCH, RECORD, read_at_most},
     id::JobId,
     launch::{Launch, shown},
     moment::Moment,
@@ -123,7 +121,8 @@ impl Submission {
         Ok(())
     }
 
-    /// Makes the folder. Whoever calls it has to remove the folder if the job is not accepted after all.
+    /// Makes the folder, which [`Self::sync`] has to make durable before the job is accepted. Whoever calls it has to remove the
+    /// folder if the job is not accepted after all.
     pub(crate) fn prepare(&self, data: &DataFolder, rules: Rules) -> Result<Record, JobError> {
         let folder = data.job(self.id);
         match folder.create() {
@@ -151,9 +150,17 @@ impl Submission {
         let record = self.record(rules);
         folder.add_json(LAUNCH, &self.launch(folder, &record)).map_err(JobError::Serialization)?;
         folder.write_lightly(RECORD, &record).map_err(JobError::Serialization)?;
-        folder.sync()?;
-        sync_folder(&data.jobs())?;
         Ok(record)
+    }
+
+    /// Makes everything in the folder that the work needs outlive a power failure.
+    ///
+    /// Apart from writing it, because a file system with a journal writes that once for everything that came before.
+    pub(crate) fn sync(&self, data: &DataFolder) -> Result<(), JobError> {
+        let inputs = self.inputs.iter().map(|input| input.file.as_str());
+        let arguments = self.arguments.iter().map(|_| ARGUMENTS);
+        let names = inputs.chain(arguments).chain([LAUNCH]);
+        data.job(self.id).sync(names).map_err(JobError::Serialization)
     }
 
     fn record(&self, rules: Rules) -> Record {

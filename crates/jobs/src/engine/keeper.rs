@@ -36,8 +36,9 @@ use crate::{
 /// The longest time between two looks at everything (design 7).
 const ROUND: Duration = Duration::from_millis(250);
 
-/// The shortest time between two looks, however often the database is written.
-const BREATH: Duration = Duration::from_millis(2);
+/// The shortest time between two looks, however often the database is written: several servers that all look at every write of
+/// each other have little time for anything else.
+const BREATH: Duration = Duration::from_millis(10);
 
 /// How often jobs whose time is over are looked for (J-131).
 const SWEEP: Duration = Duration::from_secs(60 * 60);

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Inner;
 use crate::{
     error::JobError,
+    folder::sync,
     id::JobId,
     record::Record,
     store::{self, Job, Store, StoreError},
@@ -25,7 +26,8 @@ pub(super) const WAITING: usize = 256;
 const TOGETHER: usize = 32;
 
 /// A submission and where its outcome is awaited.
-type Asked = (Submission, oneshot::Sender<Result<JobId, JobError>>);
+type Asked = (Submission, Answer);
+type Answer = oneshot::Sender<Result<JobId, JobError>>;
 
 /// What the writer is asked for.
 #[derive(Debug)]
@@ -67,14 +69,7 @@ pub(super) fn start(
 
 fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) {
     let database = store.replaced();
-    let mut prepared = Vec::with_capacity(batch.len());
-    for (submission, answer) in batch {
-        match prepare(inner, &submission) {
-            Ok(record) => prepared.push((record, answer)),
-            // Whoever asked may have gone.
-            Err(error) => drop(answer.send(Err(error))),
-        }
-    }
+    let prepared = prepare_all(inner, batch);
     if prepared.is_empty() {
         return;
     }
@@ -110,6 +105,28 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) {
     }
 }
 
+/// Makes the folders, and answers those whose folder cannot be made.
+fn prepare_all(inner: &Inner, batch: Vec<Asked>) -> Vec<(Record, Answer)> {
+    let mut written = Vec::with_capacity(batch.len());
+    for (submission, answer) in batch {
+        match prepare(inner, &submission) {
+            Ok(record) => written.push((submission, record, answer)),
+            // Whoever asked may have gone.
+            Err(error) => drop(answer.send(Err(error))),
+        }
+    }
+    let sync = |(submission, record, answer): (Submission, Record, Answer)| match submission.sync(&inner.data)
+    {
+        Ok(()) => Some((record, answer)),
+        Err(error) => {
+            discard(&inner.data.job(record.job_id));
+            drop(answer.send(Err(error)));
+            None
+        }
+    };
+    written.into_iter().filter_map(sync).collect()
+}
+
 fn prepare(inner: &Inner, submission: &Submission) -> Result<Record, JobError> {
     submission.check()?;
     if let Some(reason) = inner.options.rules.lack(&inner.data) {
@@ -125,6 +142,7 @@ struct Accepted {
 }
 
 fn commit(inner: &Inner, store: &mut Store, records: &[&Record]) -> Result<Accepted, StoreError> {
+    sync(&inner.data.jobs())?;
     let handover = inner.handover();
     store.write(|transaction| {
         let mut is_new = Vec::with_capacity(records.len());

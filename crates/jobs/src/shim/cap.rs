@@ -13,6 +13,7 @@
 use std::{
     fs::{File, OpenOptions},
     io,
+    mem::ManuallyDrop,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::OpenOptionsExt,
@@ -87,13 +88,16 @@ impl Log {
 pub(super) struct Logs {
     pub(super) stdout: Log,
     pub(super) stderr: Log,
-    watch: Option<OwnedFd>,
+    /// Left to the end of the process: to close it waits up to 15 ms for those who may be looking at its marks, and the end of the
+    /// job is not written down yet.
+    watch: Option<ManuallyDrop<OwnedFd>>,
 }
 
 impl Logs {
     pub(super) fn create(stdout: &Path, stderr: &Path, limit: u64) -> Result<Self, FileError> {
         let logs = (Log::create(stdout, limit)?, Log::create(stderr, limit)?);
-        Ok(Self { stdout: logs.0, stderr: logs.1, watch: watch([stdout, stderr]) })
+        let watch = watch([stdout, stderr]).map(ManuallyDrop::new);
+        Ok(Self { stdout: logs.0, stderr: logs.1, watch })
     }
 
     /// Waits for something of the tree or a write to a log, but not longer than `limit`, and keeps the logs short.
@@ -102,7 +106,7 @@ impl Logs {
             Some(_) => limit,
             None => Some(limit.unwrap_or(WITHOUT_WATCH).min(WITHOUT_WATCH)),
         };
-        let watched: Vec<BorrowedFd<'_>> = self.watch.iter().map(AsFd::as_fd).collect();
+        let watched: Vec<BorrowedFd<'_>> = self.watch.iter().map(|watch| watch.as_fd()).collect();
         tree.wait(&watched, limit);
         if self.had_writes() {
             self.check()?;
@@ -119,7 +123,7 @@ impl Logs {
     }
 
     fn had_writes(&self) -> bool {
-        let Some(watch) = &self.watch else { return true };
+        let Some(watch) = self.watch.as_deref() else { return true };
         let mut events = [0; 4096];
         let mut any = false;
         while matches!(rustix::io::read(watch, &mut events), Ok(1..)) {

@@ -35,7 +35,7 @@ use unhang_switches::stands;
 
 pub use self::rebuild::Rebuilt;
 use crate::{
-    folder::{DataFolder, FileError},
+    folder::{DataFolder, FileError, sync},
     id::JobId,
     moment::Moment,
     record::{Identity, JobState, Record},
@@ -213,6 +213,7 @@ impl Store {
         connection.busy_handler(Some(wait_for_others)).map_err(failed)?;
         let mut store = Self { connection, data: data.clone(), path, file, replaced: 0 };
         store.configure()?;
+        store.name_the_log()?;
         let rebuilt = store.migrate(data)?;
         Ok((store, rebuilt))
     }
@@ -231,6 +232,17 @@ impl Store {
                 Err(error) => return Err(explain(&self.path, &error)),
             }
         }
+    }
+
+    /// Makes the name of the log durable where it is new, and with it the end of the journal that a new database begins with.
+    ///
+    /// SQLite would do so at the first commit of every connection, with the write lock in its hand: each shim once. It is built
+    /// without that (`.cargo/config.toml`). Whoever has written to the log has come by here before, and nobody can remove it as
+    /// long as we are connected, so a log that has something in it has a name that lasts.
+    fn name_the_log(&self) -> Result<(), FileError> {
+        let log = self.path.with_extension("db-wal");
+        let is_new = log.metadata().map_or(true, |metadata| metadata.len() == 0);
+        if is_new && stands("new-log-outlives-power") { sync(self.data.path()) } else { Ok(()) }
     }
 
     fn migrate(&mut self, data: &DataFolder) -> Result<Option<Rebuilt>, StoreError> {

@@ -3,6 +3,8 @@
 //! Each test takes one thing that a process does, and kills one such process right before its first change of a file, another
 //! one before its second, and so on, until one comes to its end. After each of them the promises are looked at from a new
 //! process. No point is named, so none can be forgotten.
+//!
+//! What a power failure leaves cannot be tried; there it is looked at what was made durable, and before what.
 
 use std::{ffi::OsString, fs, path::PathBuf};
 
@@ -272,6 +274,54 @@ async fn a_replacement_of_the_database_killed_anywhere_loses_no_job() {
         },
     )
     .await;
+}
+
+/// What of a data folder was made durable, in order, each with its place in `seen`.
+fn synced<'a>(folder: &Home, seen: &'a [String]) -> Vec<(usize, &'a str)> {
+    let folder = format!("sync {}", folder.path().canonicalize().unwrap().display());
+    let synced =
+        seen.iter().enumerate().filter_map(|(place, call)| Some((place, call.strip_prefix(&folder)?)));
+    synced.map(|(place, path)| (place, path.trim_start_matches('/'))).collect()
+}
+
+#[tokio::test]
+async fn j_12_a_job_outlives_a_power_failure_before_its_id_goes_out() {
+    let folder = Home::new();
+    let words = once("none", &["submit", SCRIPT]);
+    let seen = kills::watch(fixture(), words, folder.path().to_owned()).await;
+    let told = seen.iter().position(|call| call.starts_with("write to pipe:")).unwrap();
+    let synced = synced(&folder, &seen[..told]);
+    let job = folder.path().join("jobs").read_dir().unwrap().next().unwrap().unwrap();
+    let job = format!("jobs/{}", job.file_name().display());
+    let expected = ["/seed.json", "/input.json", "/launch.json", ""].map(|name| format!("{job}{name}"));
+    let names: Vec<&str> = synced.iter().map(|(_, name)| *name).collect();
+    let mut row = expected.iter().map(String::as_str).chain(["jobs", "unhang.db-wal"]);
+    assert!(names.ends_with(&row.by_ref().collect::<Vec<_>>()), "what it needs, and its row last: {names:?}");
+    let last = |start: &str, name: &str| {
+        seen[..told].iter().rposition(|call| call.starts_with(start) && call.ends_with(name))
+    };
+    for name in names.iter().filter(|name| !name.is_empty()) {
+        assert!(last("write to ", name) < last("sync ", name), "{name}: {seen:?}");
+    }
+    let log = seen.iter().position(|call| call.starts_with("write to ") && call.ends_with("/unhang.db-wal"));
+    assert!(
+        synced.iter().any(|(place, name)| name.is_empty() && *place < log.unwrap()),
+        "a new log has a name"
+    );
+}
+
+#[tokio::test]
+async fn an_end_outlives_a_power_failure_before_it_is_known() {
+    let scene = Scene::after_submit("Alive", "submit-and-leave", &[SCRIPT]).await;
+    let words = ["shim", "none", scene.ids[0].as_str()].map(OsString::from).into();
+    let seen = kills::watch(fixture(), words, scene.job(0)).await;
+    let synced = synced(&scene.folder, &seen);
+    let of = |name: &str| synced.iter().find(|(_, synced)| synced.contains(name)).map(|(place, _)| *place);
+    let (file, row) = (of("/.exit.json.").unwrap(), of("unhang.db-wal").unwrap());
+    let job = format!("jobs/{}", scene.ids[0]);
+    let name = synced.iter().find(|(_, synced)| *synced == job).unwrap().0;
+    assert!(file < name && name < row, "the file, its name, the row: {seen:?}");
+    assert!(seen[file..name].iter().any(|call| call == "rename" || call == "renameat"), "{seen:?}");
 }
 
 /// A folder in which a job has come to its end, and that nobody works in any more.

@@ -85,6 +85,12 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "unfinished-files-removed" [5, 7]
         "What a killed shim had begun to write of its own files is removed."
         job("everywhere::x_07_a_shim_killed_anywhere_leaves_the_true_end_or_lost");
+    "files-outlive-power" [7]
+        "What an accepted job needs, and how it ended, is on the disk with its name before anybody is told."
+        job("everywhere::j_12_a_job_outlives_a_power_failure_before_its_id_goes_out");
+    "new-log-outlives-power" [7]
+        "A database or a log of it that was just made has a name that lasts before anything is written to it."
+        job("everywhere::j_12_a_job_outlives_a_power_failure_before_its_id_goes_out");
     "exit-written-once" [7]
         "What was written about the end of a job is not written over."
         unit("jobs", "store::tests::what_was_written_about_an_end_stays");
