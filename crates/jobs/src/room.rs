@@ -1,7 +1,12 @@
 //! Whether the machine has room for another job (J-136).
 
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
 use serde::{Deserialize, Serialize};
-use unhang_proc::pressure;
+use unhang_proc::{pressure, tree::now};
 use unhang_switches::stands;
 
 use crate::folder::DataFolder;
@@ -19,8 +24,8 @@ pub struct Rules {
 
 impl Rules {
     /// What there is too little of for another job to start. What the system does not tell is taken for enough.
-    pub(crate) fn lack(&self, data: &DataFolder) -> Option<String> {
-        if let Some(used) = pressure::memory_used_percent()
+    pub(crate) fn lack(&self, data: &DataFolder, memory: &MemoryGauge) -> Option<String> {
+        if let Some(used) = memory.used_percent()
             && used > self.memory_limit
             && stands("memory-gate")
         {
@@ -34,5 +39,47 @@ impl Rules {
             let (free, reserve) = (free >> 20, self.disk_reserve >> 20);
             format!("{free} MiB are free on the disk of {}, and a job needs {reserve}", data.path().display())
         })
+    }
+}
+
+/// How much of the memory is in use, looked at once for whoever asks within [`FRESH`]: a look reads a dozen files of the kernel and
+/// takes up to a millisecond, a third of what a submit may take.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryGauge(Mutex<Option<Look>>);
+
+/// How long a look at the memory counts; processes do not start in less.
+const FRESH: Duration = Duration::from_millis(50);
+
+/// When it was looked, and what the system said.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    at: Duration,
+    used_percent: Option<f64>,
+}
+
+impl MemoryGauge {
+    fn used_percent(&self) -> Option<f64> {
+        self.read(now(), pressure::memory_used_percent)
+    }
+
+    fn read(&self, now: Duration, look: impl FnOnce() -> Option<f64>) -> Option<f64> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = last.filter(|last| now.saturating_sub(last.at) < FRESH);
+        last.insert(fresh.unwrap_or_else(|| Look { at: now, used_percent: look() })).used_percent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_looked_at_once_for_a_moment() {
+        let gauge = MemoryGauge::default();
+        let begin = Duration::from_secs(7);
+        assert_eq!(gauge.read(begin, || Some(1.0)), Some(1.0));
+        assert_eq!(gauge.read(begin + FRESH - Duration::from_nanos(1), || Some(2.0)), Some(1.0));
+        assert_eq!(gauge.read(begin + FRESH, || Some(3.0)), Some(3.0));
+        assert_eq!(gauge.read(begin + 2 * FRESH, || None), None);
     }
 }

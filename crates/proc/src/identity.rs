@@ -71,7 +71,8 @@ pub fn boot_id() -> io::Result<String> {
     Ok(format!("{}-{first}", system::boot_id()?))
 }
 
-/// Lets this process run soon after it was woken, also on a busy machine, for turns that are short in return.
+/// Lets this thread run soon after it was woken, also on a busy machine, for turns that are short in return. What it starts
+/// from then on has turns as usual.
 ///
 /// For one that sleeps nearly always and must not be late: with ten others running on two processors, a look at a log that
 /// grew by 1 GB a second came up to 60 ms late without it, and less than 20 with it. A nice value would need privileges.

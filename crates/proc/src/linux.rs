@@ -175,6 +175,8 @@ pub(crate) fn ask_for_short_turns() {
         size: u32::try_from(size_of::<raw::SchedulingAttributes>()).unwrap_or_default(),
         nice: getpriority_process(None).unwrap_or_default(),
         runtime: 100_000,
+        // What is started from here has turns as usual.
+        flags: raw::RESET_ON_FORK,
         ..raw::SchedulingAttributes::default()
     };
     // SAFETY: the kernel reads as many bytes as `size` says. Where it refuses, everything stays as it was.
@@ -258,6 +260,9 @@ mod raw {
     /// The number in the table that all newer architectures share.
     #[cfg(not(target_arch = "x86_64"))]
     pub(super) const SCHED_SETATTR: c_long = 274;
+
+    /// `SCHED_FLAG_RESET_ON_FORK`.
+    pub(super) const RESET_ON_FORK: u64 = 1;
 
     /// `struct sched_attr` of Linux 3.14. All zero is the ordinary policy without niceness.
     #[repr(C)]

@@ -17,9 +17,11 @@ use crate::system::control_group;
 /// How much of the memory that we may have is in use, from 0 to 100.
 #[must_use]
 pub fn memory_used_percent() -> Option<f64> {
-    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| used_of_machine(&text));
+    let machine = fs::read_to_string("/proc/meminfo").ok();
+    let total = machine.as_deref().and_then(|text| number_of(text, "MemTotal:")?.checked_mul(1024));
+    let machine = machine.and_then(|text| used_of_machine(&text));
     let groups = control_group::memory_folders();
-    let groups = groups.iter().filter_map(|folder| used_of_groups(folder));
+    let groups = groups.iter().filter_map(|folder| used_of_groups(folder, total.unwrap_or(u64::MAX)));
     machine.into_iter().chain(groups).max_by(f64::total_cmp)
 }
 
@@ -87,17 +89,21 @@ fn used_of_machine(meminfo: &str) -> Option<f64> {
     Some(percent(total.saturating_sub(available), total))
 }
 
-/// How full the fullest is of the groups that we are in: the folder's, and those around it.
-fn used_of_groups(folder: &Path) -> Option<f64> {
-    folder.ancestors().filter_map(used_of_group).max_by(f64::total_cmp)
+/// How full the fullest is of the groups that we are in, the folder's and those around it, of those that may have less than the
+/// machine has.
+fn used_of_groups(folder: &Path, machine: u64) -> Option<f64> {
+    folder.ancestors().filter_map(|folder| used_of_group(folder, machine)).max_by(f64::total_cmp)
 }
 
-/// None for what is no group with a limit.
-fn used_of_group(folder: &Path) -> Option<f64> {
+/// None for what is no group with such a limit.
+fn used_of_group(folder: &Path, machine: u64) -> Option<f64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
     // The names of v2, then those of v1. Where there is no limit there is no number in v2, and an enormous one in v1.
     let limit = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;
+    if limit >= machine {
+        return None;
+    }
     let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
     let stat = read("memory.stat").unwrap_or_default();
     let cache = number_of(&stat, "total_inactive_file").or_else(|| number_of(&stat, "inactive_file"));
@@ -133,7 +139,7 @@ mod tests {
             fs::write(place.join(names[1]), format!("{used}\n")).unwrap();
             fs::write(place.join("memory.stat"), format!("anon 5\n{} {cache}\nfile 6\n", names[2])).unwrap();
         }
-        used_of_groups(&inside)
+        used_of_groups(&inside, 1001)
     }
 
     const V2: [&str; 3] = ["memory.max", "memory.current", "inactive_file"];
@@ -148,6 +154,11 @@ mod tests {
         }
         assert_eq!(groups(V2, ["max", "900", "0"], ["1000", "250", "0"]), Some(25.0));
         assert_eq!(groups(V2, ["max", "900", "0"], ["max", "250", "0"]), None);
+        assert_eq!(
+            groups(V1, ["1001", "900", "0"], ["1000", "250", "0"]),
+            Some(25.0),
+            "the machine has no more"
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use unhang::{
     exit,
     front::{self, FrontSpec},
     jobs::engine::Engine,
-    process::{pipe::take_standard_streams, surroundings::ties},
+    process::{identity::ask_for_short_turns, pipe::take_standard_streams, surroundings::ties},
     settings::{Loaded, Settings, file_schema},
     tools::{EngineService, Table},
 };
@@ -44,6 +44,8 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
             let toolbox = Arc::new(table);
             let instructions = Some(INSTRUCTIONS.to_owned());
             let spec = FrontSpec { limits, toolbox, instructions, client_input, client_output };
+            // The client waits for this thread, while its jobs keep the processors busy.
+            ask_for_short_turns();
             let code = runtime.block_on(async {
                 let code = front::run(spec, signals()?).await;
                 let _not_in_time = timeout(STOP_LIMIT, service.close()).await;

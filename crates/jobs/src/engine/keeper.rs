@@ -258,7 +258,7 @@ impl Rounds {
         if !inner.memory.has_queued() {
             return Ok(());
         }
-        let room = inner.options.rules.lack(&inner.data);
+        let room = inner.lack();
         inner.memory.set_wait_reason(room.clone());
         let active = inner.memory.active().len();
         let active = u32::try_from(active).unwrap_or(u32::MAX);

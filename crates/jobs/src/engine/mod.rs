@@ -47,7 +47,7 @@ use crate::{
     id::JobId,
     log::{Page, Stream, page, raw_page, tail},
     record::JobState,
-    room::Rules,
+    room::{MemoryGauge, Rules},
     settle::{Handover, read_result, set_document},
     shims::{self, ShimCommand},
     store::{self, Rebuilt, Starter, Store},
@@ -102,6 +102,7 @@ pub(crate) struct Inner {
     data: DataFolder,
     memory: Memory,
     starter: Starter,
+    gauge: MemoryGauge,
     /// For what is asked for seldom; held for one short transaction at a time.
     store: Mutex<Store>,
 }
@@ -112,11 +113,12 @@ impl Inner {
     }
 
     fn handover(&self) -> Handover<'_> {
-        Handover {
-            starter: &self.starter,
-            limit: self.own_limit(),
-            is_open: self.options.rules.lack(&self.data).is_none(),
-        }
+        Handover { starter: &self.starter, limit: self.own_limit(), is_open: self.lack().is_none() }
+    }
+
+    /// What there is too little of for another job to start.
+    fn lack(&self) -> Option<String> {
+        self.options.rules.lack(&self.data, &self.gauge)
     }
 
     /// By which limit queued jobs start; by that of each where there is none.
@@ -206,8 +208,14 @@ impl Engine {
             opened.replayed = crate::settle::finish_patches(&data, &mut store, &turn)?;
         }
         let ((writing, _), (keeping, _)) = (Store::open(&data)?, Store::open(&data)?);
-        let inner =
-            Arc::new(Inner { options, data, memory: Memory::new(), starter, store: Mutex::new(store) });
+        let inner = Arc::new(Inner {
+            options,
+            data,
+            memory: Memory::new(),
+            starter,
+            gauge: MemoryGauge::default(),
+            store: Mutex::new(store),
+        });
         let keeper = Keeper::start(&inner, keeping)?;
         let (requests, received) = mpsc::channel(writer::WAITING);
         writer::start(inner.clone(), writing, received)

@@ -61,6 +61,6 @@ pub(super) fn system(inner: &Inner) -> Result<System, JobError> {
             disk_free_mb: pressure::free_disk(inner.data.path()).ok().map(|bytes| bytes >> 20),
         },
         ties: ties().iter().map(ToString::to_string).collect(),
-        wait_reason: inner.options.rules.lack(&inner.data),
+        wait_reason: inner.lack(),
     })
 }

@@ -9,6 +9,7 @@
 use std::{sync::Arc, thread};
 
 use tokio::sync::{mpsc, oneshot};
+use unhang_proc::identity::ask_for_short_turns;
 
 use super::Inner;
 use crate::{
@@ -45,6 +46,8 @@ pub(super) fn start(
     mut requests: mpsc::Receiver<Request>,
 ) -> std::io::Result<thread::JoinHandle<()>> {
     thread::Builder::new().name("jobs-writer".into()).spawn(move || {
+        // Whoever submits waits for this thread, while jobs keep the processors busy.
+        ask_for_short_turns();
         while let Some(first) = requests.blocking_recv() {
             let (mut batch, mut waiting) = (Vec::new(), Vec::new());
             let mut sort = |request| match request {
@@ -129,7 +132,7 @@ fn prepare_all(inner: &Inner, batch: Vec<Asked>) -> Vec<(Record, Answer)> {
 
 fn prepare(inner: &Inner, submission: &Submission) -> Result<Record, JobError> {
     submission.check()?;
-    if let Some(reason) = inner.options.rules.lack(&inner.data) {
+    if let Some(reason) = inner.lack() {
         return Err(JobError::NoRoom { reason, running: inner.running() });
     }
     submission.prepare(&inner.data, inner.options.rules)

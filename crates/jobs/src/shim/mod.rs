@@ -45,6 +45,7 @@ use crate::{
     launch::Launch as Orders,
     moment::Moment,
     record::{Ending, FORMAT, JobState, Outcome, Reason, Record, Run},
+    room::MemoryGauge,
     settle::{Handover, settle, write_ending},
     shims::{self, ShimCommand},
     store::{self, Store},
@@ -109,7 +110,6 @@ pub fn run(
     let id = words.next().and_then(|word| word.to_str()?.parse().ok());
     let (Some(id), None) = (id, words.next()) else { return ExitCode::from(USAGE) };
     set_process_name(c"mcp-job");
-    ask_for_short_turns();
     let Ok(data) = std::env::current_dir().and_then(|folder| data_folder(&folder, id)) else {
         return ExitCode::from(USAGE);
     };
@@ -200,6 +200,8 @@ impl Shim<'_> {
             Ok(started) => started,
             Err(error) => return Ok(Ending { started_at, ..failed_start(Reason::StartFailed, &error) }),
         };
+        // For the logs; until here nobody waits for this process but the next in the queue.
+        ask_for_short_turns();
         (self.witness)(Step::Spawned);
         run.work = Identity::of(tree.pid()).map(Into::into);
         run.control_group = tree.group().map(PathBuf::from);
@@ -317,7 +319,8 @@ impl Shim<'_> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
         let rules = |store: &mut Store| store.read(store::next_rules);
-        let is_open = rules(&mut store)?.is_none_or(|rules| rules.lack(&self.data).is_none());
+        let is_open =
+            rules(&mut store)?.is_none_or(|rules| rules.lack(&self.data, &MemoryGauge::default()).is_none());
         let handover = Handover { starter: &starter, limit: None, is_open };
         let settled = settle(&self.data, &mut store, self.id, ending, &handover)?;
         (self.witness)(Step::Settled);
@@ -328,7 +331,7 @@ impl Shim<'_> {
         }
         let Some(_queue) = Lock::try_take(&self.data.path().join(QUEUE_LOCK))? else { return Ok(()) };
         while let Some(next) = rules(&mut store)? {
-            if next.lack(&self.data).is_none() {
+            if next.lack(&self.data, &MemoryGauge::default()).is_none() {
                 let handover = Handover { is_open: true, ..handover };
                 self.start(&store.write(|transaction| handover.admit(transaction))?);
                 break;

@@ -3,7 +3,7 @@
 //! Invariant: the folder that is measured in lies where jobs would, for what costs is the disk.
 
 use serde_json::json;
-use unhang::exit;
+use unhang::{exit, process::identity::ask_for_short_turns};
 use unhang_zoo::load::{JobFigures, JobLoadError, JobPeer, JobPlan, JobRound, measure_jobs, median};
 
 use super::{
@@ -140,6 +140,8 @@ pub(super) fn measure(program: &str, bench: &Bench) -> Result<(Part, bool), u8> 
         failure.code
     })?;
     let plan = plan(bench);
+    // What is measured is how late an answer comes, and not how late this client, between the jobs, gets to see it.
+    ask_for_short_turns();
     let outcome = measure_jobs(program, &folder, &bench.job_peer, &plan, progress::show);
     progress::end();
     let figures = outcome.map_err(|error| match error {
