@@ -15,6 +15,7 @@
 mod rebuild;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -34,6 +35,7 @@ use serde::{Deserialize, Serialize};
 use unhang_switches::stands;
 
 pub use self::rebuild::Rebuilt;
+use self::turn::Turn;
 use crate::{
     folder::{DataFolder, FileError, sync},
     id::JobId,
@@ -295,6 +297,7 @@ impl Store {
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         self.follow()?;
+        let _turn = Turn::wait(&self.data.path().join(turn::FILE), turn::LIMIT);
         let path = &self.path;
         let run = |connection: &mut Connection| -> rusqlite::Result<T> {
             let behavior = if stands("write-lock-first") {

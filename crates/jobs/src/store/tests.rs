@@ -147,3 +147,17 @@ fn a_database_of_a_later_version_is_not_touched() {
     let error = Store::open(&desk.data).unwrap_err().to_string();
     assert!(error.contains("format 99") && error.contains("newer unhang"), "{error}");
 }
+
+/// Promise 8: of several servers none is passed by again and again.
+#[test]
+fn a_writer_waits_for_its_turn() {
+    let mut desk = Desk::new();
+    let others = Turn::wait(&desk.data.path().join(turn::FILE), turn::LIMIT);
+    let (inside, is_inside) = mpsc::sync_channel(1);
+    let writer = thread::spawn(move || desk.store.write(|_| Ok(inside.send(()))).unwrap());
+    let early = is_inside.recv_timeout(Duration::from_secs(1));
+    assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout));
+    drop(others);
+    is_inside.recv_timeout(turn::LIMIT).unwrap();
+    writer.join().unwrap().unwrap();
+}

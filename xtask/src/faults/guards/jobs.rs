@@ -85,6 +85,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "unfinished-files-removed" [5, 7]
         "What a killed shim had begun to write of its own files is removed."
         job("everywhere::x_07_a_shim_killed_anywhere_leaves_the_true_end_or_lost");
+    "writers-in-turn" [8]
+        "Servers on one data folder come to its database in the order in which they asked."
+        unit("jobs", "store::tests::a_writer_waits_for_its_turn");
     "files-outlive-power" [7]
         "What an accepted job needs, and how it ended, is on the disk with its name before anybody is told."
         job("everywhere::j_12_a_job_outlives_a_power_failure_before_its_id_goes_out");
