@@ -24,6 +24,8 @@ struct Owed {
     /// When it must have been answered.
     latest: Option<Duration>,
     token: Option<Id>,
+    /// How many requests had used the token when this one did.
+    token_use: u64,
     batch: Option<u64>,
     /// Silence is fine too.
     optional: bool,
@@ -39,6 +41,8 @@ pub(super) struct Client {
     /// Requests of the server that the client may answer, the newest last.
     pub(super) asked: Vec<Id>,
     dead_tokens: HashSet<Id>,
+    /// How many requests have used each token.
+    token_uses: HashMap<Id, u64>,
     batches: u64,
 }
 
@@ -60,6 +64,7 @@ impl Client {
             nameless: (0, 0),
             asked: Vec::new(),
             dead_tokens: HashSet::new(),
+            token_uses: HashMap::new(),
             batches: 0,
         }
     }
@@ -147,15 +152,19 @@ impl Client {
 
     fn owe(&mut self, id: &Id, params: Option<Json<'_>>, method: &str, moment: Moment) {
         let token = params.and_then(wire::progress_token);
-        if let Some(token) = &token {
+        let token_use = token.as_ref().map_or(0, |token| {
             self.dead_tokens.remove(token);
-        }
+            let uses = self.token_uses.entry(token.clone()).or_default();
+            *uses += 1;
+            *uses
+        });
         let latest = self.patience(method, moment.started).map(|patience| moment.now + patience);
         let owed = Owed {
             number: params.and_then(number),
             since: moment.now,
             latest,
             token,
+            token_use,
             batch: None,
             optional: false,
         };
@@ -190,15 +199,17 @@ impl Client {
         entries.iter_mut().for_each(|owed| owed.optional = true);
         // What had ended already was not ended by this.
         let ended = withdrawn.into_iter().filter(|owed| !owed.optional);
-        ended.for_each(|owed| self.bury(owed.token));
+        ended.for_each(|owed| self.bury(&owed));
     }
 
-    /// No progress may come for this token, unless a client that ought to know better uses it twice.
-    fn bury(&mut self, token: Option<Id>) {
+    /// No progress may come for its token, unless a client that ought to know better has used it for another request too: one that
+    /// is still open, or one that came later, when this one had been given up and only its batch was still to be answered.
+    fn bury(&mut self, ended: &Owed) {
         let still_used =
             |token: &Id| self.owed.values().flatten().any(|owed| owed.token.as_ref() == Some(token));
-        let dead = token.filter(|token| !still_used(token));
-        self.dead_tokens.extend(dead);
+        let used_later = |token: &Id| self.token_uses.get(token) != Some(&ended.token_use);
+        let dead = ended.token.as_ref().filter(|token| !still_used(token) && !used_later(token));
+        self.dead_tokens.extend(dead.cloned());
     }
 
     /// The client has answered the server.
@@ -229,7 +240,7 @@ impl Client {
                 let entries = self.owed.entry(id.clone()).or_default();
                 let owed = answer.take(entries, None, answer.suspicious);
                 let Some(owed) = owed else { panic!("nobody waits for {answer:?}; owed: {:?}", self.owed) };
-                self.settle(now, &answer, owed);
+                self.settle(now, &answer, &owed);
             }
             Piece::Message(Message { body: Body::Request { id, .. }, .. }) => {
                 assert!(!self.asked.contains(id), "the client cannot tell two requests {id} apart");
@@ -274,7 +285,7 @@ impl Client {
             return;
         };
         self.owed.values_mut().for_each(|entries| entries.retain(|owed| owed.batch != Some(batch)));
-        answers.iter().zip(settled).for_each(|(answer, owed)| self.settle(now, answer, owed));
+        answers.iter().zip(settled).for_each(|(answer, owed)| self.settle(now, answer, &owed));
     }
 
     /// The requests of a batch that these answers would settle, if they settle it whole.
@@ -286,11 +297,11 @@ impl Client {
         (!settled.is_empty() && left.all(|owed| owed.optional)).then_some(settled)
     }
 
-    fn settle(&mut self, now: Duration, answer: &Answer, owed: Owed) {
+    fn settle(&mut self, now: Duration, answer: &Answer, owed: &Owed) {
         if answer.gives_up {
             let shortest = self.limits.request_timeout.min(self.limits.call_timeout).min(SHORTEST_CLOCK);
             assert!(now - owed.since >= shortest, "given up after {:?}: {owed:?}", now - owed.since);
-            self.bury(owed.token);
+            self.bury(owed);
         }
     }
 
