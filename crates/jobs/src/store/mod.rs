@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use unhang_switches::stands;
 
 pub use self::rebuild::Rebuilt;
-use self::turn::Turn;
+use self::turn::Turns;
 use crate::{
     folder::{DataFolder, FileError, sync},
     id::JobId,
@@ -195,6 +195,7 @@ fn column(state: JobState) -> &'static str {
 pub(crate) struct Store {
     connection: Connection,
     data: DataFolder,
+    turns: Turns,
     path: PathBuf,
     /// Device and number of the file that it is connected to.
     file: Option<(u64, u64)>,
@@ -213,7 +214,8 @@ impl Store {
         let file = lies_at(&path);
         let mut connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
         connection.busy_handler(Some(wait_for_others)).map_err(failed)?;
-        let mut store = Self { connection, data: data.clone(), path, file, replaced: 0 };
+        let mut store =
+            Self { connection, data: data.clone(), turns: Turns::of(data), path, file, replaced: 0 };
         store.configure()?;
         store.name_the_log()?;
         let rebuilt = store.migrate(data)?;
@@ -297,7 +299,7 @@ impl Store {
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         self.follow()?;
-        let _turn = Turn::wait(&self.data.path().join(turn::FILE), turn::LIMIT);
+        let _turn = self.turns.wait(turn::LIMIT);
         let path = &self.path;
         let run = |connection: &mut Connection| -> rusqlite::Result<T> {
             let behavior = if stands("write-lock-first") {

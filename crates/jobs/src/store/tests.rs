@@ -152,7 +152,7 @@ fn a_database_of_a_later_version_is_not_touched() {
 #[test]
 fn a_writer_waits_for_its_turn() {
     let mut desk = Desk::new();
-    let others = Turn::wait(&desk.data.path().join(turn::FILE), turn::LIMIT);
+    let others = Turns::of(&desk.data).wait(turn::LIMIT);
     let (inside, is_inside) = mpsc::sync_channel(1);
     let writer = thread::spawn(move || desk.store.write(|_| Ok(inside.send(()))).unwrap());
     let early = is_inside.recv_timeout(Duration::from_secs(1));

@@ -6,13 +6,17 @@
 //! Invariants
 //!
 //! - It is about order alone: the database has its own lock, and whoever gets no turn goes on without one.
-//! - The wait has a limit, whoever holds the turn.
+//! - The wait has a limit, whoever holds the turn, and so has what a wait that was given up leaves: one thread.
 
 use std::{
     fs::{File, OpenOptions},
     os::unix::fs::OpenOptionsExt,
-    path::Path,
-    sync::mpsc::sync_channel,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::sync_channel,
+    },
     thread,
     time::Duration,
 };
@@ -24,11 +28,21 @@ use rustix::{
 use unhang_proc::identity::ask_for_short_turns;
 use unhang_switches::stands;
 
+use crate::folder::DataFolder;
+
 /// The lock, in the data folder.
-pub(super) const FILE: &str = "write.lock";
+const FILE: &str = "write.lock";
 
 /// How long the others are let go first: a process that was stopped may hold the turn.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
+
+/// A connection's place where turns are waited for.
+#[derive(Debug)]
+pub(super) struct Turns {
+    path: PathBuf,
+    /// Whether a wait still stands in the queue, be it one that was given up.
+    is_queued: Arc<AtomicBool>,
+}
 
 /// A turn, which ends when it is dropped.
 #[derive(Debug)]
@@ -37,33 +51,43 @@ pub(super) struct Turn {
     _lock: Option<File>,
 }
 
-impl Turn {
-    /// Waits until it is ours.
-    pub(super) fn wait(path: &Path, limit: Duration) -> Self {
-        Self { _lock: if stands("writers-in-turn") { wait(path, limit) } else { None } }
+impl Turns {
+    pub(super) fn of(data: &DataFolder) -> Self {
+        Self { path: data.path().join(FILE), is_queued: Arc::default() }
     }
-}
 
-fn wait(path: &Path, limit: Duration) -> Option<File> {
-    let flags = OFlags::NOFOLLOW.bits().cast_signed();
-    let mut options = OpenOptions::new();
-    // In a folder that cannot be written nobody waits for anybody.
-    let file = options.write(true).create(true).mode(0o600).custom_flags(flags).open(path).ok()?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => return Some(file),
-        Err(Errno::WOULDBLOCK) => {}
-        Err(_) => return None,
+    /// Waits for the next turn.
+    pub(super) fn wait(&self, limit: Duration) -> Turn {
+        Turn { _lock: if stands("writers-in-turn") { self.queue(limit) } else { None } }
     }
-    let (sender, receiver) = sync_channel(1);
-    // A place in the queue of the kernel has no limit. Whoever gives up leaves the thread behind, which lets go at once when the
-    // turn has come.
-    let queue = thread::Builder::new().name("jobs-turn".into()).spawn(move || {
-        ask_for_short_turns();
-        let is_ours = flock(&file, FlockOperation::LockExclusive).is_ok();
-        let _is_waited_for = sender.send(is_ours.then_some(file));
-    });
-    queue.ok()?;
-    receiver.recv_timeout(limit).ok().flatten()
+
+    fn queue(&self, limit: Duration) -> Option<File> {
+        let flags = OFlags::NOFOLLOW.bits().cast_signed();
+        let mut options = OpenOptions::new();
+        // In a folder that cannot be written nobody waits for anybody.
+        let file = options.write(true).create(true).mode(0o600).custom_flags(flags).open(&self.path).ok()?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(file),
+            Err(Errno::WOULDBLOCK) if !self.is_queued.load(Ordering::Relaxed) => {}
+            Err(_) => return None,
+        }
+        let (sender, receiver) = sync_channel(1);
+        self.is_queued.store(true, Ordering::Relaxed);
+        let is_queued = self.is_queued.clone();
+        // A place in the queue of the kernel has no limit. Whoever gives up leaves the thread behind, which lets go at once when
+        // the turn has come.
+        let queue = thread::Builder::new().name("jobs-turn".into()).spawn(move || {
+            ask_for_short_turns();
+            let is_ours = flock(&file, FlockOperation::LockExclusive).is_ok();
+            is_queued.store(false, Ordering::Relaxed);
+            let _is_waited_for = sender.send(is_ours.then_some(file));
+        });
+        if queue.is_err() {
+            self.is_queued.store(false, Ordering::Relaxed);
+            return None;
+        }
+        receiver.recv_timeout(limit).ok().flatten()
+    }
 }
 
 #[cfg(test)]
@@ -71,14 +95,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_that_does_not_come_is_waited_for_no_longer_than_the_limit() {
+    fn a_turn_that_does_not_come_is_waited_for_no_longer_than_the_limit_and_by_one_thread() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(FILE);
-        let first = wait(&path, LIMIT).unwrap();
-        assert!(wait(&path, Duration::from_millis(50)).is_none());
-        drop(first);
-        // Whoever gave up lets go of it as well.
-        assert!(wait(&path, LIMIT).is_some());
-        assert!(wait(&path.join("missing"), LIMIT).is_none());
+        let data = DataFolder::open(folder.path()).unwrap();
+        let (first, second) = (Turns::of(&data), Turns::of(&data));
+        let held = first.queue(LIMIT).unwrap();
+        assert!(second.queue(Duration::from_millis(50)).is_none());
+        assert!(second.is_queued.load(Ordering::Relaxed));
+        // Without a wait: its place in the queue is taken.
+        assert!(second.queue(Duration::MAX).is_none());
+        drop(held);
+        // What was given up lets go of it as well.
+        assert!(first.queue(LIMIT).is_some());
+        let lost = Turns { path: folder.path().join("missing").join(FILE), is_queued: Arc::default() };
+        assert!(lost.queue(LIMIT).is_none());
     }
 }
