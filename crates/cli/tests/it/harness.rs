@@ -85,6 +85,7 @@ impl Sandbox {
             "state/unhang.db",
             "state/unhang.db-wal",
             "state/unhang.db-shm",
+            "state/unhang.db-turn",
             "state/jobs",
             "state/state",
             "state/logs",

@@ -31,7 +31,7 @@ use unhang_switches::stands;
 use crate::folder::DataFolder;
 
 /// The lock, in the data folder.
-const FILE: &str = "write.lock";
+const FILE: &str = "unhang.db-turn";
 
 /// How long the others are let go first: a process that was stopped may hold the turn.
 pub(super) const LIMIT: Duration = Duration::from_secs(5);
