@@ -179,12 +179,20 @@ fn finish(
 /// A smaller input that fails too, where one is found soon.
 fn make_smaller(project: &Project, fuzzers: &Path, target: &Target, find: &Path) -> Result<PathBuf, Failure> {
     let small = working(project, "finds", target)?.join("smaller");
-    fs::copy(find, &small).map_err(|error| Failure::io(format!("cannot copy {}", find.display()), &error))?;
+    let begin_anew = || {
+        fs::copy(find, &small).map_err(|error| Failure::io(format!("cannot copy {}", find.display()), &error))
+    };
+    begin_anew()?;
     let task = fuzzer(project, fuzzers, target, "fuzz-smaller", SLACK)
         .arguments(["-minimize_crash=1".to_owned(), format!("-max_total_time={SMALLER_SECONDS}")])
         .arguments([format!("-exact_artifact_path={}", small.display()), find.display().to_string()]);
     // It ends with a failure when it cannot make it any smaller; the copy is as good as the find then.
     let _as_small_as_it_gets = run::run(task);
+    // Cut short while it wrote, it leaves what does not fail any more.
+    let again = fuzzer(project, fuzzers, target, "fuzz-smaller-again", SLACK).arguments([&small]);
+    if run::run(again).is_ok() {
+        begin_anew()?;
+    }
     Ok(small)
 }
 
