@@ -56,6 +56,12 @@ impl Turns {
         Self { path: data.path().join(FILE), is_queued: Arc::default() }
     }
 
+    /// A place where none is to be had.
+    #[cfg(test)]
+    pub(super) fn nowhere() -> Self {
+        Self { path: PathBuf::from("/nowhere/turn"), is_queued: Arc::default() }
+    }
+
     /// Waits for the next turn.
     pub(super) fn wait(&self, limit: Duration) -> Turn {
         Turn { _lock: if stands("writers-in-turn") { self.queue(limit) } else { None } }
@@ -107,7 +113,6 @@ mod tests {
         drop(held);
         // What was given up lets go of it as well.
         assert!(first.queue(LIMIT).is_some());
-        let lost = Turns { path: folder.path().join("missing").join(FILE), is_queued: Arc::default() };
-        assert!(lost.queue(LIMIT).is_none());
+        assert!(Turns::nowhere().queue(LIMIT).is_none());
     }
 }
