@@ -6,11 +6,13 @@
 //! wanted; then the database is removed, and the server makes it anew from the folders. So everything has the form that the
 //! server itself has written, and nothing here knows it.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
+
+use rustix::fs::syncfs;
 
 use super::place::Place;
 use super::server::Server;
@@ -37,6 +39,8 @@ pub(super) fn make(place: &Place, count: usize) -> io::Result<()> {
             _ => {}
         }
     }
+    // Hundreds of thousands of files that are still to be written would be what is measured.
+    syncfs(File::open(&jobs)?)?;
     let mut server = Server::start_anew(place, MANY, TOGETHER)?;
     // Were it not for this, a folder full of what is not understood would be measured.
     server.expect_completed(&[vec![template], copied].concat())?;
