@@ -217,18 +217,13 @@ impl JobFolder {
 
     /// Puts one of our files in its place. It may be gone after a power failure, not after a crash of a program.
     pub(crate) fn write_lightly(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
-        self.write_text(name, &to_json(value))
-    }
-
-    /// The same for a text.
-    pub(crate) fn write_text(&self, name: &str, text: &[u8]) -> Result<(), FileError> {
-        replace(&self.0, name, text, Durability::Memory)
+        replace(&self.0, name, &to_json(value), Durability::Memory)
     }
 
     /// Removes what a killed process had begun to write of our own files. Only for the holder of the job's lock.
     pub(crate) fn remove_unfinished(&self) {
         let is_unfinished = |name: &str| {
-            [RECORD, RUN, EXIT, ARGUMENTS].iter().any(|own| {
+            [RECORD, RUN, EXIT].iter().any(|own| {
                 name.strip_prefix('.')
                     .and_then(|rest| rest.strip_prefix(own))
                     .is_some_and(|rest| rest.starts_with('.'))

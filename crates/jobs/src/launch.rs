@@ -13,7 +13,6 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use unhang_switches::stands;
 
 use crate::record::Record;
@@ -57,9 +56,6 @@ pub(crate) struct Launch {
     pub(crate) folder: Word,
     /// All of its environment.
     pub(crate) environment: Vec<(Word, Word)>,
-    /// What the shim puts into `input.json`: one file to make durable is faster than two.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) arguments: Option<Value>,
 }
 
 impl Launch {
@@ -128,7 +124,6 @@ mod tests {
             command: vec![OsStr::new("echo").into(), odd.as_os_str().into()],
             folder: OsStr::new("/tmp").into(),
             environment: vec![(OsStr::new("A").into(), odd.as_os_str().into())],
-            arguments: None,
         };
         let text = serde_json::to_string(&launch).unwrap();
         let read: Launch = serde_json::from_str(&text).unwrap();

@@ -19,7 +19,7 @@ use unhang_switches::stands;
 use crate::{
     document::{Documents, Field, MAX_DOCUMENT},
     error::JobError,
-    folder::{DataFolder, FileError, FileName, JobFolder, LAUNCH, RECORD, read_at_most},
+    folder::{ARGUMENTS, DataFolder, FileError, FileName, JobFolder, LAUNCH, RECORD, read_at_most},
     id::JobId,
     launch::{Launch, shown},
     moment::Moment,
@@ -143,6 +143,10 @@ impl Submission {
             let content = input.read(data)?;
             folder.add(input.file.as_str(), &content).map_err(JobError::Serialization)?;
         }
+        if let Some(arguments) = &self.arguments {
+            let text = format!("{arguments}\n");
+            folder.add(ARGUMENTS, text.as_bytes()).map_err(JobError::Serialization)?;
+        }
         let record = self.record(rules);
         folder.add_json(LAUNCH, &self.launch(folder, &record)).map_err(JobError::Serialization)?;
         folder.add_json(RECORD, &record).map_err(JobError::Serialization)?;
@@ -154,7 +158,8 @@ impl Submission {
     /// Apart from writing it, because a file system with a journal writes that once for everything that came before.
     pub(crate) fn sync(&self, data: &DataFolder) -> Result<(), JobError> {
         let inputs = self.inputs.iter().map(|input| input.file.as_str());
-        let names = inputs.chain([LAUNCH]);
+        let arguments = self.arguments.iter().map(|_| ARGUMENTS);
+        let names = inputs.chain(arguments).chain([LAUNCH]);
         data.job(self.id).sync(names).map_err(JobError::Serialization)
     }
 
@@ -200,7 +205,6 @@ impl Submission {
                 .iter()
                 .map(|(name, value)| (name.as_os_str().into(), value.as_os_str().into()))
                 .collect(),
-            arguments: self.arguments.clone(),
         }
     }
 }

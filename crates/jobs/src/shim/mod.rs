@@ -40,9 +40,7 @@ use unhang_switches::stands;
 
 use self::{cap::Logs, outcome::Stopped};
 use crate::{
-    folder::{
-        ARGUMENTS, CANCEL, DataFolder, EXIT, FileError, JobFolder, LAUNCH, LOCK, RECORD, RUN, STDERR, STDOUT,
-    },
+    folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LAUNCH, LOCK, RECORD, RUN, STDERR, STDOUT},
     id::JobId,
     launch::Launch as Orders,
     moment::Moment,
@@ -187,9 +185,6 @@ impl Shim<'_> {
         // It need not outlive a power failure: a job that had a slot before one is taken for begun anyway.
         let begin = || {
             let is_wanted = !self.folder.has(CANCEL);
-            if let Some(arguments) = orders.arguments.as_ref().filter(|_| is_wanted) {
-                self.folder.write_text(ARGUMENTS, format!("{arguments}\n").as_bytes())?;
-            }
             run.started_at = Moment::now();
             if is_wanted && stands("run-before-work") {
                 self.folder.write_lightly(RUN, &run)?;

@@ -293,10 +293,10 @@ async fn j_12_a_job_outlives_a_power_failure_before_its_id_goes_out() {
     let synced = synced(&folder, &seen[..told]);
     let job = folder.path().join("jobs").read_dir().unwrap().next().unwrap().unwrap();
     let job = format!("jobs/{}", job.file_name().display());
-    let expected = ["/seed.json", "/launch.json", ""].map(|name| format!("{job}{name}"));
+    let files = ["/seed.json", "/input.json", "/launch.json", ""].map(|name| format!("{job}{name}"));
     let names: Vec<&str> = synced.iter().map(|(_, name)| *name).collect();
-    let mut row = expected.iter().map(String::as_str).chain(["jobs", "unhang.db-wal"]);
-    assert!(names.ends_with(&row.by_ref().collect::<Vec<_>>()), "what it needs, and its row last: {names:?}");
+    let expected: Vec<_> = files.iter().map(String::as_str).chain(["jobs", "unhang.db-wal"]).collect();
+    assert!(names.ends_with(&expected), "what it needs, and its row last: {names:?}");
     let last = |start: &str, name: &str| {
         seen[..told].iter().rposition(|call| call.starts_with(start) && call.ends_with(name))
     };

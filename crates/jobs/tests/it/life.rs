@@ -36,6 +36,18 @@ async fn a_mere_look_at_a_job_waits_for_nothing() {
     bench.end(id).await;
 }
 
+/// They are the client's, and bounded by what a message may have; the limit of our own files is none for them.
+#[tokio::test]
+async fn arguments_of_many_mebibytes_reach_the_job() {
+    let bench = Bench::new();
+    let large = json!({"text": "x".repeat(17 << 20)});
+    let script = "wc -c < \"$UNHANG_JOB_DIR/input.json\"";
+    let id = bench.submit_with(script, |submission| submission.arguments = Some(large)).await;
+    assert_eq!(bench.end(id).await.record.status, JobState::Completed);
+    let counted = fs::read_to_string(bench.job(id).join("stdout.log")).unwrap();
+    assert_eq!(counted.trim(), ((17 << 20) + r#"{"text":""}"#.len() + 1).to_string());
+}
+
 #[tokio::test]
 async fn j_07_a_job_is_accepted_runs_and_is_completed() {
     let bench = Bench::new();
