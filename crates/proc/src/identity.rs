@@ -3,7 +3,7 @@
 //! Invariants: a number is given out again, but never twice with the same start time while the system runs. So number and
 //! start time name one process of this boot, and with [`boot_id`] beside them one process for ever, in this container too.
 
-use std::{ffi::CStr, io};
+use std::{ffi::CStr, io, time::Duration};
 
 use rustix::process::{Pid, Signal, getpid};
 use unhang_switches::stands;
@@ -77,8 +77,16 @@ pub fn boot_id() -> io::Result<String> {
 /// For one that sleeps nearly always and must not be late: with ten others running on two processors, a look at a log that
 /// grew by 1 GB a second came up to 60 ms late without it, and less than 20 with it. A nice value would need privileges.
 pub fn ask_for_short_turns() {
-    system::ask_for_short_turns();
+    system::ask_for_turns(Some(SHORT_TURN));
 }
+
+/// Takes that back: of two who have both asked, neither comes sooner.
+pub fn ask_for_usual_turns() {
+    system::ask_for_turns(None);
+}
+
+/// The shortest that there is.
+const SHORT_TURN: Duration = Duration::from_micros(100);
 
 /// Sets the name that `ps` and `pkill` see. A name is a convenience; where it cannot be set it stays.
 pub fn set_process_name(name: &CStr) {

@@ -15,6 +15,7 @@ use std::{
         unix::process::CommandExt,
     },
     process::Command,
+    time::Duration,
 };
 
 use rustix::{
@@ -168,13 +169,13 @@ pub(crate) fn set_name(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-/// Asks the scheduler for turns of a tenth of a millisecond, which come sooner than long ones. Ignored before Linux 6.12.
+/// Asks the scheduler for turns of this length; none is the system's own. Short ones come sooner. Ignored before Linux 6.12.
 #[expect(unsafe_code, reason = "rustix has no interface to scheduling attributes")]
-pub(crate) fn ask_for_short_turns() {
+pub(crate) fn ask_for_turns(length: Option<Duration>) {
     let attributes = raw::SchedulingAttributes {
         size: u32::try_from(size_of::<raw::SchedulingAttributes>()).unwrap_or_default(),
         nice: getpriority_process(None).unwrap_or_default(),
-        runtime: 100_000,
+        runtime: length.map_or(0, |length| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)),
         // What is started from here has turns as usual.
         flags: raw::RESET_ON_FORK,
         ..raw::SchedulingAttributes::default()

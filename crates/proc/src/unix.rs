@@ -12,6 +12,7 @@ use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd},
     process::Command,
+    time::Duration,
 };
 
 use rustix::{
@@ -128,7 +129,7 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
 pub(crate) fn set_name(_name: &CStr) {}
 
 /// There are no such attributes.
-pub(crate) fn ask_for_short_turns() {}
+pub(crate) fn ask_for_turns(_length: Option<Duration>) {}
 
 /// There is no death signal: the lifeline notices the end of its owner by the link.
 pub(crate) fn die_with_parent(_parent: Pid) -> io::Result<()> {

@@ -29,7 +29,7 @@ use std::{
 
 use rustix::process::Signal;
 use unhang_proc::{
-    identity::{Identity, ask_for_short_turns, boot_id, set_process_name},
+    identity::{Identity, ask_for_short_turns, ask_for_usual_turns, boot_id, set_process_name},
     inherited::Strangers,
     lock::Lock,
     lookup,
@@ -60,6 +60,10 @@ const LOCK_LOOK: Duration = Duration::from_millis(2);
 
 /// How often a shim that cannot write or hand over for lack of room looks again.
 const ROOM_LOOK: Duration = Duration::from_secs(1);
+
+/// How long the work has run when `job.json` is told. Nobody reads the copy of a job of a moment, and each time that it is replaced
+/// takes room in the queue of the disk, where submits wait.
+const COPY_AFTER: Duration = Duration::from_millis(100);
 
 /// Held by the one shim that waits for room.
 const QUEUE_LOCK: &str = "queue.lock";
@@ -137,10 +141,12 @@ struct Shim<'a> {
     witness: &'a dyn Fn(Step),
 }
 
-/// What could not be said yet: that the work runs. It goes on meanwhile, for to end it would lose it.
+/// What is still to be said: that the work runs. It goes on meanwhile, for to end it would lose it.
 struct Untold<'a> {
-    run: &'a Run,
-    /// When to try again; never once it is said.
+    /// None once `run.json` says so.
+    run: Option<&'a Run>,
+    record: &'a Record,
+    /// When to go on; never once all is said.
     again_at: Option<Duration>,
 }
 
@@ -210,12 +216,14 @@ impl Shim<'_> {
             let _ = std::fs::remove_file(self.folder.file(LAUNCH));
         }
         let record = Record { status: JobState::Running, started_at, ..orders.record };
-        let told = self.tell(&run, &record);
+        let mut untold = Untold { run: Some(&run), record: &record, again_at: None };
+        let told = self.tell(&mut untold);
         if !stands("running-told-later") {
-            told.as_ref().map_err(ToString::to_string)?;
+            told?;
         }
-        let untold = Untold { run: &run, again_at: told.is_err().then(|| tree::now() + ROOM_LOOK) };
-        let (exit, stopped, swept) = self.hold(tree, logs, &record, untold);
+        let (exit, stopped, swept) = self.hold(tree, logs, untold);
+        // What is left is work like any other, and those who submit meanwhile go first.
+        ask_for_usual_turns();
         (self.witness)(Step::Ended);
         let ending = outcome::judge(&self.folder, &record, exit, stopped);
         Ok(Ending { started_at, leaked: swept.leaked, unkilled: swept.unkilled, ..ending })
@@ -256,22 +264,26 @@ impl Shim<'_> {
         Ok((tree, logs))
     }
 
-    /// Says that the work runs, where everybody looks for it.
-    fn tell(&self, run: &Run, record: &Record) -> Result<(), FileError> {
-        self.folder.write_lightly(RUN, run)?;
-        self.folder.write_lightly(RECORD, record)?;
-        (self.witness)(Step::Told);
-        Ok(())
+    /// Says that the work runs, where everybody looks for it: first where we look ourselves.
+    fn tell(&self, untold: &mut Untold<'_>) -> Result<(), FileError> {
+        let told = match untold.run {
+            Some(run) => self.folder.write_lightly(RUN, run),
+            None => self.folder.write_lightly(RECORD, untold.record),
+        };
+        untold.again_at = match (&told, untold.run) {
+            (Err(_), _) => Some(tree::now() + ROOM_LOOK),
+            (Ok(()), Some(_)) => Some(tree::now() + COPY_AFTER),
+            (Ok(()), None) => None,
+        };
+        if told.is_ok() && untold.run.take().is_some() {
+            (self.witness)(Step::Told);
+        }
+        told
     }
 
     /// Holds the work until it has ended, by itself or because it has to.
-    fn hold(
-        &self,
-        mut tree: Tree,
-        mut logs: Logs,
-        record: &Record,
-        mut untold: Untold<'_>,
-    ) -> (Exit, Option<Stopped>, Swept) {
+    fn hold(&self, mut tree: Tree, mut logs: Logs, mut untold: Untold<'_>) -> (Exit, Option<Stopped>, Swept) {
+        let record = untold.record;
         let timeout = record.timeout().filter(|_| stands("job-timeout"));
         let deadline = timeout.map(|timeout| tree::now() + timeout);
         // Why it has to end, and when it is killed.
@@ -296,8 +308,8 @@ impl Shim<'_> {
                 continue;
             }
             if untold.again_at.is_some_and(|again_at| tree::now() >= again_at) {
-                let told = self.tell(untold.run, record);
-                untold.again_at = told.is_err().then(|| tree::now() + ROOM_LOOK);
+                // What fails is tried again.
+                let _ = self.tell(&mut untold);
             }
             let next = [next, untold.again_at].into_iter().flatten().min();
             // Where a log cannot be kept short the job goes on all the same: to end it would lose more.

@@ -9,7 +9,8 @@
 use std::{
     collections::HashSet,
     ffi::{OsStr, OsString},
-    fs, io,
+    fs,
+    io::{self, Read},
     num::NonZeroU32,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -45,7 +46,7 @@ impl ControlGroup {
     /// caller then does without.
     pub(crate) fn create() -> Option<Self> {
         let name = name(Identity::own()?);
-        own_places(Hierarchy::Unified)?.into_iter().find_map(|place| {
+        own_places(&[Hierarchy::Unified])?.into_iter().find_map(|place| {
             remove_leftovers(&place);
             Self::create_in(&place, &name)
         })
@@ -155,7 +156,7 @@ fn maker(name: &str) -> Option<Identity> {
 
 /// Folders of the groups that we are in and that may limit memory, in v2 and in v1.
 pub(crate) fn memory_folders() -> Vec<PathBuf> {
-    [Hierarchy::Unified, Hierarchy::Memory].into_iter().filter_map(own_places).flatten().collect()
+    own_places(&[Hierarchy::Unified, Hierarchy::Memory]).unwrap_or_default()
 }
 
 /// A tree of groups.
@@ -192,10 +193,17 @@ fn has_word(list: &[u8], word: &[u8]) -> bool {
     list.split(|&byte| byte == b',').any(|other| other == word)
 }
 
-fn own_places(hierarchy: Hierarchy) -> Option<Vec<PathBuf>> {
-    let mounts = fs::read("/proc/self/mountinfo").ok()?;
-    let own = fs::read("/proc/self/cgroup").ok()?;
-    Some(places(&mounts, &own, hierarchy))
+fn own_places(hierarchies: &[Hierarchy]) -> Option<Vec<PathBuf>> {
+    let (mounts, own) = (read("/proc/self/mountinfo").ok()?, read("/proc/self/cgroup").ok()?);
+    Some(hierarchies.iter().flat_map(|&hierarchy| places(&mounts, &own, hierarchy)).collect())
+}
+
+/// Reads a file of the kernel in one go, mostly: it says that its length is 0, and whoever goes by that reads it in ten small bites,
+/// for each of which the kernel may make all of it anew.
+fn read(path: &str) -> io::Result<Vec<u8>> {
+    let mut content = Vec::with_capacity(8 << 10);
+    fs::File::open(path)?.read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// The folders that stand for our own group, one for each mount of the hierarchy.
