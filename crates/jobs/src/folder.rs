@@ -18,7 +18,9 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    panic::resume_unwind,
     path::{Path, PathBuf},
+    thread,
 };
 
 use rustix::fs::OFlags;
@@ -246,12 +248,6 @@ impl JobFolder {
     pub(crate) fn add_json(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
         self.add(name, &to_json(value))
     }
-
-    /// Makes these files of the folder outlive a power failure, and the names of all.
-    pub(crate) fn sync<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<(), FileError> {
-        names.into_iter().try_for_each(|name| sync(&self.file(name)))?;
-        sync(&self.0)
-    }
 }
 
 /// Our files end with a line feed, so that they look well in a terminal.
@@ -300,6 +296,19 @@ pub(crate) fn replace(
 /// Makes a file or the names in a folder outlive a power failure.
 pub(crate) fn sync(path: &Path) -> Result<(), FileError> {
     File::open(path).and_then(|file| make_durable(&file)).map_err(|error| unsynced(path, error))
+}
+
+/// The same for several, in two rows side by side: a disk has a queue, and whoever submits waits for the last of them.
+pub(crate) fn sync_all(paths: &[PathBuf]) -> Result<(), FileError> {
+    let row = |first: usize| paths.iter().skip(first).step_by(2).try_for_each(|path| sync(path));
+    thread::scope(|scope| {
+        let other = thread::Builder::new().spawn_scoped(scope, || row(1));
+        row(0).and(match other {
+            Ok(other) => other.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // There are no more threads to be had.
+            Err(_) => row(1),
+        })
+    })
 }
 
 fn make_durable(file: &File) -> io::Result<()> {

@@ -19,7 +19,7 @@ use unhang_switches::stands;
 use crate::{
     document::{Documents, Field, MAX_DOCUMENT},
     error::JobError,
-    folder::{ARGUMENTS, DataFolder, FileError, FileName, JobFolder, LAUNCH, RECORD, read_at_most},
+    folder::{ARGUMENTS, DataFolder, FileError, FileName, JobFolder, LAUNCH, RECORD, read_at_most, sync_all},
     id::JobId,
     launch::{Launch, shown},
     moment::Moment,
@@ -153,14 +153,16 @@ impl Submission {
         Ok(record)
     }
 
-    /// Makes everything in the folder that the work needs outlive a power failure.
+    /// Makes everything in the folder that the work needs outlive a power failure, and the folder's own name.
     ///
     /// Apart from writing it, because a file system with a journal writes that once for everything that came before.
     pub(crate) fn sync(&self, data: &DataFolder) -> Result<(), JobError> {
+        let folder = data.job(self.id);
         let inputs = self.inputs.iter().map(|input| input.file.as_str());
         let arguments = self.arguments.iter().map(|_| ARGUMENTS);
-        let names = inputs.chain(arguments).chain([LAUNCH]);
-        data.job(self.id).sync(names).map_err(JobError::Serialization)
+        let files = inputs.chain(arguments).chain([LAUNCH]).map(|name| folder.file(name));
+        let paths: Vec<PathBuf> = files.chain([folder.path().to_owned(), data.jobs()]).collect();
+        sync_all(&paths).map_err(JobError::Serialization)
     }
 
     fn record(&self, rules: Rules) -> Record {

@@ -1,4 +1,5 @@
-//! The thread that accepts jobs: folder, row, answer, shim.
+//! The threads that accept jobs: folder, row and answer are the work of the one, the shim that of the other, because the next
+//! submission shall not wait until the system has found the time to start a process.
 //!
 //! Invariants
 //!
@@ -6,7 +7,11 @@
 //! - Jobs that arrive together share one commit; each has its own outcome.
 //! - The queue of submissions is bounded; whoever meets it full waits no longer than a submit may take.
 
-use std::{sync::Arc, thread};
+use std::{
+    io,
+    sync::{Arc, mpsc as threads},
+    thread,
+};
 
 use tokio::sync::{mpsc, oneshot};
 use unhang_proc::identity::ask_for_short_turns;
@@ -14,7 +19,6 @@ use unhang_proc::identity::ask_for_short_turns;
 use super::Inner;
 use crate::{
     error::JobError,
-    folder::sync,
     id::JobId,
     record::Record,
     store::{self, Job, Store, StoreError},
@@ -39,13 +43,26 @@ pub(super) enum Request {
     SayWhenDone(oneshot::Sender<()>),
 }
 
-/// Starts the thread. It ends when the engine has gone.
+/// What is left to do for jobs that were accepted.
+enum Rest {
+    /// Start the shims of these, which have a slot.
+    Start(Vec<JobId>),
+    /// Say when everything before has been done.
+    SayWhenDone(oneshot::Sender<()>),
+}
+
+/// Starts the threads. They end when the engine has gone.
 pub(super) fn start(
     inner: Arc<Inner>,
     mut store: Store,
     mut requests: mpsc::Receiver<Request>,
-) -> std::io::Result<thread::JoinHandle<()>> {
-    thread::Builder::new().name("jobs-writer".into()).spawn(move || {
+) -> io::Result<()> {
+    let starts = start_starter(inner.clone())?;
+    let rest = move |rest| {
+        // It ends only after us, unless it has panicked; then the keeper starts what has a slot.
+        let _ = starts.send(rest);
+    };
+    let write = move || {
         // Whoever submits waits for this thread, while jobs keep the processors busy.
         ask_for_short_turns();
         while let Some(first) = requests.blocking_recv() {
@@ -61,20 +78,37 @@ pub(super) fn start(
                     Err(_) => break,
                 }
             }
-            accept(&inner, &mut store, batch);
-            for done in waiting {
-                // Whoever asked may have gone.
-                let _ = done.send(());
+            let admitted = accept(&inner, &mut store, batch);
+            if !admitted.is_empty() {
+                rest(Rest::Start(admitted));
             }
+            waiting.into_iter().map(Rest::SayWhenDone).for_each(&rest);
         }
-    })
+    };
+    thread::Builder::new().name("jobs-writer".into()).spawn(write).map(drop)
 }
 
-fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) {
+fn start_starter(inner: Arc<Inner>) -> io::Result<threads::SyncSender<Rest>> {
+    let (sender, receiver) = threads::sync_channel(WAITING);
+    let start = move || {
+        for rest in receiver {
+            match rest {
+                Rest::Start(admitted) => inner.start_shims(&admitted),
+                // Whoever asked may have gone.
+                Rest::SayWhenDone(done) => drop(done.send(())),
+            }
+        }
+    };
+    thread::Builder::new().name("jobs-starter".into()).spawn(start)?;
+    Ok(sender)
+}
+
+/// Returns the jobs that have a slot now.
+fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Vec<JobId> {
     let database = store.replaced();
     let prepared = prepare_all(inner, batch);
     if prepared.is_empty() {
-        return;
+        return Vec::new();
     }
     let records: Vec<&Record> = prepared.iter().map(|(record, _)| record).collect();
     match commit(inner, store, &records) {
@@ -92,7 +126,7 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) {
                 };
                 drop(answer.send(outcome));
             }
-            inner.start_shims(&admitted);
+            admitted
         }
         Err(error) => {
             let error = Arc::new(error);
@@ -104,6 +138,7 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) {
                 }
                 drop(answer.send(Err(JobError::Store(error.clone()))));
             }
+            Vec::new()
         }
     }
 }
@@ -145,7 +180,6 @@ struct Accepted {
 }
 
 fn commit(inner: &Inner, store: &mut Store, records: &[&Record]) -> Result<Accepted, StoreError> {
-    sync(&inner.data.jobs())?;
     let handover = inner.handover();
     store.write(|transaction| {
         let mut is_new = Vec::with_capacity(records.len());
