@@ -24,6 +24,8 @@ use crate::load::samples::percentile;
 const FEW: &str = "few";
 /// The folder with many.
 const MANY: &str = "many";
+/// Polls for each submit. While the shim of the job is started, a poll finds no processor: half of all must be later ones.
+const POLLS: usize = 5;
 /// What the database consists of.
 const DATABASE: [&str; 3] = ["unhang.db", "unhang.db-wal", "unhang.db-shm"];
 
@@ -59,7 +61,9 @@ pub(super) fn compare(place: &Place, submits: usize) -> io::Result<(EndedUse, En
         let which = usize::from(matches!(turn % 4, 1 | 2));
         let (job, time) = servers[which].submit("trivial", "{}")?;
         submitted[which].push(time);
-        polled[which].push(servers[which].status(&job)?.1);
+        for _ in 0..POLLS {
+            polled[which].push(servers[which].status(&job)?.1);
+        }
         jobs[which].push(job);
     }
     for (server, jobs) in servers.into_iter().zip(&jobs) {
