@@ -25,6 +25,7 @@ use std::{
 
 use rustix::fs::OFlags;
 use serde::{Serialize, de::DeserializeOwned};
+use unhang_proc::identity::ask_for_short_turns;
 use unhang_switches::stands;
 
 use crate::id::JobId;
@@ -191,6 +192,11 @@ impl JobFolder {
         make_folder(&self.0, false)
     }
 
+    /// Makes it, where it may exist.
+    pub(crate) fn create_if_missing(&self) -> Result<(), FileError> {
+        make_folder(&self.0, true)
+    }
+
     /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -212,14 +218,30 @@ impl JobFolder {
         serde_json::from_slice(&bytes).map(Some).map_err(|error| FileError::damaged(&path, error))
     }
 
+    /// Reads one of our files as it is; none where it is not there, is longer than this, or no text.
+    pub(crate) fn text(&self, name: &str, longest: usize) -> Result<Option<String>, FileError> {
+        let path = self.file(name);
+        let is_short = path.metadata().is_ok_and(|metadata| metadata.len() <= longest as u64);
+        let bytes = if is_short { read_at_most(&path, longest as u64)? } else { None };
+        Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
+    }
+
+    /// Puts one of our files in its place, unless it stands there word for word.
+    pub(crate) fn restore(&self, name: &str, content: &str) -> Result<(), FileError> {
+        match self.text(name, content.len()) {
+            Ok(Some(found)) if found == content => Ok(()),
+            _ => replace(&self.0, name, content.as_bytes(), Durability::Memory),
+        }
+    }
+
     /// Puts one of our files in its place, durably.
     pub(crate) fn write(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
-        replace(&self.0, name, &to_json(value), Durability::Disk)
+        replace(&self.0, name, to_json(value).as_bytes(), Durability::Disk)
     }
 
     /// Puts one of our files in its place. It may be gone after a power failure, not after a crash of a program.
     pub(crate) fn write_lightly(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
-        replace(&self.0, name, &to_json(value), Durability::Memory)
+        replace(&self.0, name, to_json(value).as_bytes(), Durability::Memory)
     }
 
     /// Removes what a killed process had begun to write of our own files. Only for the holder of the job's lock.
@@ -243,18 +265,13 @@ impl JobFolder {
     pub(crate) fn add(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
         write_new(&self.file(name), content).map(drop)
     }
-
-    /// The same for one of our own files.
-    pub(crate) fn add_json(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
-        self.add(name, &to_json(value))
-    }
 }
 
 /// Our files end with a line feed, so that they look well in a terminal.
-fn to_json(value: &impl Serialize) -> Vec<u8> {
+pub(crate) fn to_json(value: &impl Serialize) -> String {
     // Maps with keys that are no text and types that refuse are not among ours.
-    let mut text = serde_json::to_vec_pretty(value).unwrap_or_default();
-    text.push(b'\n');
+    let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
+    text.push('\n');
     text
 }
 
@@ -302,7 +319,10 @@ pub(crate) fn sync(path: &Path) -> Result<(), FileError> {
 pub(crate) fn sync_all(paths: &[PathBuf]) -> Result<(), FileError> {
     let row = |first: usize| paths.iter().skip(first).step_by(2).try_for_each(|path| sync(path));
     thread::scope(|scope| {
-        let other = thread::Builder::new().spawn_scoped(scope, || row(1));
+        let other = thread::Builder::new().spawn_scoped(scope, || {
+            ask_for_short_turns();
+            row(1)
+        });
         row(0).and(match other {
             Ok(other) => other.join().unwrap_or_else(|panic| resume_unwind(panic)),
             // There are no more threads to be had.

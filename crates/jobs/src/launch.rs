@@ -15,7 +15,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 use unhang_switches::stands;
 
-use crate::record::Record;
+use crate::{
+    folder::{ARGUMENTS, FileError, JobFolder, LAUNCH, RECORD},
+    record::Record,
+};
 
 /// One argument, or the name or value of a variable: text where it is text, bytes where it is not.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +72,46 @@ impl Launch {
 
     pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
         self.environment.iter().cloned().map(|(name, value)| (name.into(), value.into())).collect()
+    }
+}
+
+/// What a job's folder has in it before it starts, word for word, besides inputs and the record.
+pub(crate) struct LaunchFiles {
+    /// `launch.json`.
+    pub(crate) launch: String,
+    /// `input.json`, where there were arguments.
+    pub(crate) arguments: Option<String>,
+}
+
+impl LaunchFiles {
+    /// Bytes up to which they stand in the database too. What is longer would make its log long, and takes its time in any case.
+    const SMALL: usize = 64 << 10;
+
+    /// Them, if they are small enough for the database.
+    pub(crate) fn if_small(self) -> Option<Self> {
+        let bytes = self.launch.len() + self.arguments.as_ref().map_or(0, String::len);
+        (bytes <= Self::SMALL).then_some(self)
+    }
+
+    /// Those of a folder, if they are small.
+    pub(crate) fn read(folder: &JobFolder) -> Result<Option<Self>, FileError> {
+        let text = |name| folder.text(name, Self::SMALL);
+        let (launch, arguments) = (text(LAUNCH)?, text(ARGUMENTS)?);
+        let is_whole = arguments.is_some() || !folder.has(ARGUMENTS);
+        Ok(launch.filter(|_| is_whole).and_then(|launch| Self { launch, arguments }.if_small()))
+    }
+
+    /// Writes what a power failure has taken of them.
+    pub(crate) fn restore(&self, folder: &JobFolder, record: &Record) -> Result<(), FileError> {
+        folder.create_if_missing()?;
+        folder.restore(LAUNCH, &self.launch)?;
+        if let Some(arguments) = &self.arguments {
+            folder.restore(ARGUMENTS, arguments)?;
+        }
+        match folder.read::<Record>(RECORD) {
+            Ok(Some(_)) => Ok(()),
+            _ => folder.write_lightly(RECORD, record),
+        }
     }
 }
 

@@ -3,15 +3,15 @@
 //! | file | written by | when | holds |
 //! |---|---|---|---|
 //! | `job.json` | whoever accepts, begins or settles it | by rename | a readable copy of the whole [`Record`] |
-//! | `launch.json` | whoever accepts it | once; removed when the work runs | the record, the command and its environment, which may be secret |
+//! | `launch.json` | whoever accepts it | once; removed when the work runs | the record, the command and its environment, which may be secret; the database has a copy until the end |
 //! | `run.json` | the shim | before and after the work is spawned | who runs it: [`Run`] |
 //! | `exit.json` | the holder of the lock | once | how it ended: [`Ending`], which is the truth |
 //!
 //! Invariants
 //!
 //! - Every file carries [`FORMAT`]; one with a higher number is refused, not guessed at.
-//! - Nothing secret is in any file but `launch.json`: no environment, and of the command what looks like a secret is left
-//!   out.
+//! - Nothing secret is in any file but `launch.json` and its copy: no environment, and of the command what looks like a secret is
+//!   left out.
 //! - A state that is final never changes.
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};

@@ -21,7 +21,7 @@ use unhang_switches::stands;
 
 use crate::{
     document::{Documents, Field, MAX_DOCUMENT, Turn},
-    folder::{DataFolder, EXIT, FileError, FileName, RECORD, read_at_most},
+    folder::{DataFolder, EXIT, FileError, FileName, RECORD, read_at_most, sync},
     id::JobId,
     record::{Ending, JobState, Outcome, Record},
     store::{self, Starter, Store, StoreError},
@@ -169,6 +169,8 @@ pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &Ending) -> Res
         return Ok(earlier);
     }
     folder.write(EXIT, ending)?;
+    // A small job's folder was accepted before its own name was on the disk.
+    sync(&data.jobs())?;
     Ok(ending.clone())
 }
 

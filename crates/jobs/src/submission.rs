@@ -6,7 +6,8 @@
 //!
 //! Invariants
 //!
-//! - Nothing is started from a folder that is not complete and durable.
+//! - Nothing is started from a folder that is not complete, and what is accepted outlives a power failure: in its folder, or in
+//!   the database where it is small.
 //! - A submission that fails leaves no folder (J-21, J-136).
 //! - The work gets the environment that the submission names and nothing else, besides three variables of ours.
 
@@ -19,9 +20,12 @@ use unhang_switches::stands;
 use crate::{
     document::{Documents, Field, MAX_DOCUMENT},
     error::JobError,
-    folder::{ARGUMENTS, DataFolder, FileError, FileName, JobFolder, LAUNCH, RECORD, read_at_most, sync_all},
+    folder::{
+        ARGUMENTS, DataFolder, FileError, FileName, JobFolder, LAUNCH, RECORD, read_at_most, sync_all,
+        to_json,
+    },
     id::JobId,
-    launch::{Launch, shown},
+    launch::{Launch, LaunchFiles, shown},
     moment::Moment,
     record::{FORMAT, JobState, Patch, Record},
     room::Rules,
@@ -89,6 +93,13 @@ pub enum Source {
     Bytes(Vec<u8>),
 }
 
+/// A submission whose folder is filled.
+pub(crate) struct Prepared {
+    pub(crate) record: Record,
+    /// What is to stand in the database too. Where this is none, [`Submission::sync`] has to make the folder durable.
+    pub(crate) files: Option<LaunchFiles>,
+}
+
 impl Submission {
     /// A submission of this command with everything else at its default: a drawn id, no environment, no inputs, no results, no
     /// timeout.
@@ -121,9 +132,8 @@ impl Submission {
         Ok(())
     }
 
-    /// Makes the folder, which [`Self::sync`] has to make durable before the job is accepted. Whoever calls it has to remove the
-    /// folder if the job is not accepted after all.
-    pub(crate) fn prepare(&self, data: &DataFolder, rules: Rules) -> Result<Record, JobError> {
+    /// Makes the folder. Whoever calls it has to remove it if the job is not accepted after all.
+    pub(crate) fn prepare(&self, data: &DataFolder, rules: Rules) -> Result<Prepared, JobError> {
         let folder = data.job(self.id);
         match folder.create() {
             Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {
@@ -138,19 +148,23 @@ impl Submission {
         filled
     }
 
-    fn fill(&self, data: &DataFolder, folder: &JobFolder, rules: Rules) -> Result<Record, JobError> {
+    fn fill(&self, data: &DataFolder, folder: &JobFolder, rules: Rules) -> Result<Prepared, JobError> {
         for input in &self.inputs {
             let content = input.read(data)?;
             folder.add(input.file.as_str(), &content).map_err(JobError::Serialization)?;
         }
-        if let Some(arguments) = &self.arguments {
-            let text = format!("{arguments}\n");
-            folder.add(ARGUMENTS, text.as_bytes()).map_err(JobError::Serialization)?;
-        }
         let record = self.record(rules);
-        folder.add_json(LAUNCH, &self.launch(folder, &record)).map_err(JobError::Serialization)?;
-        folder.add_json(RECORD, &record).map_err(JobError::Serialization)?;
-        Ok(record)
+        let files = LaunchFiles {
+            launch: to_json(&self.launch(folder, &record)),
+            arguments: self.arguments.as_ref().map(|arguments| format!("{arguments}\n")),
+        };
+        if let Some(arguments) = &files.arguments {
+            folder.add(ARGUMENTS, arguments.as_bytes()).map_err(JobError::Serialization)?;
+        }
+        folder.add(LAUNCH, files.launch.as_bytes()).map_err(JobError::Serialization)?;
+        folder.add(RECORD, to_json(&record).as_bytes()).map_err(JobError::Serialization)?;
+        let is_all = self.inputs.is_empty();
+        Ok(Prepared { record, files: is_all.then_some(files).and_then(LaunchFiles::if_small) })
     }
 
     /// Makes everything in the folder that the work needs outlive a power failure, and the folder's own name.

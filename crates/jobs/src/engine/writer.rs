@@ -20,9 +20,8 @@ use super::Inner;
 use crate::{
     error::JobError,
     id::JobId,
-    record::Record,
     store::{self, Job, Store, StoreError},
-    submission::{Submission, discard},
+    submission::{Prepared, Submission, discard},
 };
 
 /// Submissions that wait for the disk.
@@ -110,14 +109,14 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Vec<JobId> {
     if prepared.is_empty() {
         return Vec::new();
     }
-    let records: Vec<&Record> = prepared.iter().map(|(record, _)| record).collect();
-    match commit(inner, store, &records) {
+    let jobs: Vec<&Prepared> = prepared.iter().map(|(job, _)| job).collect();
+    match commit(inner, store, &jobs) {
         Ok(Accepted { is_new, rows, admitted }) => {
             inner.memory.update(rows);
             // A database that was made anew meanwhile may know our folders already: then the rows are ours.
             let is_anew = store.replaced() != database;
-            for ((record, answer), is_new) in prepared.into_iter().zip(is_new) {
-                let id = record.job_id;
+            for ((job, answer), is_new) in prepared.into_iter().zip(is_new) {
+                let id = job.record.job_id;
                 let outcome = if is_new || is_anew {
                     Ok(id)
                 } else {
@@ -130,11 +129,11 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Vec<JobId> {
         }
         Err(error) => {
             let error = Arc::new(error);
-            for (record, answer) in prepared {
+            for (job, answer) in prepared {
                 // The row was rolled back, or the commit failed and the next look at the folder finds none. Only a database that
                 // was made anew meanwhile may have found it in time.
                 if !matches!(*error, StoreError::Replaced { .. }) {
-                    discard(&inner.data.job(record.job_id));
+                    discard(&inner.data.job(job.record.job_id));
                 }
                 drop(answer.send(Err(JobError::Store(error.clone()))));
             }
@@ -144,28 +143,30 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Vec<JobId> {
 }
 
 /// Makes the folders, and answers those whose folder cannot be made.
-fn prepare_all(inner: &Inner, batch: Vec<Asked>) -> Vec<(Record, Answer)> {
+fn prepare_all(inner: &Inner, batch: Vec<Asked>) -> Vec<(Prepared, Answer)> {
     let mut written = Vec::with_capacity(batch.len());
     for (submission, answer) in batch {
         match prepare(inner, &submission) {
-            Ok(record) => written.push((submission, record, answer)),
+            Ok(job) => written.push((submission, job, answer)),
             // Whoever asked may have gone.
             Err(error) => drop(answer.send(Err(error))),
         }
     }
-    let sync = |(submission, record, answer): (Submission, Record, Answer)| match submission.sync(&inner.data)
-    {
-        Ok(()) => Some((record, answer)),
-        Err(error) => {
-            discard(&inner.data.job(record.job_id));
-            drop(answer.send(Err(error)));
-            None
+    let sync = |(submission, job, answer): (Submission, Prepared, Answer)| {
+        let synced = if job.files.is_some() { Ok(()) } else { submission.sync(&inner.data) };
+        match synced {
+            Ok(()) => Some((job, answer)),
+            Err(error) => {
+                discard(&inner.data.job(job.record.job_id));
+                drop(answer.send(Err(error)));
+                None
+            }
         }
     };
     written.into_iter().filter_map(sync).collect()
 }
 
-fn prepare(inner: &Inner, submission: &Submission) -> Result<Record, JobError> {
+fn prepare(inner: &Inner, submission: &Submission) -> Result<Prepared, JobError> {
     submission.check()?;
     if let Some(reason) = inner.lack() {
         return Err(JobError::NoRoom { reason, running: inner.running() });
@@ -179,16 +180,16 @@ struct Accepted {
     admitted: Vec<JobId>,
 }
 
-fn commit(inner: &Inner, store: &mut Store, records: &[&Record]) -> Result<Accepted, StoreError> {
+fn commit(inner: &Inner, store: &mut Store, jobs: &[&Prepared]) -> Result<Accepted, StoreError> {
     let handover = inner.handover();
     store.write(|transaction| {
-        let mut is_new = Vec::with_capacity(records.len());
-        for record in records {
-            is_new.push(store::insert(transaction, record)?);
+        let mut is_new = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            is_new.push(store::insert(transaction, &job.record, job.files.as_ref())?);
         }
         let admitted = handover.admit(transaction)?;
-        let mut rows = Vec::with_capacity(records.len());
-        let ids = records.iter().map(|record| record.job_id).chain(admitted.iter().copied());
+        let mut rows = Vec::with_capacity(jobs.len());
+        let ids = jobs.iter().map(|job| job.record.job_id).chain(admitted.iter().copied());
         for id in ids {
             rows.extend(store::get(transaction, id)?);
         }

@@ -334,6 +334,8 @@ impl Shim<'_> {
         let is_open =
             rules(&mut store)?.is_none_or(|rules| rules.lack(&self.data, &MemoryGauge::default()).is_none());
         let handover = Handover { starter: &starter, limit: None, is_open };
+        // From here on others may wait for us.
+        ask_for_short_turns();
         let settled = settle(&self.data, &mut store, self.id, ending, &handover)?;
         (self.witness)(Step::Settled);
         self.start(&settled.admitted);

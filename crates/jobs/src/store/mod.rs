@@ -12,6 +12,7 @@
 //! - What is known only here can be found again in the folders: see `rebuild.rs`.
 //! - Nobody is told of a change that was made in a database which is no longer the one of the data folder.
 
+mod files;
 mod rebuild;
 #[cfg(test)]
 mod tests;
@@ -39,14 +40,15 @@ use self::turn::Turns;
 use crate::{
     folder::{DataFolder, FileError, sync},
     id::JobId,
+    launch::LaunchFiles,
     moment::Moment,
     record::{Identity, JobState, Record},
     room::Rules,
     wait::{Limit, pause},
 };
 
-/// The version of the tables.
-const VERSION: i64 = 1;
+/// The version of the tables. The first had no files.
+const VERSION: i64 = 2;
 
 /// How long a transaction waits for those of other processes. Each takes milliseconds; a disk may stall for seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -219,6 +221,7 @@ impl Store {
         store.configure()?;
         store.name_the_log()?;
         let rebuilt = store.migrate(data)?;
+        store.restore_files()?;
         Ok((store, rebuilt))
     }
 
@@ -227,7 +230,7 @@ impl Store {
         loop {
             let configured = self.connection.execute_batch(&format!(
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -{CACHE};
-                 PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;"
+                 PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON;"
             ));
             match configured {
                 Ok(()) => return Ok(()),
@@ -256,6 +259,15 @@ impl Store {
         let path = self.path.clone();
         match version(&self.connection).map_err(|error| explain(&path, &error))? {
             0 => {}
+            1 => {
+                return self.write(|transaction| {
+                    if version(transaction)? == 1 {
+                        transaction.execute_batch(files::TABLES)?;
+                        transaction.pragma_update(None, "user_version", VERSION)?;
+                    }
+                    Ok(None)
+                });
+            }
             VERSION => return Ok(None),
             found => return Err(StoreError::Newer { path, found }),
         }
@@ -266,6 +278,7 @@ impl Store {
                 return Ok(None);
             }
             transaction.execute_batch(TABLES)?;
+            transaction.execute_batch(files::TABLES)?;
             transaction.pragma_update(None, "user_version", VERSION)?;
             rebuild::insert_all(transaction, &found.jobs)?;
             Ok(Some(found.summary()))
@@ -332,8 +345,13 @@ fn lies_at(path: &Path) -> Option<(u64, u64)> {
     path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// Takes in a job at the end of the queue. False where its id is taken.
-pub(crate) fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
+/// Takes in a job at the end of the queue, with what it needs to start where that may not be on the disk. False where its id is
+/// taken.
+pub(crate) fn insert(
+    connection: &Connection,
+    record: &Record,
+    files: Option<&LaunchFiles>,
+) -> rusqlite::Result<bool> {
     let added = connection
         .prepare_cached(
             "INSERT INTO jobs (id, state, revision, max_concurrent, completed_at, record)
@@ -347,6 +365,12 @@ pub(crate) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
             completed_at(record),
             to_json(record)?,
         ])?;
+    if let Some(files) = files
+        && added == 1
+        && stands("launch-files-kept")
+    {
+        files::keep(connection, files)?;
+    }
     Ok(added == 1)
 }
 
@@ -430,6 +454,7 @@ pub(crate) fn finish(connection: &Connection, record: &Record) -> rusqlite::Resu
             completed_at(record),
             next_revision(connection)?,
         ])?;
+    files::forget(connection, record.job_id)?;
     Ok(changed == 1)
 }
 

@@ -10,11 +10,11 @@ use std::{fs, path::PathBuf};
 
 use rusqlite::{Connection, params};
 
-use super::{Store, StoreError, TABLES, insert};
+use super::{Store, StoreError, TABLES, files, insert};
 use crate::{
     folder::{DataFolder, EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN},
     id::JobId,
-    launch::Launch,
+    launch::{Launch, LaunchFiles},
     record::{Ending, FORMAT, JobState, Outcome, Reason, Record, Run},
 };
 
@@ -37,9 +37,12 @@ impl Rebuilt {
 
 /// The jobs of all folders, oldest first.
 pub(super) struct Scan {
-    pub(super) jobs: Vec<Record>,
+    pub(super) jobs: Vec<Found>,
     damaged: Vec<(PathBuf, String)>,
 }
+
+/// A job, with what it needs to start if it has not.
+pub(super) type Found = (Record, Option<LaunchFiles>);
 
 impl Scan {
     pub(super) fn summary(&self) -> Rebuilt {
@@ -58,17 +61,17 @@ pub(super) fn scan(data: &DataFolder) -> Result<Scan, FileError> {
             continue;
         };
         match read(&data.job(id), id) {
-            Ok(Some(record)) => scan.jobs.push(record),
+            Ok(Some(found)) => scan.jobs.push(found),
             // Its maker died before it was accepted.
             Ok(None) => {}
             Err(error) => scan.damaged.push((entry.path(), error.to_string())),
         }
     }
-    scan.jobs.sort_by_key(|record| (record.created_at, record.job_id));
+    scan.jobs.sort_by_key(|(record, _)| (record.created_at, record.job_id));
     Ok(scan)
 }
 
-fn read(folder: &JobFolder, id: JobId) -> Result<Option<Record>, FileError> {
+fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
     let ending: Option<Ending> = folder.read(EXIT)?;
     let orders: Result<Option<Launch>, FileError> = folder.read(LAUNCH);
     let mut record: Record = match (folder.read(RECORD), orders) {
@@ -97,13 +100,14 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Record>, FileError> {
             }
         };
     }
-    Ok(Some(record))
+    let files = if record.status == JobState::Queued { LaunchFiles::read(folder)? } else { None };
+    Ok(Some((record, files)))
 }
 
 /// Takes in what was found, in its order.
-pub(super) fn insert_all(connection: &Connection, jobs: &[Record]) -> rusqlite::Result<()> {
-    for record in jobs {
-        insert(connection, record)?;
+pub(super) fn insert_all(connection: &Connection, jobs: &[Found]) -> rusqlite::Result<()> {
+    for (record, files) in jobs {
+        insert(connection, record, files.as_ref())?;
     }
     Ok(())
 }
@@ -114,8 +118,9 @@ impl Store {
         let found = scan(data)?;
         self.write(|transaction| {
             let kept = super::counters(transaction)?;
-            transaction.execute_batch("DROP TABLE jobs; DROP TABLE counters;")?;
+            transaction.execute_batch("DROP TABLE launch_files; DROP TABLE jobs; DROP TABLE counters;")?;
             transaction.execute_batch(TABLES)?;
+            transaction.execute_batch(files::TABLES)?;
             // Whoever follows the changes must not take the new numbers for old ones.
             transaction.execute("UPDATE counters SET value = ?1 WHERE name = 'revision'", params![kept.0])?;
             transaction

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     record::{Ending, Outcome},
     settle,
-    submission::Submission,
+    submission::{Prepared, Submission},
 };
 
 /// A data folder, its database, and who starts shims.
@@ -27,8 +27,8 @@ impl Desk {
         let mut submission = Submission::new(vec!["true".into()], "/".into()).unwrap();
         change(&mut submission);
         let rules = Rules { max_concurrent: 2, memory_limit: 100.0, disk_reserve: 0 };
-        let record = submission.prepare(&self.data, rules).unwrap();
-        assert!(self.store.write(|transaction| insert(transaction, &record)).unwrap());
+        let Prepared { record, files } = submission.prepare(&self.data, rules).unwrap();
+        assert!(self.store.write(|transaction| insert(transaction, &record, files.as_ref())).unwrap());
         record
     }
 
@@ -140,6 +140,42 @@ fn what_was_written_about_an_end_stays() {
     settle::write_ending(&desk.data, id, &first).unwrap();
     let kept = settle::write_ending(&desk.data, id, &Ending::without_run(Outcome::Lost)).unwrap();
     assert_eq!(kept, first);
+}
+
+/// The first version had no files beside the rows.
+#[test]
+fn a_database_of_the_first_version_is_brought_up_to_date() {
+    let mut desk = Desk::new();
+    let old = desk.accept(|_| {}).job_id;
+    desk.store
+        .write(|transaction| {
+            transaction.execute_batch("DROP TABLE launch_files; DROP TABLE boots;")?;
+            transaction.pragma_update(None, "user_version", 1)
+        })
+        .unwrap();
+    desk.store = Store::open(&desk.data).unwrap().0;
+    let new = desk.accept(|_| {}).job_id;
+    assert_eq!([desk.admit(None), desk.admit(None)], [Some(old), Some(new)]);
+}
+
+/// What a job is told may be secret, and so is gone with its end: from the database as from its folder.
+#[test]
+fn what_a_job_needed_to_start_is_written_over_at_its_end() {
+    let mut desk = Desk::new();
+    let id = desk
+        .accept(|job| job.environment = vec![("KEY".into(), "a-secret-that-nobody-guesses".into())])
+        .job_id;
+    let is_there = |desk: &Desk| {
+        desk.store
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            .expect("nobody else is connected");
+        let bytes = std::fs::read(desk.data.database()).unwrap();
+        String::from_utf8_lossy(&bytes).contains("a-secret-that-nobody-guesses")
+    };
+    assert!(is_there(&desk));
+    desk.settle(id, Outcome::Cancelled);
+    assert!(!is_there(&desk));
 }
 
 #[test]

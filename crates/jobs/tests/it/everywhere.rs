@@ -8,9 +8,10 @@
 
 use std::{collections::HashSet, ffi::OsString, fs, path::PathBuf};
 
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use unhang_jobs::{
-    engine::{Engine, Opened},
+    engine::{Engine, Opened, Options},
     error::JobError,
     id::JobId,
     record::{JobState, Reason},
@@ -313,6 +314,50 @@ async fn j_12_a_job_outlives_a_power_failure_before_its_id_goes_out() {
     );
 }
 
+/// Of files that nobody has made durable, a power failure leaves nothing, or zeros.
+#[tokio::test]
+async fn j_12_a_queued_job_whose_files_a_power_failure_has_taken_runs_as_it_was_accepted() {
+    let one_at_a_time = |options: &mut Options| options.rules.max_concurrent = 1;
+    let bench = Bench::with(one_at_a_time);
+    let begun = bench.submit("exec sleep 3600").await;
+    bench.until(begun, JobState::Running).await;
+    let submit = async || {
+        let script = "cat \"$UNHANG_JOB_DIR/input.json\"";
+        bench.submit_with(script, |job| job.arguments = Some(json!({"answer": 42}))).await
+    };
+    let (gone, torn) = (submit().await, submit().await);
+    bench.engine.clone().close().await.unwrap();
+    // Whatever runs ends with the power, and what does not is of another boot.
+    kill_process(until("its shim", || bench.shim(begun)).await, Signal::KILL).unwrap();
+    until("nobody has it", || (!is_held(&bench.job(begun).join("lock")).unwrap()).then_some(())).await;
+    for id in [begun, gone] {
+        fs::remove_dir_all(bench.job(id)).unwrap();
+    }
+    for name in ["launch.json", "input.json", "job.json"] {
+        let path = bench.job(torn).join(name);
+        fs::write(&path, vec![0; fs::read(&path).unwrap().len()]).unwrap();
+    }
+    rusqlite::Connection::open(bench.folder.path().join("unhang.db"))
+        .unwrap()
+        .execute_batch(
+            "UPDATE boots SET id = 'another';
+             UPDATE jobs SET starter = json_set(starter, '$.boot_id', 'another') WHERE state = 'active';",
+        )
+        .unwrap();
+    let bench = bench.reopen_with(one_at_a_time);
+    let lost = bench.end(begun).await.record;
+    assert_eq!(lost.status, JobState::Lost);
+    assert!(bench.job(begun).join("exit.json").exists(), "{lost:?}");
+    for id in [gone, torn] {
+        let record = bench.end(id).await.record;
+        assert_eq!(record.status, JobState::Completed, "{record:?}");
+        assert_eq!(bench.stdout(id), "{\"answer\":42}\n");
+        assert!(!bench.job(id).join("launch.json").exists());
+        let kept: Value = serde_json::from_slice(&fs::read(bench.job(id).join("job.json")).unwrap()).unwrap();
+        assert_eq!(kept["status"], "completed");
+    }
+}
+
 #[tokio::test]
 async fn an_end_outlives_a_power_failure_before_it_is_known() {
     let scene = Scene::after_submit("Alive", "submit-and-leave", &[SCRIPT]).await;
@@ -323,7 +368,11 @@ async fn an_end_outlives_a_power_failure_before_it_is_known() {
     let (file, row) = (of("/.exit.json.").unwrap(), of("unhang.db-wal").unwrap());
     let job = format!("jobs/{}", scene.ids[0]);
     let name = synced.iter().find(|(_, synced)| *synced == job).unwrap().0;
-    assert!(file < name && name < row, "the file, its name, the row: {seen:?}");
+    let folder = synced.iter().find(|(_, synced)| *synced == "jobs").unwrap().0;
+    assert!(
+        file < name && name < folder && folder < row,
+        "the file, its name, its folder's, the row: {seen:?}"
+    );
     assert!(seen[file..name].iter().any(|call| call == "rename" || call == "renameat"), "{seen:?}");
 }
 

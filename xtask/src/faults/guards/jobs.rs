@@ -91,6 +91,15 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "files-outlive-power" [7]
         "What an accepted job needs, and how it ended, is on the disk with its name before anybody is told."
         job("everywhere::j_12_a_job_outlives_a_power_failure_before_its_id_goes_out");
+    "launch-files-kept" [7]
+        "What a small job needs to start is in the database with its row, so that its folder need not be on the disk yet."
+        job("everywhere::j_12_a_queued_job_whose_files_a_power_failure_has_taken_runs_as_it_was_accepted");
+    "files-written-after-a-boot" [7]
+        "What a power failure took of a queued job's folder is written anew before anything starts."
+        job("everywhere::j_12_a_queued_job_whose_files_a_power_failure_has_taken_runs_as_it_was_accepted");
+    "launch-files-written-over" [4]
+        "What a job needed to start, its environment with it, does not stay in the database when it has ended."
+        unit("jobs", "store::tests::what_a_job_needed_to_start_is_written_over_at_its_end");
     "new-log-outlives-power" [7]
         "A database or a log of it that was just made has a name that lasts before anything is written to it."
         job("everywhere::j_12_a_job_outlives_a_power_failure_before_its_id_goes_out");
