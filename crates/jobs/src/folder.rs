@@ -218,18 +218,15 @@ impl JobFolder {
         serde_json::from_slice(&bytes).map(Some).map_err(|error| FileError::damaged(&path, error))
     }
 
-    /// Reads one of our files as it is; none where it is not there, is longer than this, or no text.
-    pub(crate) fn text(&self, name: &str, longest: usize) -> Result<Option<String>, FileError> {
-        let path = self.file(name);
-        let is_short = path.metadata().is_ok_and(|metadata| metadata.len() <= longest as u64);
-        let bytes = if is_short { read_at_most(&path, longest as u64)? } else { None };
-        Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()))
+    /// Reads one of our files as it is; none where it cannot be read, is longer than this, or no text.
+    pub(crate) fn text(&self, name: &str, longest: usize) -> Option<String> {
+        String::from_utf8(read_at_most(&self.file(name), longest as u64).ok()??).ok()
     }
 
     /// Puts one of our files in its place, unless it stands there word for word.
     pub(crate) fn restore(&self, name: &str, content: &str) -> Result<(), FileError> {
         match self.text(name, content.len()) {
-            Ok(Some(found)) if found == content => Ok(()),
+            Some(found) if found == content => Ok(()),
             _ => replace(&self.0, name, content.as_bytes(), Durability::Memory),
         }
     }

@@ -94,11 +94,10 @@ impl LaunchFiles {
     }
 
     /// Those of a folder, if they are small.
-    pub(crate) fn read(folder: &JobFolder) -> Result<Option<Self>, FileError> {
-        let text = |name| folder.text(name, Self::SMALL);
-        let (launch, arguments) = (text(LAUNCH)?, text(ARGUMENTS)?);
+    pub(crate) fn read(folder: &JobFolder) -> Option<Self> {
+        let (launch, arguments) = (folder.text(LAUNCH, Self::SMALL)?, folder.text(ARGUMENTS, Self::SMALL));
         let is_whole = arguments.is_some() || !folder.has(ARGUMENTS);
-        Ok(launch.filter(|_| is_whole).and_then(|launch| Self { launch, arguments }.if_small()))
+        is_whole.then_some(Self { launch, arguments }).and_then(Self::if_small)
     }
 
     /// Writes what a power failure has taken of them.

@@ -258,13 +258,14 @@ impl Rounds {
         if !inner.memory.has_queued() {
             return Ok(());
         }
-        let room = inner.lack();
-        inner.memory.set_wait_reason(room.clone());
+        let files = || self.store.restore_files(&inner.starter.boot_id).err().map(|error| error.to_string());
+        let reason = inner.lack().or_else(files);
+        inner.memory.set_wait_reason(reason.clone());
         let active = inner.memory.active().len();
         let active = u32::try_from(active).unwrap_or(u32::MAX);
         // Without a limit of our own the transaction finds out.
         let is_free = inner.own_limit().is_none_or(|limit| active < limit);
-        if room.is_none() && is_free {
+        if reason.is_none() && is_free {
             let admitted = self.store.write(|transaction| inner.handover().admit(transaction))?;
             self.follow()?;
             inner.start_shims(&admitted);

@@ -207,6 +207,10 @@ impl Engine {
             let turn = Documents::of(&data).turn()?;
             opened.replayed = crate::settle::finish_patches(&data, &mut store, &turn)?;
         }
+        if let Err(error) = store.restore_files(&starter.boot_id) {
+            // The keeper tries again, and says so of every job that waits.
+            tracing::warn!("what queued jobs need cannot be written anew after the boot: {error}");
+        }
         let ((writing, _), (keeping, _)) = (Store::open(&data)?, Store::open(&data)?);
         let inner = Arc::new(Inner {
             options,

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //!
-//! - An id goes out only after the job is on the disk, folder and row.
+//! - An id goes out only after the job is on the disk: its row, and what it needs to start, in its folder or beside the row.
 //! - Jobs that arrive together share one commit; each has its own outcome.
 //! - The queue of submissions is bounded; whoever meets it full waits no longer than a submit may take.
 

@@ -2,20 +2,20 @@
 //!
 //! # Theory of operation
 //!
-//! A submit is answered when one thing is on the disk: the log of the database. To make three files and two folders durable as well
+//! A submit is answered when one thing is on the disk: the log of the database. To make two files and two folders durable as well
 //! takes longer than everything else in a submit. So the contents of those files stand in the database until the job has ended, and
 //! the files are written without waiting for the disk. A crash of programs does not touch them; after a power failure they may be
-//! missing, empty or torn, and whoever opens the database first in the new boot writes them anew.
+//! missing, empty or torn, and the first engine of the new boot writes them anew. Where it cannot, as on a full disk, jobs wait.
 //!
 //! # Invariants
 //!
 //! - A job whose files are not here has them on the disk, with their names ([`Submission::sync`](crate::submission::Submission::sync)).
+//! - In a boot in which the files have not been looked at, no job gets a slot.
 //! - Files are written anew with the write lock held, for queued jobs alone: nobody starts one meanwhile, and what was started
 //!   does not get its orders back, which may be secret.
 //! - The contents go with the end of the job, and are written over (`secure_delete`).
 
 use rusqlite::{Connection, OptionalExtension, params};
-use unhang_proc::identity::boot_id;
 use unhang_switches::stands;
 
 use super::{Store, StoreError, open_jobs};
@@ -58,35 +58,44 @@ fn of(connection: &Connection, sequence: i64) -> rusqlite::Result<Option<LaunchF
         .optional()
 }
 
-fn last_boot(connection: &Connection) -> rusqlite::Result<Option<String>> {
-    connection.prepare_cached("SELECT id FROM boots")?.query_row([], |row| row.get(0)).optional()
+/// Whether the files are those of this boot.
+pub(super) fn are_of(connection: &Connection, boot: &str) -> rusqlite::Result<bool> {
+    let last: Option<String> =
+        connection.prepare_cached("SELECT id FROM boots")?.query_row([], |row| row.get(0)).optional()?;
+    Ok(last.as_deref() == Some(boot))
+}
+
+/// Notes that they are.
+pub(super) fn note(connection: &Connection, boot: &str) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM boots", [])?;
+    connection.execute("INSERT INTO boots VALUES (?1)", [boot]).map(drop)
 }
 
 impl Store {
     /// Writes the files of queued jobs anew where a power failure may have taken them, once in every boot.
-    pub(super) fn restore_files(&mut self) -> Result<(), StoreError> {
-        let boot =
-            boot_id().map_err(|error| FileError::system("cannot name this boot for", &self.path, error))?;
-        if self.read(last_boot)?.as_ref() == Some(&boot) || !stands("files-written-after-a-boot") {
+    ///
+    /// # Errors
+    /// Where one of them cannot be written; then it is tried again with the next call.
+    pub(crate) fn restore_files(&mut self, boot: &str) -> Result<(), StoreError> {
+        if self.read(|connection| are_of(connection, boot))? {
             return Ok(());
         }
         let data = self.data.clone();
-        let restored = self.write(|transaction| {
+        let restored: Result<(), FileError> = self.write(|transaction| {
             for job in open_jobs(transaction)? {
                 let Some(files) = of(transaction, job.sequence)? else { continue };
                 let folder = data.job(job.record.job_id);
                 // One that had a slot is lost, and its folder is where that is written.
-                let restored = if job.is_active {
-                    folder.create_if_missing()
-                } else {
-                    files.restore(&folder, &job.record)
+                let restored = match job.is_active {
+                    true => folder.create_if_missing(),
+                    false if stands("files-written-after-a-boot") => files.restore(&folder, &job.record),
+                    false => Ok(()),
                 };
                 if let Err(error) = restored {
                     return Ok(Err(error));
                 }
             }
-            transaction.execute("DELETE FROM boots", [])?;
-            transaction.execute("INSERT INTO boots VALUES (?1)", [&boot])?;
+            note(transaction, boot)?;
             Ok(Ok(()))
         })?;
         Ok(restored?)

@@ -33,6 +33,7 @@ use rustix::{
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
+use unhang_proc::identity::boot_id;
 use unhang_switches::stands;
 
 pub use self::rebuild::Rebuilt;
@@ -221,7 +222,6 @@ impl Store {
         store.configure()?;
         store.name_the_log()?;
         let rebuilt = store.migrate(data)?;
-        store.restore_files()?;
         Ok((store, rebuilt))
     }
 
@@ -257,12 +257,15 @@ impl Store {
             connection.query_row("PRAGMA user_version", [], |row| row.get(0))
         };
         let path = self.path.clone();
+        let boot = || boot_id().map_err(|error| FileError::system("cannot name this boot for", &path, error));
         match version(&self.connection).map_err(|error| explain(&path, &error))? {
             0 => {}
             1 => {
+                let boot = boot()?;
                 return self.write(|transaction| {
                     if version(transaction)? == 1 {
                         transaction.execute_batch(files::TABLES)?;
+                        files::note(transaction, &boot)?;
                         transaction.pragma_update(None, "user_version", VERSION)?;
                     }
                     Ok(None)
@@ -271,7 +274,7 @@ impl Store {
             VERSION => return Ok(None),
             found => return Err(StoreError::Newer { path, found }),
         }
-        let found = rebuild::scan(data)?;
+        let (found, boot) = (rebuild::scan(data)?, boot()?);
         let rebuilt = self.write(|transaction| {
             // Somebody else may have been first.
             if version(transaction)? != 0 {
@@ -279,6 +282,7 @@ impl Store {
             }
             transaction.execute_batch(TABLES)?;
             transaction.execute_batch(files::TABLES)?;
+            files::note(transaction, &boot)?;
             transaction.pragma_update(None, "user_version", VERSION)?;
             rebuild::insert_all(transaction, &found.jobs)?;
             Ok(Some(found.summary()))
@@ -395,6 +399,9 @@ pub(crate) fn admit(
     limit: Option<u32>,
     starter: &Starter,
 ) -> rusqlite::Result<Option<JobId>> {
+    if !files::are_of(connection, &starter.boot_id)? && stands("no-slot-before-the-files") {
+        return Ok(None);
+    }
     let first = connection
         .prepare_cached(
             "SELECT id, max_concurrent FROM jobs WHERE state = 'queued' ORDER BY sequence LIMIT 1",

@@ -100,7 +100,7 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
             }
         };
     }
-    let files = if record.status == JobState::Queued { LaunchFiles::read(folder)? } else { None };
+    let files = if record.status == JobState::Queued { LaunchFiles::read(folder) } else { None };
     Ok(Some((record, files)))
 }
 

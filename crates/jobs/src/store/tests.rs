@@ -142,6 +142,23 @@ fn what_was_written_about_an_end_stays() {
     assert_eq!(kept, first);
 }
 
+/// What they need may have gone with the power, and has to be looked at first.
+#[test]
+fn in_a_new_boot_no_job_gets_a_slot_before_the_files_were_looked_at() {
+    let mut desk = Desk::new();
+    let id = desk.accept(|_| {}).job_id;
+    desk.store.write(|transaction| files::note(transaction, "another")).unwrap();
+    assert_eq!(desk.admit(None), None);
+    let folder = desk.data.job(id);
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    std::fs::write(folder.path(), "in the way").unwrap();
+    desk.store.restore_files(&desk.starter.boot_id).unwrap_err();
+    assert_eq!(desk.admit(None), None);
+    std::fs::remove_file(folder.path()).unwrap();
+    desk.store.restore_files(&desk.starter.boot_id).unwrap();
+    assert_eq!(desk.admit(None), Some(id));
+}
+
 /// The first version had no files beside the rows.
 #[test]
 fn a_database_of_the_first_version_is_brought_up_to_date() {

@@ -358,6 +358,27 @@ async fn j_12_a_queued_job_whose_files_a_power_failure_has_taken_runs_as_it_was_
     }
 }
 
+/// As on a full disk, where somebody has to be able to look and to make room.
+#[tokio::test]
+async fn a_job_whose_files_cannot_be_written_anew_waits_and_says_why() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 1);
+    let first = bench.submit("exec sleep 3600").await;
+    bench.until(first, JobState::Running).await;
+    let id = bench.submit("true").await;
+    bench.engine.clone().close().await.unwrap();
+    let folder = bench.job(id);
+    fs::remove_dir_all(&folder).unwrap();
+    fs::write(&folder, "in the way").unwrap();
+    let database = rusqlite::Connection::open(bench.folder.path().join("unhang.db")).unwrap();
+    database.execute("UPDATE boots SET id = 'another'", []).unwrap();
+    let bench = bench.reopen_with(|options| options.rules.max_concurrent = 2);
+    let reason = until("a reason", || bench.engine.status(id).unwrap().wait_reason).await;
+    assert!(reason.contains("cannot make") && reason.contains(id.as_str()), "{reason}");
+    fs::remove_file(&folder).unwrap();
+    assert_eq!(bench.end(id).await.record.status, JobState::Completed);
+    bench.engine.cancel(first).await.unwrap();
+}
+
 #[tokio::test]
 async fn an_end_outlives_a_power_failure_before_it_is_known() {
     let scene = Scene::after_submit("Alive", "submit-and-leave", &[SCRIPT]).await;

@@ -97,6 +97,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "files-written-after-a-boot" [7]
         "What a power failure took of a queued job's folder is written anew before anything starts."
         job("everywhere::j_12_a_queued_job_whose_files_a_power_failure_has_taken_runs_as_it_was_accepted");
+    "no-slot-before-the-files" [7]
+        "In a new boot nothing starts before what a power failure may have taken has been written anew."
+        unit("jobs", "store::tests::in_a_new_boot_no_job_gets_a_slot_before_the_files_were_looked_at");
     "launch-files-written-over" [4]
         "What a job needed to start, its environment with it, does not stay in the database when it has ended."
         unit("jobs", "store::tests::what_a_job_needed_to_start_is_written_over_at_its_end");
