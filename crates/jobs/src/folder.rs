@@ -241,6 +241,21 @@ impl JobFolder {
         replace(&self.0, name, to_json(value).as_bytes(), Durability::Memory)
     }
 
+    /// Puts one of our files in its place, unless there is one. It may be gone after a power failure.
+    pub(crate) fn write_if_missing(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
+        let (temporary, path) = (temporary(&self.0, name)?, self.file(name));
+        // A rename that replaces nothing is not to be had on every file system.
+        let put = if stands("newer-copy-kept") { fs::hard_link } else { fs::rename };
+        let written =
+            write_new(&temporary, to_json(value).as_bytes()).and_then(|_| match put(&temporary, &path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                put => put.map_err(|error| FileError::system("cannot put in its place", &path, error)),
+            });
+        // It may not even be there; the error that counts is the one before.
+        let _ = fs::remove_file(&temporary);
+        written
+    }
+
     /// Removes what a killed process had begun to write of our own files. Only for the holder of the job's lock.
     pub(crate) fn remove_unfinished(&self) {
         let is_unfinished = |name: &str| {
@@ -288,10 +303,7 @@ pub(crate) fn replace(
     content: &[u8],
     durability: Durability,
 ) -> Result<(), FileError> {
-    // Two writers of one name take different ways, so that neither meets the other's half.
-    let rest = JobId::random().map_err(|error| FileError::system("cannot name", folder, error))?;
-    let temporary = folder.join(format!(".{name}.{rest}"));
-    let path = folder.join(name);
+    let (temporary, path) = (temporary(folder, name)?, folder.join(name));
     let written = write_new(&temporary, content).and_then(|file| {
         if durability == Durability::Disk {
             make_durable(&file).map_err(|error| unsynced(&temporary, error))?;
@@ -305,6 +317,12 @@ pub(crate) fn replace(
     }
     written?;
     if durability == Durability::Disk { sync(folder) } else { Ok(()) }
+}
+
+/// Two writers of one name take different ways, so that neither meets the other's half.
+fn temporary(folder: &Path, name: &str) -> Result<PathBuf, FileError> {
+    let rest = JobId::random().map_err(|error| FileError::system("cannot name", folder, error))?;
+    Ok(folder.join(format!(".{name}.{rest}")))
 }
 
 /// Makes a file or the names in a folder outlive a power failure.
@@ -421,6 +439,19 @@ mod tests {
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         assert_eq!(folder.path().join("file").metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_left_alone_where_only_a_missing_one_is_wanted() {
+        let (data, id) = (tempfile::tempdir().unwrap(), JobId::random().unwrap());
+        let folder = DataFolder::open(data.path()).unwrap().job(id);
+        folder.create().unwrap();
+        for content in ["first", "second"] {
+            folder.write_if_missing("file", &content).unwrap();
+            assert_eq!(folder.text("file", 100).unwrap(), "\"first\"\n");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(folder.file("file").metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

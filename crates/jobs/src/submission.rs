@@ -21,8 +21,7 @@ use crate::{
     document::{Documents, Field, MAX_DOCUMENT},
     error::JobError,
     folder::{
-        ARGUMENTS, DataFolder, FileError, FileName, JobFolder, LAUNCH, RECORD, read_at_most, sync_all,
-        to_json,
+        ARGUMENTS, DataFolder, FileError, FileName, JobFolder, LAUNCH, read_at_most, sync_all, to_json,
     },
     id::JobId,
     launch::{Launch, LaunchFiles, shown},
@@ -162,7 +161,6 @@ impl Submission {
             folder.add(ARGUMENTS, arguments.as_bytes()).map_err(JobError::Serialization)?;
         }
         folder.add(LAUNCH, files.launch.as_bytes()).map_err(JobError::Serialization)?;
-        folder.add(RECORD, to_json(&record).as_bytes()).map_err(JobError::Serialization)?;
         let is_all = self.inputs.is_empty();
         Ok(Prepared { record, files: is_all.then_some(files).and_then(LaunchFiles::if_small) })
     }

@@ -1,5 +1,5 @@
-//! The threads that accept jobs: folder, row and answer are the work of the one, the shim that of the other, because the next
-//! submission shall not wait until the system has found the time to start a process.
+//! The threads that accept jobs: folder, row and answer are the work of the one, the copy of the record and the shim that of the
+//! other, because whoever submits shall wait neither for what only people read nor for the start of a process.
 //!
 //! Invariants
 //!
@@ -19,7 +19,9 @@ use unhang_proc::identity::ask_for_short_turns;
 use super::Inner;
 use crate::{
     error::JobError,
+    folder::RECORD,
     id::JobId,
+    record::Record,
     store::{self, Job, Store, StoreError},
     submission::{Prepared, Submission, discard},
 };
@@ -44,8 +46,8 @@ pub(super) enum Request {
 
 /// What is left to do for jobs that were accepted.
 enum Rest {
-    /// Start the shims of these, which have a slot.
-    Start(Vec<JobId>),
+    /// Write the copies of their records, and start the shims of those that have a slot.
+    Start(Begun),
     /// Say when everything before has been done.
     SayWhenDone(oneshot::Sender<()>),
 }
@@ -77,9 +79,9 @@ pub(super) fn start(
                     Err(_) => break,
                 }
             }
-            let admitted = accept(&inner, &mut store, batch);
-            if !admitted.is_empty() {
-                rest(Rest::Start(admitted));
+            let begun = accept(&inner, &mut store, batch);
+            if !begun.admitted.is_empty() || !begun.accepted.is_empty() {
+                rest(Rest::Start(begun));
             }
             waiting.into_iter().map(Rest::SayWhenDone).for_each(&rest);
         }
@@ -92,7 +94,10 @@ fn start_starter(inner: Arc<Inner>) -> io::Result<threads::SyncSender<Rest>> {
     let start = move || {
         for rest in receiver {
             match rest {
-                Rest::Start(admitted) => inner.start_shims(&admitted),
+                Rest::Start(begun) => {
+                    begun.accepted.iter().for_each(|record| copy(&inner, record));
+                    inner.start_shims(&begun.admitted);
+                }
                 // Whoever asked may have gone.
                 Rest::SayWhenDone(done) => drop(done.send(())),
             }
@@ -102,12 +107,29 @@ fn start_starter(inner: Arc<Inner>) -> io::Result<threads::SyncSender<Rest>> {
     Ok(sender)
 }
 
-/// Returns the jobs that have a slot now.
-fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Vec<JobId> {
+/// Writes `job.json`, which is for people, before the job starts here (J-35). Whoever has started it elsewhere may be ahead.
+fn copy(inner: &Inner, record: &Record) {
+    let folder = inner.data.job(record.job_id);
+    if let Err(error) = folder.write_if_missing(RECORD, record) {
+        // The next one comes with its end.
+        tracing::warn!("{error}");
+    }
+}
+
+/// What a batch has led to.
+#[derive(Default)]
+struct Begun {
+    /// The jobs that are new.
+    accepted: Vec<Record>,
+    /// Those that have a slot now.
+    admitted: Vec<JobId>,
+}
+
+fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Begun {
     let database = store.replaced();
     let prepared = prepare_all(inner, batch);
     if prepared.is_empty() {
-        return Vec::new();
+        return Begun::default();
     }
     let jobs: Vec<&Prepared> = prepared.iter().map(|(job, _)| job).collect();
     match commit(inner, store, &jobs) {
@@ -115,9 +137,11 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Vec<JobId> {
             inner.memory.update(rows);
             // A database that was made anew meanwhile may know our folders already: then the rows are ours.
             let is_anew = store.replaced() != database;
+            let mut accepted = Vec::with_capacity(prepared.len());
             for ((job, answer), is_new) in prepared.into_iter().zip(is_new) {
                 let id = job.record.job_id;
                 let outcome = if is_new || is_anew {
+                    accepted.push(job.record);
                     Ok(id)
                 } else {
                     discard(&inner.data.job(id));
@@ -125,7 +149,7 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Vec<JobId> {
                 };
                 drop(answer.send(outcome));
             }
-            admitted
+            Begun { accepted, admitted }
         }
         Err(error) => {
             let error = Arc::new(error);
@@ -137,7 +161,7 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Vec<JobId> {
                 }
                 drop(answer.send(Err(JobError::Store(error.clone()))));
             }
-            Vec::new()
+            Begun::default()
         }
     }
 }

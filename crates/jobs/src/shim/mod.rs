@@ -195,6 +195,10 @@ impl Shim<'_> {
             if is_wanted && stands("run-before-work") {
                 self.folder.write_lightly(RUN, &run)?;
             }
+            // Whoever accepted it may have been killed before, and a folder without record and orders is no job's.
+            if stands("record-before-work") && !self.folder.has(RECORD) {
+                self.folder.write_if_missing(RECORD, &orders.record)?;
+            }
             Ok(is_wanted)
         };
         if !with_room(stands("start-waits-for-room"), begin)? {

@@ -130,6 +130,16 @@ impl Bench {
         .await
     }
 
+    /// `job.json` as soon as it says this. It comes after the row, which is what the engine goes by.
+    pub(crate) async fn copied(&self, id: JobId, state: JobState) -> Value {
+        until(&format!("job.json of {id} says {state}"), || {
+            let record: Value =
+                serde_json::from_slice(&fs::read(self.job(id).join("job.json")).ok()?).unwrap();
+            (record["status"] == state.to_string()).then_some(record)
+        })
+        .await
+    }
+
     pub(crate) fn job(&self, id: JobId) -> PathBuf {
         self.engine.job_folder(id)
     }

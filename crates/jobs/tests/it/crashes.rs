@@ -146,6 +146,27 @@ async fn j_92_a_running_job_is_taken_up_again_by_the_next_server() {
     assert!(status.elapsed() < Duration::from_secs(60));
 }
 
+/// Also where whoever accepted the job was killed before its record was copied.
+#[tokio::test]
+async fn j_35_the_record_is_in_the_folder_before_the_work_starts() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 1);
+    let gate = bench.folder.path().join("gate");
+    let first = bench.submit(&format!("until [ -e {} ]; do sleep 0.01; done", gate.display())).await;
+    let script = "cat \"$UNHANG_JOB_DIR/job.json\"";
+    let (copied, missing) = (bench.submit(script).await, bench.submit(script).await);
+    for id in [copied, missing] {
+        bench.copied(id, JobState::Queued).await;
+    }
+    fs::remove_file(bench.job(missing).join("job.json")).unwrap();
+    fs::write(gate, "").unwrap();
+    for id in [copied, missing] {
+        bench.end(id).await;
+        let record: serde_json::Value = serde_json::from_str(&bench.stdout(id)).unwrap();
+        assert_eq!((&record["job_id"], &record["status"]), (&json!(id), &json!("queued")));
+    }
+    bench.end(first).await;
+}
+
 /// Two shims may be started for one job, where the first one is slow to come up. The first has died before the work ran, so that
 /// only what it wrote down keeps the second from it.
 #[tokio::test]

@@ -25,6 +25,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "log-limit" [3, 7]
         "A log over its limit loses its head, so no job can fill the disk."
         job("logs::a_gibibyte_at_full_speed_does_not_stay_on_the_disk_and_keeps_its_last_line");
+    "newer-copy-kept" [7]
+        "The record that is copied for people after a job was accepted does not replace that of a later state."
+        unit("jobs", "folder::tests::a_file_that_is_there_is_left_alone_where_only_a_missing_one_is_wanted");
     "failed-submit-leaves-no-folder" [7]
         "A submission that fails leaves no folder, so nothing that was refused can be taken for a job."
         job("life::j_17_inputs_come_from_the_state_and_a_missing_one_is_an_error_and_no_job");
@@ -67,6 +70,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "begun-before-a-reboot" [7]
         "A job that was given to a shim before a reboot is taken for begun, because what the shim wrote may have gone with the power."
         unit("jobs", "verdict::tests::what_was_given_out_before_a_reboot_may_have_run");
+    "record-before-work" [7]
+        "A job whose record was not copied when it was accepted gets its copy before the work starts, so a rebuild finds it."
+        job("crashes::j_35_the_record_is_in_the_folder_before_the_work_starts");
     "work-started-once" [7]
         "A shim that finds that another one has had the job does not start the work."
         job("crashes::work_that_may_have_begun_is_not_begun_again");
