@@ -256,7 +256,7 @@ impl JobFolder {
         written
     }
 
-    /// Removes what a killed process had begun to write of our own files. Only for the holder of the job's lock.
+    /// Removes what a killed process had begun to write of our own files. Only for the holder of the job's lock, at its end.
     pub(crate) fn remove_unfinished(&self) {
         let is_unfinished = |name: &str| {
             [RECORD, RUN, EXIT].iter().any(|own| {

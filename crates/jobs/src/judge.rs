@@ -87,9 +87,6 @@ pub(crate) fn judge(
             Ending { leaked: swept.leaked, unkilled: swept.unkilled, ..ending }
         }
     };
-    if stands("unfinished-files-removed") {
-        folder.remove_unfinished();
-    }
     let ending = write_ending(data, id, &ending)?;
     settle(data, store, id, &ending, handover).map(Finding::Settled)
 }

@@ -163,6 +163,9 @@ pub(crate) fn read_result(data: &DataFolder, id: JobId, name: &str) -> Result<Op
 /// Writes down how a job ended, for good, unless that has been done. The caller holds the job's lock.
 pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &Ending) -> Result<Ending, FileError> {
     let folder = data.job(id);
+    if stands("unfinished-files-removed") {
+        folder.remove_unfinished();
+    }
     if stands("exit-written-once")
         && let Some(earlier) = folder.read(EXIT)?
     {

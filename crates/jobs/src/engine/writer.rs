@@ -110,9 +110,10 @@ fn start_starter(inner: Arc<Inner>) -> io::Result<threads::SyncSender<Rest>> {
 /// Writes `job.json`, which is for people, before the job starts here (J-35). Whoever has started it elsewhere may be ahead.
 fn copy(inner: &Inner, record: &Record) {
     let folder = inner.data.job(record.job_id);
-    if let Err(error) = folder.write_if_missing(RECORD, record) {
-        // The next one comes with its end.
-        tracing::warn!("{error}");
+    match folder.write_if_missing(RECORD, record) {
+        // A job that has ended meanwhile has had its folder tidied up, and has a newer copy.
+        Err(error) if error.kind() != Some(io::ErrorKind::NotFound) => tracing::warn!("{error}"),
+        _ => {}
     }
 }
 

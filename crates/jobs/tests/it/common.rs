@@ -140,6 +140,12 @@ impl Bench {
         .await
     }
 
+    /// Files that somebody had begun to write in the job's folder.
+    pub(crate) fn unfinished(&self, id: JobId) -> Vec<OsString> {
+        let files = fs::read_dir(self.job(id)).unwrap().map(|entry| entry.unwrap().file_name());
+        files.filter(|name| name.to_string_lossy().starts_with('.')).collect()
+    }
+
     pub(crate) fn job(&self, id: JobId) -> PathBuf {
         self.engine.job_folder(id)
     }

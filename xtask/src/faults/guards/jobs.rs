@@ -89,7 +89,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         "A poll of a job that runs is answered at once, and not by a timer of no length."
         job("life::a_mere_look_at_a_job_waits_for_nothing");
     "unfinished-files-removed" [5, 7]
-        "What a killed shim had begun to write of its own files is removed."
+        "What a killed shim or server had begun to write of the job's own files is removed at its end."
         job("everywhere::x_07_a_shim_killed_anywhere_leaves_the_true_end_or_lost");
     "writers-in-turn" [8]
         "Servers on one data folder come to its database in the order in which they asked."
