@@ -10,6 +10,7 @@ use unhang::{
 use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 
 use crate::{
+    client_arguments::{Batch, Call, Listing, Prompt, Read, Servers},
     job_arguments::{Job, JobLimits, State},
     words,
 };
@@ -36,6 +37,24 @@ pub(crate) enum Command {
     State(State),
     /// Offer the commands of unhang.toml, background jobs and named state to an MCP client
     Serve(Serve),
+    /// List the configured servers, and where each was found
+    Servers(Servers),
+    /// List the tools of a server, or of all
+    Tools(Listing),
+    /// List the resources of a server, or of all
+    Resources(Listing),
+    /// List the prompts of a server, or of all
+    Prompts(Listing),
+    /// Ask a server, or all, for a sign of life
+    Ping(Listing),
+    /// Call a tool of a server
+    Call(Call),
+    /// Read a resource of a server
+    Read(Read),
+    /// Get a prompt of a server
+    Prompt(Prompt),
+    /// Make many requests: one JSON object a line in, one a line out
+    Batch(Batch),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
     /// Measure what the guard and the jobs cost, beside what nobody can do without

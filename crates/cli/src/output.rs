@@ -6,10 +6,10 @@ use std::{
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::json;
+use serde_json::{Value, json};
 use unhang::exit;
 
-use crate::job_arguments::Format;
+use crate::{job_arguments::Format, terminal_text::escaped};
 
 /// What went wrong, as it is told.
 #[derive(Debug)]
@@ -22,22 +22,59 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// What to do, where the sentence does not say it.
     pub(crate) hint: Option<String>,
+    /// What else is known, for programs.
+    pub(crate) data: Option<Value>,
 }
+
+/// Lines of a server's stderr that are told with an error.
+const TAIL: usize = 10;
 
 impl Failure {
     /// What the system refused.
     pub(crate) fn system(what: &str, error: &io::Error) -> Failure {
-        Failure { code: exit::FAILED, kind: "system", message: format!("{what}: {error}"), hint: None }
+        Failure {
+            code: exit::FAILED,
+            kind: "system",
+            message: format!("{what}: {error}"),
+            hint: None,
+            data: None,
+        }
+    }
+
+    /// What is wrong with the command line or the configuration.
+    pub(crate) fn usage(message: String, hint: Option<&str>) -> Failure {
+        Failure { code: exit::USAGE, kind: "usage", message, hint: hint.map(str::to_owned), data: None }
+    }
+
+    /// The end of a server's stderr, where that may explain it.
+    fn tail(&self) -> String {
+        let lines = self
+            .data
+            .as_ref()
+            .and_then(|data| data["stderrTail"].as_array())
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let last = &lines[lines.len().saturating_sub(TAIL)..];
+        let text: String =
+            last.iter().filter_map(Value::as_str).map(|line| format!("  | {}\n", escaped(line))).collect();
+        if text.is_empty() { text } else { format!("its stderr ended with:\n{text}") }
+    }
+
+    /// It as a program is told of it.
+    pub(crate) fn members(&self) -> Value {
+        let hint = || self.hint.as_ref().map_or_else(|| json!({}), |hint| json!({ "hint": hint }));
+        let data = self.data.clone().unwrap_or_else(hint);
+        json!({ "kind": self.kind, "message": self.message, "data": data })
     }
 
     /// Prints it as was asked for, and gives its exit code.
     pub(crate) fn print(&self, format: Option<Format>) -> ExitCode {
         if format == Some(Format::Json) {
-            let data = self.hint.as_ref().map_or_else(|| json!({}), |hint| json!({ "hint": hint }));
-            let error = json!({"error": {"kind": self.kind, "message": self.message, "data": data}});
+            let error = json!({ "error": self.members() });
             let _nobody_reads = writeln!(io::stderr().lock(), "{error}");
         } else {
             error(&self.message, self.hint.as_deref());
+            let _nobody_reads = io::stderr().lock().write_all(self.tail().as_bytes());
         }
         ExitCode::from(self.code)
     }
@@ -71,6 +108,11 @@ pub(crate) fn is_read() -> bool {
     let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
     let _what_cannot_be_asked_is_read = poll(&mut polled, Some(&Timespec::default()));
     !polled[0].revents().contains(PollFlags::ERR)
+}
+
+/// Tells a person something that is no error.
+pub(crate) fn note(text: &str) {
+    error(text, None);
 }
 
 /// Prints an error and a hint, where there is one. Nobody reading it is no reason to fail.

@@ -10,6 +10,10 @@ use unhang_switches::stands;
 /// From spawn to the first answer. A cold `npx` needs tens of seconds and the usual client gives up at 60 s, so that
 /// ours fires first (G-06, peers.md 3.1 I).
 pub const START_TIMEOUT: Duration = Duration::from_secs(55);
+/// How long `server/discover` may stay unanswered after a server's first sign of life before `initialize` goes out (design 4).
+pub const PROBE_PATIENCE: Duration = Duration::from_secs(3);
+/// The same for a server that gives no sign of life at all: some are silent until they are spoken to in words that they know.
+pub const PROBE_SILENCE: Duration = Duration::from_secs(10);
 /// Any request but `tools/call` (L-19, L-79).
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// A `tools/call` in all; progress does not extend it (design 3).
@@ -25,6 +29,8 @@ pub const STOP_GRACE: Duration = Duration::from_secs(1);
 pub const STOP_LIMIT: Duration = Duration::from_secs(3);
 /// What a stop that reports nothing is waited for beyond its limit; its lifeline ends the tree without us.
 pub const STOP_SLACK: Duration = Duration::from_secs(1);
+/// The end of all servers of a client together (X-05, C-47).
+pub const DISPOSE_LIMIT: Duration = Duration::from_secs(5);
 /// What the process may take to end once its outcome is known (X-05, C-38).
 pub const EXIT_LIMIT: Duration = Duration::from_secs(10);
 /// How long our own last answers may wait in any case for a client that does not read, while we end.
@@ -78,6 +84,10 @@ pub const LARGE_BUFFER_KEPT: Duration = Duration::from_secs(1);
 pub const LATE_IDS: usize = 1000;
 /// A request that may be sent again after a restart is kept whole up to this size.
 pub const RETRY_BYTES: usize = 64 << 10;
+/// Pages of one list. Real servers have one (contract 4); one that gave pages for ever would never be done with.
+pub const LIST_PAGES: usize = 1000;
+/// How often a stateless server may ask for input before it answers one request.
+pub const INPUT_ROUNDS: usize = 10;
 /// Subscriptions that are replayed after a restart.
 pub const MAX_SUBSCRIPTIONS: usize = 1000;
 /// The longest answer of a tool of ours, in characters: clients cut or refuse what is longer (design 7).

@@ -178,24 +178,29 @@ impl Fault<'_> {
         let envelope = Envelope {
             jsonrpc: "2.0",
             id: raw_id.as_deref(),
-            error: Error {
-                code: self.kind.code(),
-                message: self.message(),
-                data: Data {
-                    origin: "unhang",
-                    kind: self.kind.word(),
-                    server: self.server,
-                    method: self.method,
-                    elapsed_ms: milliseconds(self.elapsed),
-                    limit_ms: self.limit.map(milliseconds),
-                    exit: self.exit.as_deref(),
-                    stderr_tail: &self.evidence.stderr_tail,
-                    junk: &self.evidence.junk,
-                    hint: self.hint,
-                },
-            },
+            error: Error { code: self.kind.code(), message: self.message(), data: self.members() },
         };
         serde_json::to_vec(&envelope).expect("strings and numbers always serialise")
+    }
+
+    /// What stands in `error.data` (design 4).
+    pub fn data(&self) -> serde_json::Value {
+        serde_json::to_value(self.members()).expect("strings and numbers always serialise")
+    }
+
+    fn members(&self) -> Data<'_> {
+        Data {
+            origin: "unhang",
+            kind: self.kind.word(),
+            server: self.server,
+            method: self.method,
+            elapsed_ms: milliseconds(self.elapsed),
+            limit_ms: self.limit.map(milliseconds),
+            exit: self.exit.as_deref(),
+            stderr_tail: &self.evidence.stderr_tail,
+            junk: &self.evidence.junk,
+            hint: self.hint,
+        }
     }
 }
 

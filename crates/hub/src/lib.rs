@@ -17,6 +17,7 @@
 
 mod batch;
 pub mod breaker;
+pub mod client;
 pub mod clients;
 pub mod config;
 pub mod direct;
@@ -26,13 +27,16 @@ pub mod front;
 pub mod guard;
 pub mod health;
 pub mod job_report;
+mod junk;
 pub mod queue;
 mod refusal;
+mod revision;
 pub mod session;
 pub mod settings;
 mod shell;
 pub mod tools;
-mod wording;
+mod upstream;
+pub mod wording;
 
 pub use unhang_jobs as jobs;
 pub use unhang_proc as process;

@@ -9,7 +9,8 @@ use std::borrow::Cow;
 const LONGEST_NAME: usize = 100;
 
 /// The candidate that is nearest to `name`, if one is near enough to be meant.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let least_alike = 0.7;
     if name.len() > LONGEST_NAME {
         return None;

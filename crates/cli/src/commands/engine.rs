@@ -87,6 +87,7 @@ pub(super) fn wanted_data_folder() -> Result<PathBuf, Failure> {
         kind: "no_data_folder",
         message: "there is no place for jobs: neither UNHANG_HOME nor HOME is set".to_owned(),
         hint: Some("set UNHANG_HOME to the folder that shall hold them".to_owned()),
+        data: None,
     })
 }
 
@@ -154,6 +155,7 @@ impl Desk {
                     OPEN_LIMIT.as_secs()
                 ),
                 hint: Some("see whether its disk answers, or set UNHANG_HOME to another folder".to_owned()),
+                data: None,
             }),
         }
     }
@@ -220,5 +222,5 @@ pub(super) fn failure(error: &JobError) -> Failure {
         JobError::IdTaken(_) => Some("leave --id out, and one is drawn"),
         _ => None,
     };
-    Failure { code, kind: kind(error), message: error.to_string(), hint: hint.map(str::to_owned) }
+    Failure { code, kind: kind(error), message: error.to_string(), hint: hint.map(str::to_owned), data: None }
 }

@@ -2,11 +2,12 @@
 
 use std::{panic, process::ExitCode};
 
-use unhang::exit;
+use unhang::{client::List, exit};
 
 use crate::arguments::{Arguments, Command};
 
 mod bench;
+mod client;
 mod demo;
 mod engine;
 mod job;
@@ -23,6 +24,15 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Job(job) => job::run(job, verbose),
         Command::State(state) => state::run(state, verbose),
         Command::Serve(serve) => serve::run(&serve, verbose),
+        Command::Servers(servers) => client::servers(&servers, verbose),
+        Command::Tools(listing) => client::list(List::Tools, &listing, verbose),
+        Command::Resources(listing) => client::list(List::Resources, &listing, verbose),
+        Command::Prompts(listing) => client::list(List::Prompts, &listing, verbose),
+        Command::Ping(listing) => client::ping(&listing, verbose),
+        Command::Call(call) => client::call(&call, verbose),
+        Command::Read(read) => client::read(&read, verbose),
+        Command::Prompt(prompt) => client::prompt(&prompt, verbose),
+        Command::Batch(batch) => client::batch(&batch, verbose),
         Command::Demo(demo) => demo::run(&demo),
         Command::Bench(bench) => bench::run(&bench),
         Command::Zoo(zoo) => zoo::run(&zoo),

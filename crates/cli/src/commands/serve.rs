@@ -3,12 +3,7 @@
 //! Invariants: nothing that is wrong in the file is passed over in silence; a data folder that cannot be used is told at the start
 //! and by every tool, and the session goes on (design 7); what jobs would end with is said before the first is accepted.
 
-use std::{
-    env, fs, io,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{env, fs, path::Path, process::ExitCode, sync::Arc};
 
 use tokio::{runtime, time::timeout};
 use unhang::{
@@ -22,10 +17,15 @@ use unhang::{
 };
 
 use super::engine::options;
-use crate::{arguments::Serve, diagnostics::Diagnostics, inherited::inherited, output, signals::signals};
+use crate::{
+    arguments::Serve,
+    client_files::{FILE, folder_of, own_file},
+    diagnostics::Diagnostics,
+    inherited::inherited,
+    output,
+    signals::signals,
+};
 
-/// What the file is called where nothing else is said.
-const FILE: &str = "unhang.toml";
 /// What the client may tell its model about the whole.
 const INSTRUCTIONS: &str = "Tools that answer with a job_id work in the background: follow them with get_job_status every 5 to \
     10 seconds, with other work in between, and fetch what they leave with get_job_results. Results can be kept in named \
@@ -78,6 +78,9 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<(Table, Arc<Engin
         diagnostics.notices.send(format!("unhang: {text}\n").as_bytes());
     };
     warnings.iter().for_each(|warning| warn(&warning.to_string()));
+    if !settings.servers.is_empty() {
+        warn("the servers of the file are not served by this build yet; its tools and jobs are");
+    }
     let names: Vec<&str> = settings.tools.iter().map(|tool| tool.name.as_str()).collect();
     serve.tool_mode.unknown(&names).iter().for_each(|sentence| warn(sentence));
 
@@ -108,24 +111,12 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<(Table, Arc<Engin
 fn load(named: Option<&Path>) -> Result<Loaded, String> {
     let path = match named {
         Some(path) => path.to_owned(),
-        None => found().ok_or_else(|| format!("there is no {FILE} here; name one with --config"))?,
+        None => own_file().ok_or_else(|| format!("there is no {FILE} here; name one with --config"))?,
     };
     let told = path.display().to_string();
     let text = fs::read_to_string(&path).map_err(|error| format!("{told} cannot be read: {error}"))?;
-    let folder = path.parent().map_or_else(|| Ok(PathBuf::new()), absolute);
-    let folder = folder.map_err(|error| format!("the folder of {told} cannot be found: {error}"))?;
+    let folder =
+        folder_of(&path).map_err(|error| format!("the folder of {told} cannot be found: {error}"))?;
     Settings::read(&text, &told, &folder, &|name| env::var(name).ok())
         .map_err(|complaint| complaint.to_string())
-}
-
-fn absolute(folder: &Path) -> io::Result<PathBuf> {
-    std::path::absolute(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
-}
-
-/// The file here, else the one of the user.
-fn found() -> Option<PathBuf> {
-    let variable = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let of_user = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")));
-    let of_user = of_user.map(|folder| folder.join("unhang").join(FILE));
-    [Some(PathBuf::from(FILE)), of_user].into_iter().flatten().find(|path| path.is_file())
 }

@@ -61,6 +61,7 @@ async fn get(desk: &Desk, field: Field) -> Outcome {
         kind: "no_such_field",
         message: format!("the state field `{field}` was never set"),
         hint: Some("`unhang state list` shows those that there are".to_owned()),
+        data: None,
     })?;
     Ok(match desk.plain_format() {
         Format::Json => json(&DocumentReport::from(document)),
@@ -106,5 +107,5 @@ fn read_limited(from: impl Read, source: &str) -> Result<Vec<u8>, Failure> {
 }
 
 fn bad_value(message: String, hint: Option<&str>) -> Failure {
-    Failure { code: exit::USAGE, kind: "bad_value", message, hint: hint.map(str::to_owned) }
+    Failure { code: exit::USAGE, kind: "bad_value", message, hint: hint.map(str::to_owned), data: None }
 }

@@ -4,9 +4,11 @@
 //! test carries, so that at its end the sandbox can demand that none is left.
 
 mod apart;
+mod asking;
 mod bad_disk;
 mod bad_input;
 mod bad_jobs;
+mod batches;
 mod bench;
 mod both_ways;
 mod combinations;

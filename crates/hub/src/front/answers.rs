@@ -8,15 +8,13 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use unhang_wire::Id;
 
-use super::{
-    machine::{Call, Machine, NAME, Outside},
-    revision::Revision,
-};
+use super::machine::{Call, Machine, NAME, Outside};
 use crate::{
     batch::BatchId,
     fault::{Evidence, Fault, Kind},
     queue::Class,
     refusal::{Addressee, Telling},
+    revision::Revision,
 };
 
 /// The error of 2026-07-28 for a revision that we do not speak (protocol.md 1.3).

@@ -20,7 +20,6 @@ use serde_json::{Map, Value};
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight};
 
-use super::revision::Revision;
 use crate::{
     batch::{BatchId, Batches},
     config::{Limits, STOP_LIMIT},
@@ -28,6 +27,7 @@ use crate::{
     fault::{Kind, in_words},
     queue::Class,
     refusal::Telling,
+    revision::Revision,
     tools::{Definition, ToolAnswer},
 };
 

@@ -13,11 +13,10 @@
 mod answers;
 pub mod machine;
 mod requests;
-mod revision;
 mod run;
 
 #[cfg(test)]
 mod tests;
 
-pub use revision::Revision;
+pub use crate::revision::Revision;
 pub use run::{Answering, Cancellation, FrontSpec, ToolCall, Toolbox, run};

@@ -15,7 +15,6 @@ use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, rea
 use super::{
     answers::implementation,
     machine::{Action, Call, End, Machine, NAME, Outside},
-    revision::Revision,
 };
 use crate::{
     batch::BatchId,
@@ -23,6 +22,7 @@ use crate::{
     config::LIST_LIFE,
     fault::Kind,
     refusal::{self, Addressee, Telling, gets_an_answer},
+    revision::Revision,
     wording::{nearest, shortened},
 };
 

@@ -22,10 +22,11 @@ use unhang_wire::{Id, InFlight};
 use crate::{
     batch::{BatchId, Batches},
     breaker::Breaker,
-    config::{JUNK_LINE_BYTES, JUNK_LINES, LATE_IDS, Limits, STOP_SLACK},
+    config::{LATE_IDS, Limits, STOP_SLACK},
     exit,
     fault::in_words,
     health::Health,
+    junk::Junk,
     queue::Class,
     session::Session,
 };
@@ -217,7 +218,7 @@ pub struct Machine {
     pub(super) may_restart_unasked: bool,
     pub(super) held: VecDeque<Held>,
     pub(super) held_bytes: usize,
-    pub(super) junk: VecDeque<String>,
+    pub(super) junk: Junk,
     pub(super) quiet_held: Vec<(Class, Vec<u8>)>,
 
     pub(super) end: End,
@@ -266,7 +267,7 @@ impl Machine {
             may_restart_unasked: true,
             held: VecDeque::new(),
             held_bytes: 0,
-            junk: VecDeque::new(),
+            junk: Junk::default(),
             quiet_held: Vec::new(),
             end: End::None,
             start_fault: None,
@@ -469,21 +470,9 @@ impl Machine {
     /// Keeps a line of stdout that was no message, counts it and shows it (promise 2).
     pub(super) fn quarantine(&mut self, line: &[u8], why: &str, outside: &mut impl Outside) {
         self.counters.junk += 1;
-        let most = if stands("junk-line-cut") { JUNK_LINE_BYTES } else { usize::MAX };
-        let cut = &line[..line.len().min(most)];
-        let mut text: String = String::from_utf8_lossy(cut)
-            .chars()
-            .map(|character| if character.is_control() && stands("junk-readable") { ' ' } else { character })
-            .collect();
-        if cut.len() < line.len() {
-            text.push('…');
-        }
+        let text = self.junk.keep(line);
         tracing::warn!(target: "unhang::junk", "MCP server '{}' stdout ({why}): {text}", self.name);
         outside.show(&format!("`{}` wrote to stdout what is {why}: {text}", self.name));
-        self.junk.push_back(text);
-        if self.junk.len() > JUNK_LINES && stands("junk-bounded") {
-            self.junk.pop_front();
-        }
     }
 
     /// Progress for this token goes nowhere from now on.

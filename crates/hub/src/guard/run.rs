@@ -9,7 +9,7 @@
 //! client is delivered for as long as it reads, within [`EXIT_LIMIT`] from what ended the session; dropping the process
 //! lets its lifeline end the tree.
 
-use std::{future::pending, io, os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use tokio::{
     sync::mpsc,
@@ -17,20 +17,21 @@ use tokio::{
 };
 use unhang_proc::{
     deadline::Deadline,
-    drain::{Drain, Tail, drain},
+    drain::Tail,
     lossy::LossyWriter,
-    server::{ErrorPipe, Server, ServerEvent, ServerSpec},
+    server::{ServerEvent, ServerSpec},
 };
 use unhang_switches::stands;
 use unhang_wire::Lines;
 
 use super::machine::{Action, Machine, Outside};
 use crate::{
-    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT, LAST_WORDS, Limits, TAIL_LINES},
+    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT, Limits, TAIL_LINES},
     exit,
     fault::in_words,
     queue::{Class, Queue},
     shell::{FromClient, Stop, Taken, ToClient, gathered, is_passing, set},
+    upstream::process::{Awaited, Process, awaited},
 };
 
 /// What a guard needs.
@@ -92,39 +93,6 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
         Some(_) = stops.recv(), if stands("signal-ends-delivery") => {}
     }
     Ok(code)
-}
-
-/// The server's process and what belongs to it.
-struct Process {
-    server: Server,
-    drain: Drain,
-    output_ended: bool,
-    input_closed: bool,
-    /// When, after that, it is asked whether it has read everything.
-    ask_at: Option<Instant>,
-    exited: bool,
-}
-
-/// What the server's process is waited for.
-enum Awaited {
-    Event(ServerEvent),
-    Readable(io::Result<()>),
-    Writable,
-    InputClosed,
-}
-
-/// Waits for the next thing that concerns the process; for ever while there is none.
-async fn awaited(process: &Option<Process>, reads: bool, writes: bool) -> Awaited {
-    let Some(Process { server, output_ended, input_closed, .. }) = process else { return pending().await };
-    let open = server.input.as_ref().filter(|_| !input_closed);
-    let input = server.input.as_ref().filter(|_| writes);
-    tokio::select! {
-        event = server.event() => Awaited::Event(event),
-        ready = server.output.readable(), if reads && !*output_ended => Awaited::Readable(ready),
-        // An error shows at the write itself.
-        _ = async { input?.writable().await.ok() }, if input.is_some() => Awaited::Writable,
-        () = async { if let Some(open) = open { open.closed().await } }, if open.is_some() => Awaited::InputClosed,
-    }
 }
 
 /// The machine's outside world: both queues with the descriptors behind them.
@@ -243,17 +211,11 @@ impl Shell {
     }
 
     fn start_server(&mut self) {
-        match Server::start(&self.server) {
-            Ok((server, stderr)) => {
-                let drain = self.drain(stderr);
-                self.world.process = Some(Process {
-                    server,
-                    drain,
-                    output_ended: false,
-                    input_closed: false,
-                    ask_at: None,
-                    exited: false,
-                });
+        let notices = self.world.notices.clone();
+        let show = move |line: &[u8]| notices.send(&[line, b"\n"].concat());
+        match Process::start(&self.name, &self.server, self.world.tail.clone(), show) {
+            Ok(process) => {
+                self.world.process = Some(process);
                 if stands("old-input-forgotten") {
                     self.world.to_server.clear();
                 }
@@ -262,17 +224,6 @@ impl Shell {
             }
             Err(error) => self.machine.start_failed(self.now(), &error.to_string(), &mut self.world),
         }
-    }
-
-    /// Drains the server's stderr into the tail, the log (L-07) and our own stderr.
-    fn drain(&self, stderr: ErrorPipe) -> Drain {
-        let (name, notices) = (self.name.clone(), self.world.notices.clone());
-        drain(stderr, self.world.tail.clone(), move |line| {
-            if !line.trim_ascii().is_empty() {
-                tracing::warn!(target: "unhang::stderr", "MCP server '{name}' stderr: {}", String::from_utf8_lossy(line));
-                notices.send(&[line, b"\n"].concat());
-            }
-        })
     }
 
     fn stop(&mut self, stop: Stop) -> Option<u8> {
@@ -441,7 +392,7 @@ impl Shell {
             self.output_ended();
         }
         if let Some(process) = &mut self.world.process {
-            last_stderr(&mut process.drain).await;
+            process.last_stderr().await;
         }
     }
 
@@ -454,21 +405,9 @@ impl Shell {
     }
 }
 
-/// What a dead process wrote to its stderr is read by a thread, which may not have had its turn yet.
-async fn last_stderr(drain: &mut Drain) {
-    if stands("last-stderr-awaited") {
-        let patience = if stands("last-words-bounded") { LAST_WORDS } else { Duration::MAX };
-        drain.finish(Deadline::after(patience)).await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::{Read, Write},
-        os::fd::OwnedFd,
-        thread,
-    };
+    use std::{io::Read, thread};
 
     use unhang_proc::{server::LifelineCommand, spawn::Environment};
 
@@ -503,25 +442,6 @@ mod tests {
         .expect("its descriptors can be used");
         shell.world.to_client.send(Class::Kept, &vec![b'x'; ANSWER], None);
         (shell, reader)
-    }
-
-    #[tokio::test]
-    async fn the_last_words_on_stderr_are_awaited() {
-        let (reader, mut writer) = io::pipe().expect("a pipe");
-        let tail = Tail::new(1024);
-        let mut drain = drain(OwnedFd::from(reader).into(), tail.clone(), |_| {});
-        let words = async {
-            // By now the other side waits, if it does.
-            tokio::time::sleep(LAST_WORDS / 10).await;
-            writer.write_all(b"no project file found\n").expect("somebody reads");
-            drop(writer);
-        };
-        let heard = async {
-            last_stderr(&mut drain).await;
-            tail.last_lines(1)
-        };
-        let ((), heard) = tokio::join!(words, heard);
-        assert_eq!(heard, ["no project file found"]);
     }
 
     #[tokio::test]

@@ -62,7 +62,7 @@ impl Machine {
     }
 
     fn evidence(&self, outside: &impl Outside) -> Evidence {
-        Evidence { stderr_tail: outside.stderr_tail(), junk: self.junk.iter().cloned().collect() }
+        Evidence { stderr_tail: outside.stderr_tail(), junk: self.junk.lines() }
     }
 
     fn answer_fault(&mut self, batch: Option<BatchId>, line: &[u8], outside: &mut impl Outside) {

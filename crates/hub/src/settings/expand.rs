@@ -1,4 +1,4 @@
-//! `${NAME}` and `${NAME:-default}` in the values of the configuration file.
+//! `${NAME}`, `${env:NAME}` and `${NAME:-default}` in the values of configuration files, and `${input:ID}` in those of VS Code.
 //!
 //! Invariants: the environment is the caller's, handed in as a function; what a variable holds is never expanded again; a
 //! variable that is not set and has no default is an error, never an empty text.
@@ -26,7 +26,13 @@ pub(super) fn expand(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Res
             Some((name, default)) => (name, Some(default)),
             None => (inside, None),
         };
-        if !is_name(name) {
+        // VS Code and Cursor write the first; the second is asked for in VS Code.
+        let name = name.strip_prefix("env:").unwrap_or(name);
+        let (asked, plain) = match name.strip_prefix("input:") {
+            Some(id) => (Some(id), id),
+            None => (None, name),
+        };
+        if !is_name(plain) && (asked.is_none() || plain.is_empty()) {
             return Err(format!(
                 "`${{{inside}}}` names no variable; write `$${{` where `${{` is to stand for itself"
             ));
@@ -35,15 +41,26 @@ pub(super) fn expand(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Res
             (Some(value), _) => expanded.push_str(&value),
             (None, Some(default)) => expanded.push_str(default),
             (None, None) => {
-                return Err(format!(
-                    "the variable {name} is not set; set it, or write `${{{name}:-default}}`"
-                ));
+                return Err(match asked {
+                    Some(id) => format!("the input {id} is not known; set {}", input_variable(id)),
+                    None => {
+                        format!("the variable {name} is not set; set it, or write `${{{name}:-default}}`")
+                    }
+                });
             }
         }
         rest = behind;
     }
     expanded.push_str(rest);
     Ok(expanded)
+}
+
+/// The variable that gives an input for which VS Code would ask.
+pub(super) fn input_variable(id: &str) -> String {
+    let letters = id
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' });
+    format!("UNHANG_INPUT_{}", letters.collect::<String>())
 }
 
 fn is_name(text: &str) -> bool {

@@ -19,6 +19,10 @@ pub(super) enum Kind {
     Duration,
     /// Such as `8MiB`.
     Size,
+    /// `true` or `false`.
+    Flag,
+    /// A list of texts.
+    List,
     /// A whole number between these.
     Whole((u32, u32)),
     /// A table of texts.
@@ -31,8 +35,6 @@ pub(super) enum Kind {
     Section(&'static [Key]),
     /// A table of tables with these keys, by names of the author's.
     Sections(&'static [Key]),
-    /// Tables by names of the author's, not looked into.
-    Raw,
 }
 
 const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
@@ -48,7 +50,7 @@ pub(super) const PERCENT: (u32, u32) = (1, 100);
 pub(super) const FILE: &[Key] = &[
     key("jobs", Kind::Section(JOBS), "How background jobs are run."),
     key("tools", Kind::Sections(TOOL), "Commands that are offered as tools, by name."),
-    key("servers", Kind::Raw, "MCP servers, by name."),
+    key("servers", Kind::Sections(SERVER), "MCP servers, by name."),
 ];
 
 /// `[jobs]`.
@@ -105,6 +107,60 @@ pub(super) const TOOL: &[Key] = &[
     key("log-limit", Kind::Size, "What is kept of each output stream. Default: what [jobs] says."),
 ];
 
+/// `[servers.NAME]`.
+pub(super) const SERVER: &[Key] = &[
+    key("command", Kind::Text, "The program of a server on stdio."),
+    key("args", Kind::List, "Its arguments."),
+    key("env", Kind::Texts, "Its own variables, besides a small inherited set."),
+    key("inherit-env", Kind::Flag, "Whether it gets all of the environment. Default: false."),
+    key("cwd", Kind::Text, "The folder it runs in. Default: the folder of this file."),
+    key("url", Kind::Text, "Where a server is that is spoken to over HTTP."),
+    key(
+        "transport",
+        Kind::Word(TRANSPORTS),
+        "http: Streamable HTTP; sse: the old way. Default: what it answers to.",
+    ),
+    key("headers", Kind::Texts, "What goes along with every request to it."),
+    key("limits", Kind::Section(LIMITS), "Its limits."),
+    key(
+        "quiet",
+        Kind::Flag,
+        "Whether every notification is kept from clients while a call runs. Default: false.",
+    ),
+];
+
+/// The transports of `[servers.NAME]`.
+pub(super) const TRANSPORTS: &[&str] = &["http", "sse"];
+
+/// `[servers.NAME.limits]`.
+pub(super) const LIMITS: &[Key] = &[
+    key("start-timeout", Kind::Duration, "From the start to the first answer. Default: 55s."),
+    key("request-timeout", Kind::Duration, "Any request but tools/call. Default: 30s."),
+    key("call-timeout", Kind::Duration, "A tools/call in all. Default: 5m."),
+    key("eof-grace", Kind::Duration, "For calls in flight after the client has ended. Default: 5s."),
+    key("stop-grace", Kind::Duration, "Between closing stdin, SIGTERM and SIGKILL. Default: 1s."),
+    key("max-message", Kind::Size, "One message in either direction. Default: 64MiB."),
+    key("max-in-flight", Kind::Whole(COUNT), "Requests at the same time. Default: 1000."),
+    key("queue-bytes", Kind::Size, "What may wait for a peer that does not read. Default: 16MiB."),
+    key(
+        "restart-delay",
+        Kind::Duration,
+        "Pause before the first restart; it doubles up to 30s. Default: 250ms.",
+    ),
+    key(
+        "breaker-failures",
+        Kind::Whole(COUNT),
+        "Failures in a row after which it is left alone. Default: 5.",
+    ),
+    key("breaker-cooldown", Kind::Duration, "For how long it is left alone. Default: 30s."),
+    key("health-interval", Kind::Duration, "Idle time before it is asked whether it lives. Default: 30s."),
+    key("stderr-tail", Kind::Size, "Last bytes of its stderr kept for error messages. Default: 64KiB."),
+    key("stderr-log", Kind::Size, "Its log on the disk. Default: 10MiB."),
+];
+
+/// A number of things.
+pub(super) const COUNT: (u32, u32) = (1, u32::MAX);
+
 /// `[tools.NAME.state]`.
 pub(super) const STATE: &[Key] = &[
     key("field", Kind::Text, "The name of the state field."),
@@ -148,6 +204,8 @@ fn kind(kind: &Kind) -> Value {
         Kind::Size => {
             json!({ "type": "string", "pattern": "^[0-9]+ *[kKMG]?i?B$", "examples": ["64KiB", "8MiB"] })
         }
+        Kind::Flag => json!({ "type": "boolean" }),
+        Kind::List => json!({ "type": "array", "items": { "type": "string" } }),
         Kind::Whole((least, most)) => json!({ "type": "integer", "minimum": least, "maximum": most }),
         Kind::Texts => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
         Kind::Command => {
@@ -157,6 +215,5 @@ fn kind(kind: &Kind) -> Value {
         Kind::Schema => json!({ "type": "object" }),
         Kind::Section(keys) => section(keys),
         Kind::Sections(keys) => json!({ "type": "object", "additionalProperties": section(keys) }),
-        Kind::Raw => json!({ "type": "object", "additionalProperties": { "type": "object" } }),
     }
 }

@@ -10,8 +10,10 @@
 //! - Every name from here that becomes part of a path has been checked to be one plain name.
 
 mod expand;
+mod foreign;
 mod keys;
 mod section;
+mod server;
 mod tool;
 
 use std::{
@@ -21,14 +23,15 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Map, Value};
 use toml::de::DeTable;
 use unhang_jobs::{document::Field, engine::Options, folder::FileName, record::Patch};
 
 use crate::tools::{ArgumentSchema, Template};
 
+pub use foreign::{ForeignFile, ForeignServer, read_foreign};
 pub use keys::file_schema;
 pub use section::Complaint;
+pub use server::{HttpDialect, LimitSettings, ServerSettings, Transport};
 
 use keys::{CONCURRENT, FILE, JOBS, PERCENT};
 use section::{Section, Source};
@@ -40,8 +43,8 @@ pub struct Settings {
     pub jobs: JobSettings,
     /// `[tools.*]`, in the order of the file.
     pub tools: Vec<ToolSettings>,
-    /// `[servers.*]`, not looked into.
-    pub servers: BTreeMap<String, Map<String, Value>>,
+    /// `[servers.*]`, in the order of the file.
+    pub servers: Vec<ServerSettings>,
 }
 
 /// `[jobs]`: how background jobs are run, as far as the file says it.
@@ -131,11 +134,8 @@ impl Settings {
         lookup: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Loaded, Complaint> {
         let source = Source { file, text, lookup, warnings: RefCell::default() };
-        let table = DeTable::parse(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            source.complaint(at, "", format!("is no valid TOML: {}", error.message()))
-        })?;
-        let settings = read(&source, table.get_ref(), folder)?;
+        let table = source.toml()?;
+        let settings = read(&source, &table, folder)?;
         Ok(Loaded { settings, warnings: source.warnings.take() })
     }
 }
@@ -153,15 +153,13 @@ fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Re
         }
         None => Vec::new(),
     };
-    let mut servers = BTreeMap::new();
-    if let Some(field) = top.get("servers") {
-        for (name, server) in field.fields()? {
-            servers.insert(name.to_owned(), server.object()?);
+    let servers = match top.get("servers") {
+        Some(field) => {
+            let servers = field.fields()?.into_iter();
+            servers.map(|(name, field)| server::read(name, &field, folder)).collect::<Result<_, _>>()?
         }
-        if !servers.is_empty() {
-            source.warn(field.complaint("servers are not served by this build yet; tools and jobs are"));
-        }
-    }
+        None => Vec::new(),
+    };
     Ok(Settings { jobs, tools, servers })
 }
 

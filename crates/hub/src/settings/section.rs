@@ -2,7 +2,7 @@
 //!
 //! Invariants: an unknown key is a warning, a value of the wrong type an error; nothing is guessed.
 
-use std::{cell::RefCell, fmt, ops::Range, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, fmt, ops::Range, time::Duration};
 
 use serde_json::{Map, Value};
 use toml::{
@@ -23,6 +23,8 @@ pub struct Complaint {
     pub file: String,
     /// The line, from 1.
     pub line: usize,
+    /// The character in it, from 1.
+    pub column: usize,
     /// The key, with those above it and dots between.
     pub key: String,
     /// What is wrong, as a sentence without its end.
@@ -31,9 +33,9 @@ pub struct Complaint {
 
 impl fmt::Display for Complaint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Complaint { file, line, key, text } = self;
+        let Complaint { file, line, column, key, text } = self;
         let key = if key.is_empty() { String::new() } else { format!("{key}: ") };
-        write!(formatter, "{file}:{line}: {key}{text}")
+        write!(formatter, "{file}:{line}:{column}: {key}{text}")
     }
 }
 
@@ -45,11 +47,21 @@ pub(super) struct Source<'a> {
     pub warnings: RefCell<Vec<Complaint>>,
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    /// The tables of a file in TOML.
+    pub(super) fn toml(&self) -> Result<DeTable<'a>, Complaint> {
+        DeTable::parse(self.text).map(Spanned::into_inner).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            self.complaint(at, "", format!("is no valid TOML: {}", error.message()))
+        })
+    }
+
     pub(super) fn complaint(&self, at: usize, key: &str, text: impl Into<String>) -> Complaint {
         let before = &self.text.as_bytes()[..at.min(self.text.len())];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        Complaint { file: self.file.to_owned(), line, key: key.to_owned(), text: text.into() }
+        let begin = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let column = 1 + String::from_utf8_lossy(&before[begin..]).chars().count();
+        Complaint { file: self.file.to_owned(), line, column, key: key.to_owned(), text: text.into() }
     }
 
     pub(super) fn warn(&self, complaint: Complaint) {
@@ -86,9 +98,19 @@ impl<'a> Section<'a> {
         Section { source, path, at, table, keys }
     }
 
+    /// A table in which anything may stand.
+    pub(super) fn any(source: &'a Source<'a>, table: &'a DeTable<'a>) -> Section<'a> {
+        Section { source, path: String::new(), at: 0, table, keys: &[] }
+    }
+
     /// What stands behind a key, if anything does.
     pub(super) fn get(&self, name: &str) -> Option<Field<'a>> {
         debug_assert!(self.keys.iter().any(|key| key.name == name), "{name} is read but not declared");
+        self.find(name)
+    }
+
+    /// The same where anything may stand.
+    pub(super) fn find(&self, name: &str) -> Option<Field<'a>> {
         let (key, value) = self.table.iter().find(|(key, _)| key.get_ref() == name)?;
         Some(Field { source: self.source, path: below(&self.path, name), at: key.span(), value })
     }
@@ -135,6 +157,57 @@ impl<'a> Field<'a> {
     /// A text with its variables expanded.
     pub(super) fn expanded(&self) -> Result<String, Complaint> {
         expand(self.text()?, self.source.lookup).map_err(|why| self.complaint(why))
+    }
+
+    /// A text with its variables expanded, that may become part of a command line, an environment or a request.
+    pub(super) fn plain(&self) -> Result<String, Complaint> {
+        let text = self.expanded()?;
+        if text.contains('\0') {
+            return Err(self.complaint("has a zero byte in it, which no command can be given"));
+        }
+        Ok(text)
+    }
+
+    /// A table of variables for a process. What is a number or a flag there is a text for the process.
+    pub(super) fn variables(&self) -> Result<BTreeMap<String, String>, Complaint> {
+        let mut variables = BTreeMap::new();
+        for (name, field) in self.fields()? {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                return Err(field.complaint("is no name for a variable"));
+            }
+            variables.insert(name.to_owned(), field.plain()?);
+        }
+        Ok(variables)
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&self) -> Result<bool, Complaint> {
+        match self.value.get_ref() {
+            DeValue::Boolean(flag) => Ok(*flag),
+            _ => Err(self.expected("`true` or `false`")),
+        }
+    }
+
+    /// A text, or a number or a flag as one.
+    pub(super) fn loose(&self) -> Option<String> {
+        match self.value.get_ref() {
+            DeValue::String(text) => Some(text.to_string()),
+            DeValue::Integer(number) => Some(number.as_str().to_owned()),
+            DeValue::Float(number) => Some(number.as_str().to_owned()),
+            DeValue::Boolean(flag) => Some(flag.to_string()),
+            _ => None,
+        }
+    }
+
+    /// What stands behind a key, where this is a table that has it.
+    pub(super) fn member(&self, name: &str) -> Option<Field<'a>> {
+        let (key, value) = self.table().ok()?.iter().find(|(key, _)| key.get_ref() == name)?;
+        Some(Field { source: self.source, path: below(&self.path, name), at: key.span(), value })
+    }
+
+    /// What the environment says.
+    pub(super) fn look_up(&self, name: &str) -> Option<String> {
+        (self.source.lookup)(name)
     }
 
     /// A length of time.

@@ -2,7 +2,12 @@
 
 use unhang_jobs::{document::Pointer, shims::ShimCommand, submission::LOG_LIMIT};
 
+use serde_json::{Map, Value};
+
 use super::*;
+use crate::config::Limits;
+
+mod foreign;
 
 fn lookup(name: &str) -> Option<String> {
     (name == "PYTHON").then(|| "/opt/python".to_owned())
@@ -32,6 +37,19 @@ env = { MODEL = "${MODEL:-adm1}" }
 
 [tools.echo]
 command = ["echo"]
+
+[servers.time]
+command = "${PYTHON}"
+args = ["-m", "mcp_server_time"]
+env = { TZ = "UTC" }
+cwd = "servers"
+quiet = true
+limits = { call-timeout = "30s", max-message = "1MiB", max-in-flight = 7 }
+
+[servers.search]
+url = "https://example.org/mcp"
+transport = "sse"
+headers = { Authorization = "Bearer ${env:PYTHON}" }
 "#;
 
 #[test]
@@ -67,21 +85,52 @@ fn the_file_is_read_with_its_defaults() {
 }
 
 #[test]
+fn servers_are_read_with_their_limits() {
+    let Loaded { settings, warnings } = read(EXAMPLE).expect("it is right");
+    assert_eq!(warnings, []);
+    let [time, search] = &settings.servers[..] else { panic!("two servers: {:?}", settings.servers) };
+    let stdio = Transport::Stdio {
+        command: "/opt/python".to_owned(),
+        arguments: ["-m", "mcp_server_time"].map(str::to_owned).to_vec(),
+        environment: BTreeMap::from([("TZ".to_owned(), "UTC".to_owned())]),
+        inherits_environment: false,
+        folder: "/project/servers".into(),
+    };
+    assert_eq!((&*time.name, &time.transport), ("time", &stdio));
+    let mut limits = Limits::default();
+    time.limits.apply(&mut limits);
+    let expect = Limits {
+        call_timeout: Duration::from_secs(30),
+        max_message: 1 << 20,
+        max_in_flight: 7,
+        quiet: true,
+        ..Limits::default()
+    };
+    assert_eq!(limits, expect);
+    let http = Transport::Http {
+        url: "https://example.org/mcp".to_owned(),
+        headers: BTreeMap::from([("Authorization".to_owned(), "Bearer /opt/python".to_owned())]),
+        dialect: Some(HttpDialect::Sse),
+    };
+    assert_eq!((&*search.name, &search.transport), ("search", &http));
+}
+
+#[test]
 fn what_is_wrong_is_named_with_file_line_and_key() {
     for (text, expect) in [
         (
             "[jobs]\nretention = 7",
-            "unhang.toml:2: jobs.retention: expected a length of time with a unit in quotes",
+            "unhang.toml:2:1: jobs.retention: expected a length of time with a unit in quotes",
         ),
         ("[jobs]\nretention = \"7\"", "jobs.retention: needs a unit: 7ms, 7s or 7m?"),
         (
             "[jobs]\n\nmemory-limit = 101",
-            "unhang.toml:3: jobs.memory-limit: expected a whole number from 1 to 100",
+            "unhang.toml:3:1: jobs.memory-limit: expected a whole number from 1 to 100",
         ),
         ("[jobs]\nlog-limit = \"8\"", "jobs.log-limit: needs a unit"),
-        ("jobs = 3", "unhang.toml:1: jobs: expected a table, found the number 3"),
-        ("[jobs", "unhang.toml:1: is no valid TOML: "),
-        ("[tools.a]\nmode = \"job\"", "unhang.toml:1: tools.a: `command` is missing"),
+        ("jobs = 3", "unhang.toml:1:1: jobs: expected a table, found the number 3"),
+        ("[jobs", "unhang.toml:1:6: is no valid TOML: "),
+        ("[tools.a]\nmode = \"job\"", "unhang.toml:1:8: tools.a: `command` is missing"),
         ("[tools.a]\ncommand = \"run it\"", "tools.a.command: expected a list, found the text \"run it\""),
         ("[tools.a]\ncommand = []", "tools.a.command: is empty"),
         (
@@ -98,7 +147,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ("[tools.a]\ncommand = [\"a\"]\nstate = { field = \"f\" }", "`state` needs `results`"),
         (
             "[tools.a]\ncommand = [\"a\"]\nresults = \"r\"\nstate = { field = \"f\", pointer = \"a\" }",
-            "unhang.toml:4: tools.a.state.pointer: `a` is no JSON pointer",
+            "unhang.toml:4:24: tools.a.state.pointer: `a` is no JSON pointer",
         ),
         (
             "[tools.a]\ncommand = [\"a\"]\ninput-schema = { type = \"string\" }",
@@ -111,7 +160,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ("[tools.a]\ncommand = [\"a\\u0000\"]", "zero byte"),
         (
             "[tools.a]\ncommand = [\"a\",\n\"{args.b}\"]",
-            "unhang.toml:3: tools.a.command[1]: `{args.b}` is none of the `properties` of input-schema",
+            "unhang.toml:3:1: tools.a.command[1]: `{args.b}` is none of the `properties` of input-schema",
         ),
         (
             "[tools.a]\ncommand = [\"a\", [\"b\", [\"c\"]]]",
@@ -119,9 +168,29 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ),
         (
             "[tools.a]\ncommand = [\"a\"]\ninput-schema = { properties = { a = { type = \"int\" } } }",
-            "unhang.toml:3: tools.a.input-schema: is no usable JSON schema: `/properties/a/type`: ",
+            "unhang.toml:3:1: tools.a.input-schema: is no usable JSON schema: `/properties/a/type`: ",
         ),
-        ("[servers.a]\n[servers]\nb = 1", "servers.b: expected a table"),
+        ("[servers.a]\n[servers]\nb = 1", "servers.a: `command` or `url` is missing"),
+        ("[servers]\nb = 1", "servers.b: expected a table"),
+        (
+            "[servers.a]\ncommand = \"a\"\nurl = \"https://b\"",
+            "unhang.toml:3:1: servers.a.url: a server has a command or a URL",
+        ),
+        ("[servers.a]\ncommand = \"\"", "servers.a.command: is empty"),
+        ("[servers.a]\nurl = \"b\"", "`b` is no URL that begins with http:// or https://"),
+        ("[servers.a]\nurl = \"https://b\"\nargs = []", "servers.a.args: is for a server with a command"),
+        ("[servers.a]\ncommand = \"a\"\nheaders = {}", "servers.a.headers: is for a server with a URL"),
+        ("[servers.a]\nurl = \"https://b\"\nheaders = { A = \"a\\nb\" }", "no header can have"),
+        ("[servers.a]\nurl = \"https://${HOST}\"", "the variable HOST is not set"),
+        ("[servers.a]\ncommand = \"a\"\ninherit-env = 1", "expected `true` or `false`, found the number 1"),
+        (
+            "[servers.a]\ncommand = \"a\"\nlimits = { call-timeout = \"30\" }",
+            "limits.call-timeout: needs a unit: 30ms, 30s or 30m?",
+        ),
+        (
+            "[servers.a]\ncommand = \"a\"\nlimits = { call-timeout = 30 }",
+            "expected a length of time with a unit",
+        ),
     ] {
         let told = read(text).expect_err(text).to_string();
         assert!(told.contains(expect), "{told}\n{expect}");
@@ -131,18 +200,18 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
 #[test]
 fn what_has_no_effect_is_told() {
     let text =
-        "[job]\n[tools.a]\ncommand = [\"a\"]\ncomand = 1\n[servers.time]\ncommand = \"uvx\"\nargs = [\"x\"]";
+        "[job]\n[tools.a]\ncommand = [\"a\"]\ncomand = 1\n[servers.time]\ncommand = \"uvx\"\narg = [\"x\"]";
     let Loaded { settings, warnings } = read(text).expect("nothing is wrong");
     let told: Vec<_> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
         [
-            "unhang.toml:1: job: is not known and has no effect; did you mean `jobs`?",
-            "unhang.toml:4: tools.a.comand: is not known and has no effect; did you mean `command`?",
-            "unhang.toml:5: servers: servers are not served by this build yet; tools and jobs are",
+            "unhang.toml:1:2: job: is not known and has no effect; did you mean `jobs`?",
+            "unhang.toml:4:1: tools.a.comand: is not known and has no effect; did you mean `command`?",
+            "unhang.toml:7:1: servers.time.arg: is not known and has no effect; did you mean `args`?",
         ]
     );
-    assert_eq!(settings.servers["time"]["args"][0], "x");
+    assert_eq!(settings.servers[0].name, "time");
 }
 
 #[test]
@@ -153,7 +222,13 @@ fn the_schema_of_the_file_knows_what_the_reader_knows() {
         let source = Source { file: "", text, lookup: &lookup, warnings: RefCell::default() };
         let all = Section::open(&source, String::new(), 0, table.get_ref(), FILE);
         let part = |name| all.get(name).map(|field| field.object().expect("a table"));
-        serde_json::json!({ "jobs": part("jobs").unwrap_or_default(), "tools": part("tools").unwrap_or_default() })
+        let parts = ["jobs", "tools", "servers"];
+        Value::from(
+            parts
+                .map(|name| (name.to_owned(), part(name).unwrap_or_default().into()))
+                .into_iter()
+                .collect::<Map<_, _>>(),
+        )
     };
     let told: Vec<_> = schema.iter_errors(&json(EXAMPLE)).map(|error| error.to_string()).collect();
     assert_eq!(told, [""; 0]);
@@ -162,6 +237,9 @@ fn the_schema_of_the_file_knows_what_the_reader_knows() {
         "[jobs]\nretain = 1",
         "[tools.a]\ncommand = \"a\"",
         "[jobs]\nlog-limit = \"8\"",
+        "[servers.a]\nargs = \"a\"",
+        "[servers.a]\nquiet = 1",
+        "[servers.a]\nlimits = { call-timeout = 30 }",
     ] {
         assert!(!schema.is_valid(&json(wrong)), "{wrong}");
     }

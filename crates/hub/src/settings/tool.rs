@@ -53,14 +53,8 @@ pub(super) fn read(
             field.complaint("`state` needs `results`: the file in which the command leaves what is stored")
         );
     }
-    let mut environment = std::collections::BTreeMap::new();
-    for (name, field) in section.get("env").map_or(Ok(Vec::new()), |field| field.fields())? {
-        if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(field.complaint("is no name for a variable"));
-        }
-        environment.insert(name.to_owned(), plain(field.expanded()?, &field)?);
-    }
-    let cwd = section.get("cwd").map(|field| plain(field.expanded()?, &field)).transpose()?;
+    let environment = section.get("env").map(|field| field.variables()).transpose()?.unwrap_or_default();
+    let cwd = section.get("cwd").map(|field| field.plain()).transpose()?;
     let (timeout, log_limit) = (section.get("timeout"), section.get("log-limit"));
     Ok(ToolSettings {
         name: name.to_owned(),
@@ -81,13 +75,12 @@ pub(super) fn read(
 fn command(field: &Field<'_>, arguments: &[&str]) -> Result<Template, Complaint> {
     let mut items = field.items()?.into_iter();
     let program = items.next().ok_or_else(|| field.complaint("is empty; its first item is the program"))?;
-    let name = plain(program.expanded()?, &program)?;
+    let name = program.plain()?;
     if name.is_empty() {
         return Err(program.complaint("is empty; it is the program"));
     }
-    let pattern = |item: Field<'_>| {
-        Pattern::parse(&plain(item.expanded()?, &item)?, arguments).map_err(|why| item.complaint(why))
-    };
+    let pattern =
+        |item: Field<'_>| Pattern::parse(&item.plain()?, arguments).map_err(|why| item.complaint(why));
     let item = |item: Field<'_>| {
         if !item.is_list() {
             return pattern(item).map(Item::One);
@@ -96,14 +89,6 @@ fn command(field: &Field<'_>, arguments: &[&str]) -> Result<Template, Complaint>
         together.collect::<Result<_, _>>().map(Item::Together)
     };
     Ok(Template::new(name, items.map(item).collect::<Result<_, Complaint>>()?))
-}
-
-/// A text that may become part of a command line or an environment.
-fn plain(text: String, field: &Field<'_>) -> Result<String, Complaint> {
-    if text.contains('\0') {
-        return Err(field.complaint("has a zero byte in it, which no command can be given"));
-    }
-    Ok(text)
 }
 
 /// What a tool without a schema is called with: nothing.

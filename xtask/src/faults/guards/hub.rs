@@ -459,7 +459,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         end_to_end("promise_3_drained::a_dead_servers_pipes_in_foreign_hands_hold_nothing_up");
     "last-stderr-awaited" [1]
         "The end of a dead server's stderr is awaited, so that its last words can be told."
-        unit("hub", "guard::run::tests::the_last_words_on_stderr_are_awaited");
+        unit("hub", "upstream::process::tests::the_last_words_on_stderr_are_awaited");
     "last-words-bounded" [3, 6]
         "A dead server's stderr is not waited for beyond a limit, for somebody else may hold it open."
         end_to_end("promise_3_drained::a_dead_servers_pipes_in_foreign_hands_hold_nothing_up");

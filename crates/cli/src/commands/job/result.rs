@@ -57,5 +57,6 @@ fn not_completed(report: &ResultsReport) -> Failure {
         kind: if job.status.is_final() { "not_completed" } else { "has_not_ended" },
         message: escaped(&message),
         hint: Some(job.next_steps.join(", or ")),
+        data: None,
     }
 }

@@ -111,7 +111,8 @@ fn program_name(command: &[OsString]) -> String {
 
 /// A file that becomes an input under its own name.
 fn input(path: &Path) -> Result<Input, Failure> {
-    let usage = |message: String| Failure { code: exit::USAGE, kind: "bad_input", message, hint: None };
+    let usage =
+        |message: String| Failure { code: exit::USAGE, kind: "bad_input", message, hint: None, data: None };
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let file = FileName::new(name).map_err(|error| usage(format!("--input {}: {error}", path.display())))?;
     // A link leads to a file in the end; the engine follows none.

@@ -90,6 +90,7 @@ fn too_late(statuses: &[Status], arguments: &JobWait) -> Failure {
             ids_and_states(statuses)
         ),
         hint: Some("they go on; wait again with a longer --timeout".to_owned()),
+        data: None,
     }
 }
 

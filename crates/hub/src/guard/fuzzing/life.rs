@@ -505,7 +505,7 @@ impl Life {
         // Where the server never came up, nothing is asked under any name any more.
         let names = machine.renamed.len();
         assert!(names <= machine.calls.len() || machine.start_fault.is_some(), "a name outlives its request");
-        assert!(machine.dead_tokens.len() <= LATE_IDS && machine.junk.len() <= JUNK_LINES);
+        assert!(machine.dead_tokens.len() <= LATE_IDS && machine.junk.lines().len() <= JUNK_LINES);
         assert!(
             machine.calls.len() <= self.limits.max_in_flight
                 && machine.asks.len() <= self.limits.max_in_flight

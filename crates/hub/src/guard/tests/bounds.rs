@@ -30,11 +30,11 @@ fn what_is_kept_of_stray_output_is_bounded_and_readable() {
     let mut guarded = Guarded::shaken(Limits::default());
     let long = "x".repeat(2 * JUNK_LINE_BYTES);
     guarded.server(&format!("\u{1b}[31mred{long}"));
-    let text = guarded.machine.junk[0].clone();
+    let text = guarded.machine.junk.lines()[0].clone();
     assert!(text.len() < JUNK_LINE_BYTES + 10 && text.ends_with('…'), "{text}");
     assert!(!text.contains(char::is_control), "{text:?}");
     (0..100).for_each(|number| guarded.server(&format!("line {number}")));
-    assert_eq!(guarded.machine.junk.len(), JUNK_LINES);
+    assert_eq!(guarded.machine.junk.lines().len(), JUNK_LINES);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The revisions of MCP that the front speaks, and what each of them knows (protocol.md 1).
+//! The revisions of MCP that are spoken, with clients and with servers, and what each of them knows (protocol.md 1).
 //!
 //! Invariants: pure; members that a revision does not know are not sent to a client of that revision.
 
@@ -42,7 +42,12 @@ impl Revision {
     /// The revision of a session for which the client's `initialize` asks for this one: that one where it begins with a
     /// handshake and is known, else the newest that does.
     pub fn negotiated(asked: &str) -> Revision {
-        Revision::named(asked).filter(|revision| !revision.is_stateless()).unwrap_or(V2025November)
+        Revision::of_handshake(asked).unwrap_or(V2025November)
+    }
+
+    /// The revision of this name, if it begins with a handshake.
+    pub(crate) fn of_handshake(name: &str) -> Option<Revision> {
+        Revision::named(name).filter(|revision| !revision.is_stateless())
     }
 
     /// The revision that a request names for itself, if it is one that can be named so.

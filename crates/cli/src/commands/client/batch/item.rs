@@ -1,0 +1,119 @@
+//! What one line of a batch asks for.
+//!
+//! Invariants: pure; a line that is none says what is wrong with it, and keeps its id where that can be read.
+
+use serde_json::{Map, Value};
+
+/// One request.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Item {
+    pub(super) id: Option<Value>,
+    pub(super) line: u64,
+    pub(super) server: Option<String>,
+    pub(super) asked: Asked,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Asked {
+    Tool(String, Map<String, Value>),
+    Resource(String),
+    Prompt(String, Map<String, Value>),
+}
+
+/// A line that is no request.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Wrong {
+    pub(super) id: Option<Value>,
+    pub(super) reason: String,
+}
+
+/// Everything that a line may have.
+const MEMBERS: [&str; 6] = ["id", "server", "tool", "uri", "prompt", "arguments"];
+
+impl Item {
+    /// Reads a line.
+    pub(super) fn read(line: u64, text: &[u8]) -> Result<Item, Wrong> {
+        let mut members: Map<String, Value> = match serde_json::from_slice(text) {
+            Ok(Value::Object(members)) => members,
+            Ok(_) => return Err(Wrong { id: None, reason: "is JSON, but no object".to_owned() }),
+            Err(error) => return Err(Wrong { id: None, reason: format!("is no JSON: {error}") }),
+        };
+        let id = members.remove("id").filter(|id| !id.is_null());
+        let wrong = |reason: String| Wrong { id: id.clone(), reason };
+        if let Some(unknown) = members.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
+            return Err(wrong(format!("has the member `{unknown}`; there are {}", MEMBERS.join(", "))));
+        }
+        let mut text = |name: &str| match members.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(wrong(format!("has a `{name}` that is no text"))),
+        };
+        let (server, tool, uri, prompt) = (text("server")?, text("tool")?, text("uri")?, text("prompt")?);
+        let arguments = match members.remove("arguments") {
+            None | Some(Value::Null) => None,
+            Some(Value::Object(arguments)) => Some(arguments),
+            Some(_) => return Err(wrong("has `arguments` that are no object".to_owned())),
+        };
+        let asked = match (tool, uri, prompt) {
+            (Some(tool), None, None) => Asked::Tool(tool, arguments.unwrap_or_default()),
+            (None, Some(uri), None) if arguments.is_none() => Asked::Resource(uri),
+            (None, Some(_), None) => {
+                return Err(wrong("has a `uri` and `arguments`, which a resource has none of".to_owned()));
+            }
+            (None, None, Some(prompt)) => Asked::Prompt(prompt, arguments.unwrap_or_default()),
+            _ => return Err(wrong("has to have one of `tool`, `uri` and `prompt`".to_owned())),
+        };
+        Ok(Item { id, line, server, asked })
+    }
+}
+
+/// Whether a tool's result says that the tool failed.
+pub(super) fn says_error(result: &str) -> bool {
+    // The search is cheap, and few results have it.
+    result.contains("isError")
+        && serde_json::from_str::<Map<String, Value>>(result)
+            .is_ok_and(|members| members.get("isError") == Some(&Value::Bool(true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_call_a_read_or_a_prompt() {
+        let read = |line: Value| Item::read(7, line.to_string().as_bytes()).unwrap();
+        let call = read(json!({ "id": "a", "server": "s", "tool": "t", "arguments": { "x": 1 } }));
+        let arguments = Map::from_iter([("x".to_owned(), json!(1))]);
+        assert_eq!((call.id, call.server.as_deref(), call.line), (Some(json!("a")), Some("s"), 7));
+        assert_eq!(call.asked, Asked::Tool("t".to_owned(), arguments));
+        assert_eq!(read(json!({ "uri": "a:/b", "id": null })).asked, Asked::Resource("a:/b".to_owned()));
+        assert_eq!(read(json!({ "prompt": "p" })).asked, Asked::Prompt("p".to_owned(), Map::new()));
+    }
+
+    #[test]
+    fn what_is_none_is_told_with_its_id() {
+        for (line, id, expect) in [
+            ("{", None, "is no JSON"),
+            ("[]", None, "no object"),
+            (r#"{"id":1}"#, Some(json!(1)), "one of `tool`, `uri` and `prompt`"),
+            (r#"{"id":1,"tool":"a","uri":"b"}"#, Some(json!(1)), "one of `tool`, `uri` and `prompt`"),
+            (r#"{"id":1,"tool":5}"#, Some(json!(1)), "`tool` that is no text"),
+            (r#"{"id":1,"tool":"a","arguments":[1]}"#, Some(json!(1)), "`arguments` that are no object"),
+            (r#"{"id":1,"uri":"a","arguments":{}}"#, Some(json!(1)), "a resource has none of"),
+            (r#"{"id":1,"tol":"a"}"#, Some(json!(1)), "has the member `tol`"),
+        ] {
+            let wrong = Item::read(1, line.as_bytes()).unwrap_err();
+            assert!(wrong.id == id && wrong.reason.contains(expect), "{line}: {wrong:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_result_itself_says_that_it_failed() {
+        assert!(says_error(r#"{"content":[],"isError":true}"#));
+        assert!(!says_error(r#"{"content":[{"text":"\"isError\":true"}],"isError":false}"#));
+        assert!(!says_error("{}"));
+    }
+}

@@ -1,0 +1,222 @@
+//! `unhang batch`: one request a line in, one outcome a line out, many at once.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//! file ─ lines (thread) ─ bounded channel ─ requests, at most -j at once ─ outcomes ─ bounded channel ─ out (thread) ─ stdout or OUT
+//! ```
+//!
+//! Invariants
+//!
+//! - Memory does not grow with the number of lines: each stage is bounded, and waits for the next.
+//! - What has its outcome is written, however the batch ends; what has none is not called done, so that `--resume` goes on from there.
+//! - A line that is wrong is told with its number and stops no other.
+
+mod item;
+mod lines;
+mod out;
+mod tally;
+
+use std::{collections::HashMap, process::ExitCode, sync::Arc};
+
+use serde_json::{Value, json};
+use tokio::{task::JoinSet, time::Instant};
+use unhang::{
+    client::{Client, Options},
+    exit,
+    process::deadline::Deadline,
+};
+
+use self::{
+    item::{Asked, Item, Wrong},
+    lines::Lines,
+    out::{Earlier, Out},
+    tally::Tally,
+};
+use super::{Desk, Target, run};
+use crate::{client_arguments::Batch, commands::engine::Outcome, output::Failure};
+
+/// Runs a batch.
+pub(in crate::commands) fn batch(batch: &Batch, verbose: bool) -> ExitCode {
+    run(&batch.common, verbose, async |desk| Work::new(desk, batch)?.through().await)
+}
+
+struct Work<'a> {
+    desk: &'a Desk,
+    batch: &'a Batch,
+    earlier: Earlier,
+    lines: Lines,
+    // Before the tally, so that at the end it is written what the tally tells of.
+    out: Out,
+    tally: Tally,
+    clients: HashMap<String, Result<Client, Arc<Failure>>>,
+    deadline: Deadline,
+}
+
+/// What came of an item: its line number, the text that goes out, and whether all was well.
+struct Done {
+    text: Vec<u8>,
+    is_ok: bool,
+}
+
+impl<'a> Work<'a> {
+    fn new(desk: &'a Desk, batch: &'a Batch) -> Result<Self, Failure> {
+        let unusable = |what: &str, error: &std::io::Error| {
+            Failure::usage(format!("{what} cannot be used: {error}"), None)
+        };
+        let told = batch.file.display().to_string();
+        let lines = Lines::open(&batch.file).map_err(|error| unusable(&told, &error))?;
+        let (earlier, out) = match &batch.resume {
+            Some(path) => {
+                let told = path.display().to_string();
+                let (earlier, file) = Earlier::read(path).map_err(|error| unusable(&told, &error))?;
+                (earlier, Out::new(file))
+            }
+            None => (Earlier::default(), Out::new(std::io::stdout())),
+        };
+        let out = out.map_err(|error| Failure::system("a thread cannot be started", &error))?;
+        let tally = Tally::new(lines.count());
+        let deadline = Deadline::after(batch.timeout.unwrap_or(std::time::Duration::MAX));
+        Ok(Self { desk, batch, earlier, lines, out, tally, clients: HashMap::new(), deadline })
+    }
+
+    async fn through(mut self) -> Outcome {
+        let mut running = JoinSet::new();
+        let mut has_ended = false;
+        let code = loop {
+            if has_ended && running.is_empty() {
+                break if self.tally.is_all_well() { exit::DONE } else { exit::FAILED };
+            }
+            let may_take = !has_ended && running.len() < self.batch.jobs();
+            tokio::select! {
+                biased;
+                Some(done) = running.join_next(), if !running.is_empty() => {
+                    // A panic has been told; what it was about has no outcome.
+                    let Ok(done) = done else { break exit::BUG };
+                    if let Err(code) = self.done(done).await {
+                        break code;
+                    }
+                    if !self.tally.is_all_well() && self.batch.fail_fast {
+                        tracing::debug!("stopping at the first that failed");
+                        break exit::FAILED;
+                    }
+                }
+                line = self.lines.next(), if may_take => match line {
+                    Some(Ok((number, line))) => self.begin(number, &line, &mut running).await,
+                    Some(Err(error)) => {
+                        let failure = Failure::system("the rest of the batch cannot be read", &error);
+                        failure.print(self.desk.format);
+                        self.tally.spoil();
+                        has_ended = true;
+                    }
+                    None => has_ended = true,
+                },
+                () = self.deadline.sleep() => {
+                    let limit = unhang::fault::in_words(self.batch.timeout.unwrap_or_default());
+                    crate::output::error(&format!("the batch was not done within {limit}"), Some("raise --timeout, or go on with --resume"));
+                    break exit::DEADLINE;
+                }
+            }
+        };
+        self.tally.left(running.len());
+        let written = self.out.finish().await;
+        self.tally.close();
+        // Nobody reading is a quiet end, whatever came of the rest.
+        written.map_or_else(Ok, |()| Ok(code))
+    }
+
+    async fn done(&mut self, done: Done) -> Result<(), u8> {
+        self.tally.count(done.is_ok);
+        self.out.write(done.text).await
+    }
+
+    /// Begins what a line asks for, unless it was done before.
+    async fn begin(&mut self, number: u64, line: &[u8], running: &mut JoinSet<Done>) {
+        if line.trim_ascii().is_empty() {
+            return self.tally.ignore();
+        }
+        let item = match Item::read(number, line) {
+            Ok(item) if self.earlier.has(&item) => {
+                self.tally.skip();
+                return;
+            }
+            Ok(item) => item,
+            Err(Wrong { id, reason }) => {
+                let error =
+                    json!({ "kind": "bad_line", "message": format!("line {number}: {reason}"), "data": {} });
+                running.spawn(async move { outcome(id, number, Err(error), Instant::now()) });
+                return;
+            }
+        };
+        let begun = Instant::now();
+        let Item { id, server, asked, .. } = item;
+        match self.client(server.as_deref()) {
+            Ok(client) => drop(running.spawn(async move {
+                let answer = asked.of(&client, &Options::default()).await;
+                let answer = answer.map_err(|error| Failure::from(error).members());
+                outcome(id, number, answer.map(|result| result.get().to_owned()), begun)
+            })),
+            Err(failure) => {
+                let error = failure.members();
+                running.spawn(async move { outcome(id, number, Err(error), begun) });
+            }
+        }
+    }
+
+    /// The server that a line names, started at its first line.
+    fn client(&mut self, name: Option<&str>) -> Result<Client, Arc<Failure>> {
+        let key = name.unwrap_or_default();
+        if let Some(known) = self.clients.get(key) {
+            // One that has gone is started again: the next lines may be well.
+            match known {
+                Ok(client) if !client.is_usable() => {}
+                known => return known.clone(),
+            }
+        }
+        let target = match (name, &self.batch.command[..]) {
+            (Some(name), _) => Ok(Target::Named(name.to_owned())),
+            (None, []) => Err(Failure::usage(
+                "the line names no `server`".to_owned(),
+                Some("or give a server's command after `--`"),
+            )),
+            (None, command) => Ok(Target::Command(command.to_vec())),
+        };
+        let client = target.and_then(|target| self.desk.client(&target)).map_err(Arc::new);
+        self.clients.insert(key.to_owned(), client.clone());
+        client
+    }
+}
+
+/// The line that goes out.
+fn outcome(id: Option<Value>, line: u64, answer: Result<String, Value>, begun: Instant) -> Done {
+    let mut text = String::from("{");
+    if let Some(id) = id {
+        text.push_str(&format!("\"id\":{id},"));
+    }
+    // Microseconds are as fine as anybody can tell.
+    let ms = (begun.elapsed().as_secs_f64() * 1e6).round() / 1e3;
+    let (is_ok, member, value) = match answer {
+        Ok(result) => {
+            // Line breaks between its members become spaces; inside of a text there are none.
+            let result = result.replace(['\n', '\r'], " ");
+            (!item::says_error(&result), "result", result)
+        }
+        Err(error) => (false, "error", error.to_string()),
+    };
+    text.push_str(&format!("\"line\":{line},\"ok\":{is_ok},\"{member}\":{value},\"ms\":{ms}}}\n"));
+    Done { text: text.into_bytes(), is_ok }
+}
+
+impl Asked {
+    async fn of(
+        self,
+        client: &Client,
+        options: &Options,
+    ) -> Result<Box<serde_json::value::RawValue>, unhang::client::Error> {
+        match self {
+            Asked::Tool(tool, arguments) => client.call_tool(&tool, arguments, options).await,
+            Asked::Resource(uri) => client.read_resource(&uri, options).await,
+            Asked::Prompt(prompt, arguments) => client.get_prompt(&prompt, arguments, options).await,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The outcomes of a batch, written beside everything else, and those of an earlier run.
+//!
+//! Invariants: bounded; whole lines are written in the order in which they come; what was handed over is written also where the batch is
+//! dropped, as far as somebody reads within [`PATIENCE`].
+
+use std::{
+    collections::HashSet,
+    fs::{File, OpenOptions},
+    io::{self, BufRead, BufReader, Seek, Write},
+    path::Path,
+    sync::mpsc as threads,
+    thread,
+    time::Duration,
+};
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use unhang::exit;
+
+use super::item::Item;
+
+/// Bytes that leave together.
+const TOGETHER: usize = 64 << 10;
+/// Texts that wait for the writer.
+const WAITING: usize = 1024;
+/// How long what is left is written for where the batch is given up.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Where outcomes go.
+pub(super) struct Out {
+    texts: Option<mpsc::Sender<Vec<u8>>>,
+    ended: threads::Receiver<io::Result<()>>,
+}
+
+impl Out {
+    pub(super) fn new(mut sink: impl Write + Send + 'static) -> io::Result<Self> {
+        let (texts, mut received) = mpsc::channel::<Vec<u8>>(WAITING);
+        let (done, ended) = threads::sync_channel(1);
+        let mut write = move || -> io::Result<()> {
+            let mut gathered = Vec::with_capacity(TOGETHER);
+            while let Some(text) = received.blocking_recv() {
+                gathered.extend_from_slice(&text);
+                while gathered.len() < TOGETHER
+                    && let Ok(more) = received.try_recv()
+                {
+                    gathered.extend_from_slice(&more);
+                }
+                sink.write_all(&gathered)?;
+                sink.flush()?;
+                gathered.clear();
+            }
+            Ok(())
+        };
+        // Whoever waits may have gone.
+        thread::Builder::new().name("batch-out".into()).spawn(move || drop(done.send(write())))?;
+        Ok(Self { texts: Some(texts), ended })
+    }
+
+    /// Takes one outcome. Waits where the writer is behind.
+    ///
+    /// # Errors
+    /// The exit code, where nothing can be written any more.
+    pub(super) async fn write(&self, text: Vec<u8>) -> Result<(), u8> {
+        let Some(texts) = &self.texts else { return Err(exit::BUG) };
+        match texts.send(text).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(code(&self.ended.recv().unwrap_or(Ok(())))),
+        }
+    }
+
+    /// Lets everything be written. The exit code, where that was not possible.
+    pub(super) async fn finish(&mut self) -> Result<(), u8> {
+        self.texts = None;
+        let (_none, nothing) = threads::sync_channel(1);
+        let ended = std::mem::replace(&mut self.ended, nothing);
+        let end = tokio::task::spawn_blocking(move || ended.recv().unwrap_or(Ok(()))).await;
+        match end.unwrap_or(Ok(())) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(code(&Err(error))),
+        }
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        if self.texts.take().is_some() {
+            let _as_far_as_somebody_reads = self.ended.recv_timeout(PATIENCE);
+        }
+    }
+}
+
+/// Nobody reading is a quiet end.
+fn code(end: &io::Result<()>) -> u8 {
+    match end {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit::DONE,
+        Err(error) => {
+            crate::output::error(&format!("the outcomes cannot be written: {error}"), None);
+            exit::FAILED
+        }
+        Ok(()) => exit::DONE,
+    }
+}
+
+/// What an earlier run has done well.
+#[derive(Debug, Default)]
+pub(super) struct Earlier {
+    lines: HashSet<u64>,
+    /// Where items have ids, those count: lines may have been added or removed.
+    ids: HashSet<String>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    id: Option<Value>,
+    line: u64,
+    ok: bool,
+}
+
+impl Earlier {
+    /// Reads the outcomes of an earlier run, and opens their file to be added to. A torn last line is taken away.
+    pub(super) fn read(path: &Path) -> io::Result<(Self, File)> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut earlier = Earlier::default();
+        let mut input = BufReader::with_capacity(1 << 16, &file);
+        let (mut whole, mut line) = (0, Vec::new());
+        loop {
+            line.clear();
+            let length = input.read_until(b'\n', &mut line)?;
+            if line.last() != Some(&b'\n') {
+                break;
+            }
+            whole += length as u64;
+            match serde_json::from_slice(&line) {
+                Ok(Entry { id: Some(id), ok: true, .. }) => drop(earlier.ids.insert(id.to_string())),
+                Ok(Entry { id: None, line, ok: true }) => drop(earlier.lines.insert(line)),
+                // What failed is done again, and what is no outcome says nothing.
+                _ => {}
+            }
+        }
+        drop(input);
+        let mut file = file;
+        file.set_len(whole)?;
+        file.seek(io::SeekFrom::End(0))?;
+        Ok((earlier, file))
+    }
+
+    /// Whether this has been done.
+    pub(super) fn has(&self, item: &Item) -> bool {
+        match &item.id {
+            Some(id) => !self.ids.is_empty() && self.ids.contains(&id.to_string()),
+            None => self.lines.contains(&item.line),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_well_is_known_and_a_torn_line_is_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let kept = "{\"line\":1,\"ok\":true}\n{\"id\":\"b\",\"line\":2,\"ok\":true}\n{\"line\":3,\"ok\":false}\nnonsense\n";
+        std::fs::write(&path, format!("{kept}{{\"line\":4,\"ok\":tr")).unwrap();
+        let (earlier, mut file) = Earlier::read(&path).unwrap();
+        let has = |line: u64, id: &str| {
+            earlier.has(&Item::read(line, format!("{{\"tool\":\"t\"{id}}}").as_bytes()).unwrap())
+        };
+        assert!(has(1, "") && has(9, ",\"id\":\"b\""));
+        assert!(!has(2, "") && !has(3, "") && !has(4, "") && !has(1, ",\"id\":\"c\""));
+        file.write_all(b"more\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{kept}more\n"));
+    }
+}

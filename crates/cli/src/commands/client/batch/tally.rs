@@ -1,0 +1,97 @@
+//! How far a batch is, and what came of it, for a person.
+//!
+//! Invariant: the summary is told once, however the batch ends.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::output;
+
+/// Where the number of lines is known.
+const MEASURED: &str = "[{bar:24}] {pos} of {len}, {per_sec}, {eta} left{msg}";
+/// Where it is not.
+const UNMEASURED: &str = "{spinner} {pos}, {per_sec}{msg}";
+
+/// The counts, and the line on the terminal.
+pub(super) struct Tally {
+    bar: ProgressBar,
+    lines: Option<u64>,
+    well: u64,
+    failed: u64,
+    skipped: u64,
+    /// Begun, and not done.
+    left: usize,
+    is_spoilt: bool,
+    is_told: bool,
+}
+
+impl Tally {
+    pub(super) fn new(lines: Option<u64>) -> Self {
+        // Where stderr is no terminal the line is hidden.
+        let bar = ProgressBar::with_draw_target(lines, ProgressDrawTarget::stderr());
+        let template = if lines.is_some() { MEASURED } else { UNMEASURED };
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.progress_chars("=> ").tick_chars("|/-\\ "));
+        Self { bar, lines, well: 0, failed: 0, skipped: 0, left: 0, is_spoilt: false, is_told: false }
+    }
+
+    pub(super) fn count(&mut self, is_ok: bool) {
+        if is_ok {
+            self.well += 1;
+        } else {
+            self.failed += 1;
+            self.bar.set_message(format!(", {} failed", self.failed));
+        }
+        self.bar.inc(1);
+    }
+
+    /// It was done by an earlier run.
+    pub(super) fn skip(&mut self) {
+        self.skipped += 1;
+        self.bar.inc(1);
+    }
+
+    /// A line that asks for nothing.
+    pub(super) fn ignore(&mut self) {
+        self.lines = self.lines.map(|lines| lines.saturating_sub(1));
+        self.bar.set_length(self.lines.unwrap_or_default());
+    }
+
+    /// Not all lines could be read.
+    pub(super) fn spoil(&mut self) {
+        self.is_spoilt = true;
+    }
+
+    /// So many have been begun, and will have no outcome.
+    pub(super) fn left(&mut self, count: usize) {
+        self.left = count;
+    }
+
+    pub(super) fn is_all_well(&self) -> bool {
+        self.failed == 0 && !self.is_spoilt
+    }
+
+    /// Tells what came of it.
+    pub(super) fn close(&mut self) {
+        if std::mem::replace(&mut self.is_told, true) {
+            return;
+        }
+        self.bar.finish_and_clear();
+        let mut told = vec![format!("{} ok", self.well), format!("{} failed", self.failed)];
+        if self.skipped > 0 {
+            told.push(format!("{} done before", self.skipped));
+        }
+        let done = self.well + self.failed + self.skipped;
+        match self.lines {
+            Some(lines) if lines > done => told.push(format!("{} not done", lines - done)),
+            None if self.left > 0 => told.push(format!("{} begun and not done", self.left)),
+            _ => {}
+        }
+        output::note(&told.join(", "));
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,193 @@
+//! `unhang call`, `read` and `prompt`: one request to one server, and its result on stdout.
+//!
+//! Invariants: a tool that does not exist is not called; a result that says that the tool failed is exit code 1, whatever it says besides.
+
+use std::{
+    io::{self, IsTerminal},
+    path::Path,
+    process::ExitCode,
+};
+
+use serde_json::{Map, Value, value::RawValue};
+use tokio::sync::watch;
+use unhang::{
+    client::{Client, Error, List, Options},
+    exit,
+    wording::nearest,
+};
+
+use super::{Desk, Target, content::Writer, run, typed::arguments};
+use crate::{
+    client_arguments::{Call, Prompt, Read},
+    job_arguments::Format,
+    output::{self, Failure},
+    progress,
+    terminal_text::escaped,
+};
+
+/// Calls a tool.
+pub(in crate::commands) fn call(call: &Call, verbose: bool) -> ExitCode {
+    run(&call.common, verbose, async |desk| {
+        let (target, words) = Target::take(&call.words, &call.command, "tool")?;
+        let [tool, pairs @ ..] = &words[..] else { return Err(missing("tool")) };
+        let client = desk.client(&target)?;
+        let declared = one_of(&client, List::Tools, "tool", tool).await?;
+        let arguments = arguments(call.json.as_deref(), pairs, declared.get("inputSchema"))?;
+        let result = with_progress(async |options| client.call_tool(tool, arguments, options).await).await?;
+        let members: Value = serde_json::from_str(result.get()).unwrap_or_default();
+        let has_failed = members["isError"] == true;
+        let writer = Writer { folder: &call.save, name: tool, is_terminal: io::stdout().is_terminal() };
+        if has_failed && desk.format() == Format::Text {
+            output::error(&format!("`{}` failed: {}", escaped(tool), writer.tool(&members).trim_end()), None);
+            return Ok(exit::FAILED);
+        }
+        let printed = desk.print_result(&result, || writer.tool(&members)).await;
+        Ok(if has_failed { exit::FAILED } else { printed })
+    })
+}
+
+/// Reads a resource.
+pub(in crate::commands) fn read(read: &Read, verbose: bool) -> ExitCode {
+    run(&read.common, verbose, async |desk| {
+        let (target, words) = Target::take(&read.words, &read.command, "resource")?;
+        let [uri] = &words[..] else { return Err(missing("resource")) };
+        let client = desk.client(&target)?;
+        let result = with_progress(async |options| client.read_resource(uri, options).await).await;
+        let result = match result {
+            Err(Error::Server(error)) if is_unknown(error.code) => {
+                let known = listed(&client, List::Resources, "uri").await.unwrap_or_default();
+                return Err(unknown(&client, "resource", uri, &known, Some(&error.message)));
+            }
+            result => result?,
+        };
+        let members: Value = serde_json::from_str(result.get()).unwrap_or_default();
+        let writer = writer(&read.save, "resource");
+        Ok(desk.print_result(&result, || writer.resource(&members)).await)
+    })
+}
+
+/// Gets a prompt.
+pub(in crate::commands) fn prompt(prompt: &Prompt, verbose: bool) -> ExitCode {
+    run(&prompt.common, verbose, async |desk| {
+        let (target, words) = Target::take(&prompt.words, &prompt.command, "prompt")?;
+        let [name, pairs @ ..] = &words[..] else { return Err(missing("prompt")) };
+        let client = desk.client(&target)?;
+        one_of(&client, List::Prompts, "prompt", name).await?;
+        // The arguments of a prompt are texts.
+        let text = serde_json::json!({ "type": "string" });
+        let properties: Map<String, Value> = pairs
+            .iter()
+            .filter_map(|pair| Some((pair.split_once('=')?.0.to_owned(), text.clone())))
+            .collect();
+        let arguments = arguments(None, pairs, Some(&serde_json::json!({ "properties": properties })))?;
+        let result = with_progress(async |options| client.get_prompt(name, arguments, options).await).await?;
+        let members: Value = serde_json::from_str(result.get()).unwrap_or_default();
+        let writer = writer(&prompt.save, name);
+        Ok(desk.print_result(&result, || writer.prompt(&members)).await)
+    })
+}
+
+fn writer<'a>(folder: &'a Path, name: &'a str) -> Writer<'a> {
+    Writer { folder, name, is_terminal: io::stdout().is_terminal() }
+}
+
+fn missing(what: &str) -> Failure {
+    Failure::usage(format!("the {what} is missing, or there is more than one"), Some("see --help"))
+}
+
+/// Servers have used both for what they do not have (protocol.md 1.3).
+fn is_unknown(code: i64) -> bool {
+    matches!(code, -32002 | -32602)
+}
+
+impl Desk {
+    /// Prints a result as received, or as text.
+    async fn print_result(&self, result: &RawValue, text: impl FnOnce() -> String) -> u8 {
+        match self.format() {
+            Format::Json => self.print(format!("{}\n", result.get()).into_bytes()).await,
+            Format::Text => self.print(text().into_bytes()).await,
+        }
+    }
+}
+
+/// The names of what a server lists.
+async fn listed(client: &Client, list: List, member: &str) -> Result<Vec<String>, Error> {
+    let items = client.list(list, &Options::default()).await?;
+    let name = |item: &RawValue| {
+        let members: Value = serde_json::from_str(item.get()).ok()?;
+        Some(members[member].as_str()?.to_owned())
+    };
+    Ok(items.iter().filter_map(|item| name(item)).collect())
+}
+
+/// The item of this name.
+async fn one_of(client: &Client, list: List, what: &str, name: &str) -> Result<Value, Failure> {
+    let items = client.list(list, &Options::default()).await?;
+    let items: Vec<Value> = items.iter().filter_map(|item| serde_json::from_str(item.get()).ok()).collect();
+    if let Some(found) = items.iter().find(|item| item["name"] == name) {
+        return Ok(found.clone());
+    }
+    let names: Vec<String> =
+        items.iter().filter_map(|item| item["name"].as_str().map(str::to_owned)).collect();
+    Err(unknown(client, what, name, &names, None))
+}
+
+/// How many names are told where none is near.
+const NAMES: usize = 10;
+
+fn unknown(client: &Client, what: &str, name: &str, known: &[String], said: Option<&str>) -> Failure {
+    let said = said.map_or_else(String::new, |said| format!(" ({})", escaped(said)));
+    let mut some: Vec<String> = known.iter().take(NAMES).map(|name| escaped(name)).collect();
+    if known.len() > NAMES {
+        some.push(format!("{} more", known.len() - NAMES));
+    }
+    let hint = match nearest(name, known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{}`?", escaped(near)),
+        None if known.is_empty() => format!("it has no {what}s"),
+        None => format!("it has {}", some.join(", ")),
+    };
+    Failure {
+        code: exit::NOT_FOUND,
+        kind: "not_found",
+        message: format!("`{}` has no {what} `{}`{said}", client.name(), escaped(name)),
+        hint: Some(hint),
+        data: None,
+    }
+}
+
+/// Makes a request, and shows its progress to a person who looks.
+async fn with_progress(
+    request: impl AsyncFnOnce(&Options) -> Result<Box<RawValue>, Error>,
+) -> Result<Box<RawValue>, Error> {
+    if !io::stderr().is_terminal() {
+        return request(&Options::default()).await;
+    }
+    let (sender, mut seen) = watch::channel(None);
+    let options = Options { progress: Some(sender), ..Options::default() };
+    let mut request = std::pin::pin!(request(&options));
+    let result = loop {
+        tokio::select! {
+            result = &mut request => break result,
+            Ok(()) = seen.changed() => {
+                let params: Option<Box<RawValue>> = seen.borrow_and_update().clone();
+                if let Some(params) = params {
+                    progress::show(&line(&serde_json::from_str(params.get()).unwrap_or_default()));
+                }
+            }
+        }
+    };
+    progress::end();
+    result
+}
+
+/// Progress on one line.
+fn line(params: &Value) -> String {
+    let (done, total) = (params["progress"].as_f64(), params["total"].as_f64());
+    let share = match (done, total) {
+        (Some(done), Some(total)) if total > 0.0 => format!("{:.0} % ", 100.0 * done / total),
+        (Some(done), _) => format!("{done} "),
+        _ => String::new(),
+    };
+    let message = params["message"].as_str().unwrap_or_default();
+    format!("{share}{}", escaped(message)).chars().take(79).collect()
+}

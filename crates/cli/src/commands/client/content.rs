@@ -1,0 +1,192 @@
+//! Results of servers as a person reads them.
+//!
+//! Invariants: what a server wrote steers no terminal; what is no text goes to a file of a name that was free, which is told.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use data_encoding::BASE64;
+use serde_json::Value;
+
+use crate::terminal_text::{Plain, escaped};
+
+/// Files that are tried before it is given up to find a free name.
+const MOST_FILES: u32 = 10_000;
+
+/// Makes text of results.
+pub(super) struct Writer<'a> {
+    /// Where files go.
+    pub(super) folder: &'a Path,
+    /// What their names begin with.
+    pub(super) name: &'a str,
+    /// Nothing is kept from whoever does not look at a terminal.
+    pub(super) is_terminal: bool,
+}
+
+impl Writer<'_> {
+    /// The text of a tool's result.
+    pub(super) fn tool(&self, result: &Value) -> String {
+        let mut text = self.all(&result["content"]);
+        if text.is_empty()
+            && let Some(structured) = result.get("structuredContent")
+        {
+            text = format!("{structured:#}\n");
+        }
+        text
+    }
+
+    /// The text of a resource.
+    pub(super) fn resource(&self, result: &Value) -> String {
+        let contents = result["contents"].as_array().map(Vec::as_slice).unwrap_or_default();
+        contents.iter().map(|content| self.embedded(content)).collect()
+    }
+
+    /// The text of a prompt.
+    pub(super) fn prompt(&self, result: &Value) -> String {
+        let mut text = match result["description"].as_str() {
+            Some(description) => format!("{}\n\n", self.plain(description).trim_end()),
+            None => String::new(),
+        };
+        for message in result["messages"].as_array().into_iter().flatten() {
+            let role = message["role"].as_str().unwrap_or("?");
+            text.push_str(&format!("{}:\n{}\n", escaped(role), self.one(&message["content"])));
+        }
+        text
+    }
+
+    fn all(&self, content: &Value) -> String {
+        content.as_array().into_iter().flatten().map(|item| self.one(item)).collect()
+    }
+
+    fn one(&self, item: &Value) -> String {
+        let text_of = |name: &str| item[name].as_str().unwrap_or_default();
+        match text_of("type") {
+            "text" => self.lines(text_of("text")),
+            kind @ ("image" | "audio") => self.file(text_of("data"), text_of("mimeType"), kind),
+            "resource" => self.embedded(&item["resource"]),
+            "resource_link" => {
+                let title = ["title", "name"]
+                    .map(text_of)
+                    .into_iter()
+                    .find(|title| !title.is_empty())
+                    .unwrap_or("resource");
+                format!("{}: {}\n", escaped(title), escaped(text_of("uri")))
+            }
+            _ => format!("{item:#}\n"),
+        }
+    }
+
+    fn embedded(&self, resource: &Value) -> String {
+        match (resource["text"].as_str(), resource["blob"].as_str()) {
+            (Some(text), _) => self.lines(text),
+            (None, Some(blob)) => {
+                self.file(blob, resource["mimeType"].as_str().unwrap_or_default(), "resource")
+            }
+            (None, None) => format!("{resource:#}\n"),
+        }
+    }
+
+    fn lines(&self, text: &str) -> String {
+        let mut plain = self.plain(text);
+        if !plain.ends_with('\n') {
+            plain.push('\n');
+        }
+        plain
+    }
+
+    fn plain(&self, text: &str) -> String {
+        if self.is_terminal { Plain::default().take(text) } else { text.to_owned() }
+    }
+
+    /// Saves what is no text, and says where.
+    fn file(&self, base64: &str, mime_type: &str, kind: &str) -> String {
+        let compact: String = base64.split_ascii_whitespace().collect();
+        let saved = BASE64
+            .decode(compact.as_bytes())
+            .map_err(|error| io::Error::other(format!("it is no base64: {error}")))
+            .and_then(|bytes| Ok((self.save(&bytes, ending(mime_type))?, bytes.len())));
+        match saved {
+            Ok((path, length)) => format!("[{kind}, {length} bytes: {}]\n", path.display()),
+            Err(error) => format!("[{kind} that cannot be saved: {error}]\n"),
+        }
+    }
+
+    fn save(&self, bytes: &[u8], ending: &str) -> io::Result<PathBuf> {
+        let safe =
+            |letter: char| if letter.is_ascii_alphanumeric() || "_-".contains(letter) { letter } else { '-' };
+        let name: String = self.name.chars().map(safe).take(64).collect();
+        for number in 1..=MOST_FILES {
+            let path = self.folder.join(format!("{name}-{number}.{ending}"));
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(mut file) => return file.write_all(bytes).map(|()| path),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::other(format!("{} has no free name for it", self.folder.display())))
+    }
+}
+
+/// The ending of a file of this type.
+fn ending(mime_type: &str) -> &str {
+    match mime_type.split(';').next().unwrap_or_default().trim() {
+        "image/png" => "png",
+        "image/jpeg" => "jpg",
+        "image/gif" => "gif",
+        "image/webp" => "webp",
+        "image/svg+xml" => "svg",
+        "audio/wav" | "audio/x-wav" => "wav",
+        "audio/mpeg" => "mp3",
+        "audio/ogg" => "ogg",
+        "application/pdf" => "pdf",
+        "application/json" => "json",
+        "application/zip" => "zip",
+        "application/gzip" => "gz",
+        _ => "bin",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_result_becomes_text_and_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = Writer { folder: folder.path(), name: "../draw", is_terminal: true };
+        let result = json!({ "content": [
+            { "type": "text", "text": "\u{1b}[31mred" },
+            { "type": "image", "data": "aGk=", "mimeType": "image/png" },
+            { "type": "image", "data": "aGk=", "mimeType": "image/png" },
+            { "type": "image", "data": "?", "mimeType": "image/png" },
+            { "type": "resource_link", "uri": "file:///a", "name": "a" },
+            { "type": "resource", "resource": { "uri": "b", "text": "inside\n" } },
+        ]});
+        let (first, second) = (folder.path().join("---draw-1.png"), folder.path().join("---draw-2.png"));
+        let text = writer.tool(&result);
+        let expect =
+            format!("red\n[image, 2 bytes: {}]\n[image, 2 bytes: {}]\n", first.display(), second.display());
+        assert!(text.starts_with(&expect), "{text}");
+        assert!(text.ends_with("file:///a\ninside\n") && text.contains("it is no base64"), "{text}");
+        assert_eq!(std::fs::read(&second).unwrap(), b"hi");
+        assert_eq!(
+            writer.tool(&json!({ "content": [], "structuredContent": { "a": 1 } })),
+            "{\n  \"a\": 1\n}\n"
+        );
+    }
+
+    #[test]
+    fn a_prompt_and_a_resource_become_text() {
+        let writer = Writer { folder: Path::new("/nowhere"), name: "x", is_terminal: false };
+        let prompt = json!({ "description": "what", "messages": [{ "role": "user", "content": { "type": "text", "text": "hi" } }] });
+        assert_eq!(writer.prompt(&prompt), "what\n\nuser:\nhi\n\n");
+        let resource = json!({ "contents": [{ "uri": "a", "text": "one" }, { "uri": "b", "blob": "aGk=" }] });
+        let text = writer.resource(&resource);
+        assert!(text.starts_with("one\n[resource that cannot be saved: "), "{text}");
+    }
+}

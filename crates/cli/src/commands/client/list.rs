@@ -1,0 +1,207 @@
+//! `unhang tools`, `resources` and `prompts`: what one server has, or all of them.
+//!
+//! Invariants: servers are asked side by side; one that fails is told of on stderr and keeps no other from being listed.
+
+use std::process::ExitCode;
+
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
+use serde_json::{Map, Value, value::RawValue};
+use tokio::task::JoinSet;
+use unhang::{
+    client::{Client, Error, List, Options},
+    exit,
+};
+
+use super::{Desk, Target, run};
+use crate::{
+    client_arguments::Listing,
+    commands::engine::{Outcome, lines},
+    job_arguments::Format,
+    output::Failure,
+    terminal_text::escaped,
+};
+
+/// Columns of a terminal that everybody has.
+const COLUMNS: u16 = 80;
+
+impl Target {
+    /// The server that a list is of; none where it is of all.
+    pub(super) fn of(listing: &Listing) -> Option<Target> {
+        match &listing.server {
+            Some(name) => Some(Target::Named(name.clone())),
+            None if listing.command.is_empty() => None,
+            None => Some(Target::Command(listing.command.clone())),
+        }
+    }
+}
+
+/// Lists what one server has, or all.
+pub(in crate::commands) fn list(list: List, listing: &Listing, verbose: bool) -> ExitCode {
+    run(&listing.common, verbose, async |desk| listed(desk, list, listing).await)
+}
+
+async fn listed(desk: &Desk, list: List, listing: &Listing) -> Outcome {
+    if let Some(target) = Target::of(listing) {
+        let client = desk.client(&target)?;
+        let items = all_of(&client, list).await?;
+        return Ok(match desk.format() {
+            Format::Json => desk.print(array(&items).into_bytes()).await,
+            Format::Text => desk.print(text(list, &parsed(&items), false).into_bytes()).await,
+        });
+    }
+    let (answers, code) = each(desk, async move |client: Client| all_of(&client, list).await).await?;
+    let mut items = Vec::new();
+    for (server, found) in answers {
+        for mut item in parsed(&found) {
+            if let Some(members) = item.as_object_mut() {
+                let mut with_server = Map::from_iter([("server".to_owned(), server.as_str().into())]);
+                with_server.append(members);
+                *members = with_server;
+            }
+            items.push(item);
+        }
+    }
+    let printed = match desk.format() {
+        Format::Json => desk.print_json(&items).await,
+        Format::Text => desk.print(text(list, &items, true).into_bytes()).await,
+    };
+    Ok(if code == exit::DONE { printed } else { code })
+}
+
+/// A list, with the templates of resources behind the resources.
+async fn all_of(client: &Client, list: List) -> Result<Vec<Box<RawValue>>, Error> {
+    let options = Options::default();
+    let mut items = client.list(list, &options).await?;
+    if list == List::Resources {
+        // Servers that have resources need not know templates.
+        match client.list(List::ResourceTemplates, &options).await {
+            Ok(templates) => items.extend(templates),
+            Err(Error::Server(error)) => tracing::debug!("{error}"),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(items)
+}
+
+/// Asks every configured server the same, side by side. What failed has been told; the code says whether anything did.
+pub(super) async fn each<T: Send + 'static>(
+    desk: &Desk,
+    ask: impl AsyncFn(Client) -> Result<T, Error> + Clone + 'static,
+) -> Result<(Vec<(String, T)>, u8), Failure> {
+    let mut code = exit::DONE;
+    let mut clients = Vec::new();
+    for found in desk.known.in_use() {
+        match desk.start(found) {
+            Ok(client) => clients.push(client),
+            Err(failure) => {
+                failure.print(desk.format);
+                code = exit::UNREACHABLE;
+            }
+        }
+    }
+    if clients.is_empty() && code == exit::DONE {
+        return Err(Failure {
+            code: exit::NOT_FOUND,
+            kind: "no_server",
+            message: "no server is configured".to_owned(),
+            hint: Some("write unhang.toml, or give a server's command after `--`".to_owned()),
+            data: None,
+        });
+    }
+    let local = tokio::task::LocalSet::new();
+    let answers = local
+        .run_until(async {
+            let mut asking = JoinSet::new();
+            for (place, client) in clients.into_iter().enumerate() {
+                let ask = ask.clone();
+                asking.spawn_local(async move { (place, client.name().to_owned(), ask(client).await) });
+            }
+            asking.join_all().await
+        })
+        .await;
+    let mut found: Vec<(usize, String, T)> = Vec::new();
+    for (place, name, answer) in answers {
+        match answer {
+            Ok(answer) => found.push((place, name, answer)),
+            Err(error) => {
+                Failure::from(error).print(desk.format);
+                code = exit::UNREACHABLE;
+            }
+        }
+    }
+    found.sort_by_key(|(place, ..)| *place);
+    Ok((found.into_iter().map(|(_, name, answer)| (name, answer)).collect(), code))
+}
+
+/// Items as the server gave them.
+fn array(items: &[Box<RawValue>]) -> String {
+    let items: Vec<&str> = items.iter().map(|item| item.get()).collect();
+    format!("[{}]\n", items.join(",\n"))
+}
+
+fn parsed(items: &[Box<RawValue>]) -> Vec<Value> {
+    items.iter().filter_map(|item| serde_json::from_str(item.get()).ok()).collect()
+}
+
+fn text(list: List, items: &[Value], with_server: bool) -> String {
+    let what = match list {
+        List::Tools => "tools",
+        List::Prompts => "prompts",
+        _ => "resources",
+    };
+    if items.is_empty() {
+        return format!("There are no {what}.\n");
+    }
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(COLUMNS);
+    let title = if what == "resources" { "URI" } else { "NAME" };
+    let header = with_server.then_some("SERVER").into_iter().chain([title, "DESCRIPTION"]);
+    table.set_header(header);
+    for item in items {
+        let text = |name: &str| item[name].as_str().unwrap_or_default();
+        let server = with_server.then(|| escaped(text("server")));
+        let name = match list {
+            List::Tools => format!("{}{}", text("name"), signature(&item["inputSchema"])),
+            List::Prompts => format!("{}{}", text("name"), prompt_signature(&item["arguments"])),
+            _ => [text("uri"), text("uriTemplate")].concat(),
+        };
+        let described =
+            [text("description"), text("title"), text("name")].into_iter().find(|text| !text.is_empty());
+        let described =
+            described.filter(|_| list != List::Tools || !text("description").is_empty()).unwrap_or_default();
+        // One paragraph is what a table has room for.
+        let first = described.trim().split("\n\n").next().unwrap_or_default().split_whitespace();
+        let described = first.collect::<Vec<_>>().join(" ");
+        table.add_row(server.into_iter().chain([escaped(&name), escaped(&described)]));
+    }
+    if with_server && let Some(column) = table.column_mut(0) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    lines(&table)
+}
+
+/// The arguments of a tool: those that it needs, then the others in brackets.
+fn signature(schema: &Value) -> String {
+    let Some(properties) = schema["properties"].as_object() else { return String::new() };
+    let is_needed = |name: &str| {
+        schema["required"].as_array().is_some_and(|names| names.iter().any(|known| known == name))
+    };
+    let (needed, others): (Vec<&String>, Vec<&String>) = properties.keys().partition(|name| is_needed(name));
+    words(needed.into_iter().cloned(), others.into_iter().cloned())
+}
+
+fn prompt_signature(arguments: &Value) -> String {
+    let arguments = arguments.as_array().map(Vec::as_slice).unwrap_or_default();
+    let (needed, others): (Vec<&Value>, Vec<&Value>) =
+        arguments.iter().partition(|argument| argument["required"] == true);
+    let name = |argument: &Value| argument["name"].as_str().unwrap_or_default().to_owned();
+    words(needed.into_iter().map(name), others.into_iter().map(name))
+}
+
+fn words(needed: impl Iterator<Item = String>, others: impl Iterator<Item = String>) -> String {
+    let needed = needed.map(|name| format!(" {name}="));
+    needed.chain(others.map(|name| format!(" [{name}=]"))).collect()
+}

@@ -1,0 +1,272 @@
+//! The commands that ask servers: what they share.
+//!
+//! Invariants
+//!
+//! - A command comes home by itself, whatever the servers do: each wait has a limit, and so has the end (C-74).
+//! - However it ends, every server that it started is ended, and the exit code is that of the outcome.
+//! - Data goes to stdout, everything else to stderr; nobody reading it is a quiet end.
+
+mod ask;
+mod batch;
+mod call;
+mod content;
+mod list;
+mod ping;
+mod servers;
+mod typed;
+
+use std::{
+    ffi::OsString,
+    io::{self, IsTerminal},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use serde::Serialize;
+use tokio::{runtime, sync::mpsc, task::spawn_blocking, time::timeout};
+use unhang::{
+    client::{Client, ClientSpec, Endpoint, Error, Pool},
+    config::{EXIT_LIMIT, Limits},
+    exit,
+    guard::Stop,
+    process::{server::ServerSpec, spawn::Environment},
+    settings::{LimitSettings, ServerSettings, Transport},
+};
+
+use self::ask::Person;
+pub(super) use self::{
+    batch::batch, call::call, call::prompt, call::read, list::list, ping::ping, servers::servers,
+};
+use super::engine::Outcome;
+use crate::{
+    client_arguments::ServerCommon,
+    client_files::{Found, Known},
+    diagnostics::Diagnostics,
+    inherited::inherited,
+    job_arguments::Format,
+    output::{self, Failure},
+    own_program::lifeline_command,
+    server_name::server_name,
+    signals::signals,
+    terminal_text::escaped,
+};
+
+/// One command at work.
+pub(super) struct Desk {
+    pool: Pool,
+    known: Known,
+    limits: LimitSettings,
+    format: Option<Format>,
+}
+
+/// Lets a command work to its end, ends its servers, and tells what went wrong.
+fn run(common: &ServerCommon, verbose: bool, work: impl AsyncFnOnce(&Desk) -> Outcome) -> ExitCode {
+    let diagnostics = Diagnostics::on_stderr(verbose);
+    let outcome = Desk::new(common).and_then(|desk| {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::system("events cannot be waited for", &error))?;
+        let outcome = runtime.block_on(async {
+            let mut stops =
+                signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
+            let outcome = tokio::select! {
+                outcome = work(&desk) => outcome,
+                Some(stop) = stops.recv() => {
+                    let name = if stop == Stop::Interrupt { "interrupted" } else { "told to end" };
+                    output::error(&format!("{name}: ending the servers that were started"), None);
+                    Ok(stop.exit_code())
+                }
+            };
+            desk.end(&mut stops).await;
+            outcome
+        });
+        // Nothing that is still running may hold the end up (C-59).
+        runtime.shutdown_background();
+        outcome
+    });
+    let code = match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.print(common.output),
+    };
+    diagnostics.finish();
+    code
+}
+
+/// Which server is meant.
+pub(super) enum Target {
+    /// One that is configured, or a URL.
+    Named(String),
+    /// This command.
+    Command(Vec<OsString>),
+}
+
+impl Target {
+    /// Takes it from the words of a command line: the first, where no command follows.
+    fn take(words: &[String], command: &[OsString], what: &str) -> Result<(Target, Vec<String>), Failure> {
+        if !command.is_empty() {
+            return Ok((Target::Command(command.to_vec()), words.to_vec()));
+        }
+        match words {
+            [server, rest @ ..] if !rest.is_empty() => Ok((Target::Named(server.clone()), rest.to_vec())),
+            _ => Err(Failure::usage(
+                format!("{what} is missing: which server, and which {what}?"),
+                Some("give both, or a server's command after `--`"),
+            )),
+        }
+    }
+}
+
+impl Desk {
+    fn new(common: &ServerCommon) -> Result<Desk, Failure> {
+        let known = Known::find(common.config.as_deref()).map_err(|why| Failure::usage(why, None))?;
+        for warning in &known.warnings {
+            output::error(warning, None);
+        }
+        Ok(Desk { pool: Pool::default(), known, limits: common.limits.settings(), format: common.output })
+    }
+
+    /// The server that is meant, which is started now.
+    fn client(&self, target: &Target) -> Result<Client, Failure> {
+        let name = match target {
+            Target::Command(command) => {
+                let name = server_name(command);
+                let server =
+                    ServerSpec { environment: Environment::Inherit, ..self.spec(&command[0], &command[1..]) };
+                self.register(&name, server, &LimitSettings::default());
+                name
+            }
+            Target::Named(name) if name.contains("://") => {
+                return Err(unserved(name));
+            }
+            Target::Named(name) => {
+                let Some(found) = self.known.named(name) else { return Err(self.no_such_server(name)) };
+                self.start(found)?;
+                name.clone()
+            }
+        };
+        self.pool.client(&name).map_err(Failure::from)
+    }
+
+    /// Makes a configured server ready to be started.
+    fn start(&self, found: &Found) -> Result<Client, Failure> {
+        let settings = match &found.settings {
+            Ok(settings) => settings,
+            Err(complaint) => return Err(Failure::usage(complaint.to_string(), None)),
+        };
+        let ServerSettings { name, transport, limits } = settings;
+        match transport {
+            Transport::Stdio { command, arguments, environment, inherits_environment, folder } => {
+                let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+                let mut variables: Vec<(OsString, OsString)> = match inherits_environment {
+                    true => std::env::vars_os().collect(),
+                    false => inherited().collect(),
+                };
+                // Of two with the same name the later counts.
+                variables.extend(environment.iter().map(|(name, value)| (name.into(), value.into())));
+                let server = ServerSpec {
+                    environment: Environment::Exactly(variables),
+                    folder: Some(folder.clone()),
+                    ..self.spec(&OsString::from(command), &arguments)
+                };
+                self.register(name, server, limits);
+                self.pool.client(name).map_err(Failure::from)
+            }
+            Transport::Http { url, .. } => Err(unserved(url)),
+        }
+    }
+
+    fn spec(&self, program: &OsString, arguments: &[OsString]) -> ServerSpec {
+        ServerSpec {
+            program: program.clone(),
+            arguments: arguments.to_vec(),
+            environment: Environment::Inherit,
+            folder: None,
+            grace: Limits::default().stop_grace,
+            stop_limit: Limits::default().stop_limit(),
+            lifeline: lifeline_command(),
+        }
+    }
+
+    fn register(&self, name: &str, server: ServerSpec, of_file: &LimitSettings) {
+        let mut limits = Limits::default();
+        of_file.apply(&mut limits);
+        self.limits.apply(&mut limits);
+        let server = ServerSpec { grace: limits.stop_grace, stop_limit: limits.stop_limit(), ..server };
+        let listener = Arc::new(Person::new(name));
+        self.pool.register(ClientSpec {
+            name: name.to_owned(),
+            endpoint: Endpoint::Stdio(server),
+            limits,
+            listener,
+        });
+    }
+
+    fn no_such_server(&self, name: &str) -> Failure {
+        let names: Vec<&str> = self.known.in_use().map(|found| found.name.as_str()).collect();
+        let hint = match (unhang::wording::nearest(name, names.iter().copied()), names.len()) {
+            (Some(near), _) => format!("did you mean `{near}`?"),
+            (None, 0) => {
+                "no server is configured; write unhang.toml, or give the command after `--`".to_owned()
+            }
+            (None, _) => format!("there are {}; `unhang servers` tells where", names.join(", ")),
+        };
+        Failure {
+            code: exit::NOT_FOUND,
+            kind: "no_such_server",
+            message: format!("there is no server `{}`", escaped(name)),
+            hint: Some(hint),
+            data: None,
+        }
+    }
+
+    /// Ends every server. A second signal ends us at once; their lifelines go on without us.
+    async fn end(&self, stops: &mut mpsc::Receiver<Stop>) {
+        tracing::debug!("waiting for the servers to end");
+        tokio::select! {
+            ended = timeout(EXIT_LIMIT, self.pool.dispose()) => match ended {
+                Ok(disposed) => tracing::debug!("{} servers have ended", disposed.gone.len()),
+                Err(_) => tracing::warn!("the end was forced: the servers had not ended within {} s", EXIT_LIMIT.as_secs()),
+            },
+            Some(_) = stops.recv() => {}
+        }
+    }
+
+    fn format(&self) -> Format {
+        let unsaid = if io::stdout().is_terminal() { Format::Text } else { Format::Json };
+        self.format.unwrap_or(unsaid)
+    }
+
+    /// Prints data, beside everything else: a reader that stops reading does not keep us from ending.
+    async fn print(&self, data: Vec<u8>) -> u8 {
+        // A panic has been told.
+        spawn_blocking(move || output::bytes(&data)).await.unwrap_or(exit::BUG)
+    }
+
+    /// Prints a document.
+    async fn print_json(&self, document: &impl Serialize) -> u8 {
+        // Nothing that is printed has keys that are no text.
+        let text = serde_json::to_string_pretty(document).unwrap_or_default();
+        self.print(format!("{text}\n").into_bytes()).await
+    }
+}
+
+fn unserved(url: &str) -> Failure {
+    Failure {
+        code: exit::UNREACHABLE,
+        kind: "unsupported_transport",
+        message: format!("`{}` is spoken to over HTTP, which this build cannot do yet", escaped(url)),
+        hint: None,
+        data: None,
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure {
+            code: error.exit_code(),
+            kind: error.kind(),
+            message: error.to_string(),
+            hint: None,
+            data: Some(error.data()),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `unhang servers`: what is configured, and where. Nothing is started.
+
+use std::process::ExitCode;
+
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
+use serde::Serialize;
+use unhang::settings::{ServerSettings, Transport};
+
+use super::{Desk, run};
+use crate::{
+    client_arguments::Servers, client_files::Found, commands::engine::lines, job_arguments::Format,
+    terminal_text::escaped,
+};
+
+/// Columns of a terminal that everybody has.
+const COLUMNS: u16 = 80;
+
+/// A server as it is listed.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transport: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    source: String,
+    /// Why it is not used, where it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unused: Option<String>,
+}
+
+/// Lists the servers.
+pub(in crate::commands) fn servers(servers: &Servers, verbose: bool) -> ExitCode {
+    run(&servers.common, verbose, async |desk: &Desk| {
+        let listed: Vec<Listed> = desk.known.servers.iter().map(Listed::new).collect();
+        Ok(match desk.format() {
+            Format::Json => desk.print_json(&listed).await,
+            Format::Text => desk.print(text(&listed).into_bytes()).await,
+        })
+    })
+}
+
+impl Listed {
+    fn new(found: &Found) -> Self {
+        let unused = match &found.settings {
+            Err(complaint) => Some(complaint.to_string()),
+            Ok(_) if found.is_disabled => Some("disabled".to_owned()),
+            Ok(_) if found.is_shadowed => Some("another of this name comes first".to_owned()),
+            Ok(_) => None,
+        };
+        let settings: Option<&ServerSettings> = found.settings.as_ref().ok();
+        let transport = settings.map(|settings| &settings.transport);
+        let command = match transport {
+            // Arguments may hold secrets, as may headers; the file has them, and nobody needs them here.
+            Some(Transport::Stdio { command, arguments, .. }) => {
+                Some([command].into_iter().chain(arguments).cloned().collect())
+            }
+            _ => None,
+        };
+        let url = match transport {
+            Some(Transport::Http { url, .. }) => Some(url.clone()),
+            _ => None,
+        };
+        Self {
+            name: found.name.clone(),
+            transport: transport.map(Transport::word),
+            command,
+            url,
+            source: found.source.clone(),
+            unused,
+        }
+    }
+}
+
+fn text(listed: &[Listed]) -> String {
+    if listed.is_empty() {
+        return "No server is configured. Write unhang.toml, or see `unhang servers --help` for the files\n\
+            of MCP clients that are read.\n"
+            .to_owned();
+    }
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(COLUMNS)
+        .set_header(["SERVER", "KIND", "COMMAND OR URL", "SOURCE"]);
+    for server in listed {
+        let how = match (&server.command, &server.url) {
+            (Some(command), _) => command.join(" "),
+            (None, Some(url)) => url.clone(),
+            (None, None) => String::new(),
+        };
+        let how = match &server.unused {
+            Some(unused) if how.is_empty() => format!("({unused})"),
+            Some(unused) => format!("{how} ({unused})"),
+            None => how,
+        };
+        table.add_row([&server.name, server.transport.unwrap_or("-"), &how, &server.source].map(escaped));
+    }
+    for column in table.column_iter_mut().take(2) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    lines(&table)
+}

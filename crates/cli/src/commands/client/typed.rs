@@ -1,0 +1,180 @@
+//! Arguments of a tool from what was typed: `key=value`, each typed by the tool's schema, above a JSON object.
+//!
+//! Invariants: nothing is guessed where the schema says what a value is; what cannot be that is an error of the user's, told before the
+//! tool is called (C-26).
+
+use std::{fs, io::Read};
+
+use serde_json::{Map, Value};
+
+use crate::output::Failure;
+
+/// The longest JSON that is read for arguments. A message cannot be longer.
+const MAX_JSON: u64 = 64 << 20;
+
+/// All arguments.
+pub(super) fn arguments(
+    json: Option<&str>,
+    pairs: &[String],
+    schema: Option<&Value>,
+) -> Result<Map<String, Value>, Failure> {
+    let mut arguments = json.map_or_else(|| Ok(Map::new()), object)?;
+    for pair in pairs {
+        let (key, text) = pair.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(|| {
+            Failure::usage(
+                format!("`{pair}` is no argument"),
+                Some("write KEY=VALUE, or give all of them with --json"),
+            )
+        })?;
+        let kind = schema.and_then(|schema| schema.get("properties")?.get(key));
+        arguments.insert(key.to_owned(), value(key, text, kind)?);
+    }
+    Ok(arguments)
+}
+
+/// The JSON object in a text, a file or stdin.
+fn object(from: &str) -> Result<Map<String, Value>, Failure> {
+    let read = |what: &str, reader: &mut dyn Read| {
+        let mut text = String::new();
+        reader
+            .take(MAX_JSON)
+            .read_to_string(&mut text)
+            .map(|_| text)
+            .map_err(|error| Failure::usage(format!("{what} cannot be read: {error}"), None))
+    };
+    let (what, text) = match from.strip_prefix('@') {
+        _ if from == "-" => ("stdin", read("stdin", &mut std::io::stdin().lock())?),
+        Some(path) => {
+            let mut file = fs::File::open(path)
+                .map_err(|error| Failure::usage(format!("{path} cannot be read: {error}"), None))?;
+            (path, read(path, &mut file)?)
+        }
+        None => ("--json", from.to_owned()),
+    };
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Failure::usage(
+            format!("{what} is JSON, but no object"),
+            Some("arguments have names: {\"key\": value}"),
+        )),
+        Err(error) => Err(Failure::usage(format!("{what} is no JSON: {error}"), None)),
+    }
+}
+
+/// One value, of the type that the schema asks for; JSON if it is any, where it asks for none.
+fn value(key: &str, text: &str, schema: Option<&Value>) -> Result<Value, Failure> {
+    let json: Option<Value> = serde_json::from_str(text).ok();
+    let types = schema.map(types).unwrap_or_default();
+    if types.is_empty() {
+        return Ok(json.unwrap_or_else(|| text.into()));
+    }
+    let fits = |kind: &str| match (kind, &json) {
+        ("number", Some(Value::Number(_))) | ("boolean", Some(Value::Bool(_))) => true,
+        ("integer", Some(Value::Number(number))) => {
+            number.as_f64().is_some_and(|number| number.fract() == 0.0)
+        }
+        ("array", Some(Value::Array(_)))
+        | ("object", Some(Value::Object(_)))
+        | ("null", Some(Value::Null)) => true,
+        _ => false,
+    };
+    if types.iter().any(|kind| fits(kind)) {
+        return Ok(json.unwrap_or_default());
+    }
+    if types.iter().any(|kind| kind == "string") {
+        return Ok(text.into());
+    }
+    Err(Failure::usage(
+        format!("the argument `{key}` has to be {}, and `{text}` is not", types.join(" or ")),
+        None,
+    ))
+}
+
+/// The types that a schema allows, as far as it says them at its top.
+fn types(schema: &Value) -> Vec<String> {
+    let names = |value: &Value| match value {
+        Value::String(name) => vec![name.clone()],
+        Value::Array(names) => names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+        _ => Vec::new(),
+    };
+    let direct = names(&schema["type"]);
+    if !direct.is_empty() {
+        return direct;
+    }
+    let choices = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Value::as_array);
+    if let Some(choices) = choices {
+        return choices.iter().flat_map(|choice| names(&choice["type"])).collect();
+    }
+    // What may only be one of some texts is a text.
+    let words = schema.get("enum").and_then(Value::as_array);
+    match words {
+        Some(words) if words.iter().all(Value::is_string) => vec!["string".to_owned()],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(pairs: &[&str], schema: &Value) -> Result<Value, String> {
+        let pairs: Vec<String> = pairs.iter().map(|&pair| pair.to_owned()).collect();
+        let read = arguments(None, &pairs, Some(schema));
+        read.map(Value::from).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn values_are_typed_by_the_schema() {
+        let schema = json!({ "type": "object", "properties": {
+            "text": { "type": "string" }, "count": { "type": "integer" }, "share": { "type": "number" },
+            "flag": { "type": "boolean" }, "list": { "type": "array" }, "maybe": { "type": ["integer", "null"] },
+            "either": { "anyOf": [{ "type": "integer" }, { "type": "string" }] }, "unit": { "enum": ["m", "1"] }, "free": {},
+        }});
+        for (pair, expect) in [
+            ("text=5", json!({ "text": "5" })),
+            ("text=a=b", json!({ "text": "a=b" })),
+            ("text=", json!({ "text": "" })),
+            ("count=5", json!({ "count": 5 })),
+            ("share=0.5", json!({ "share": 0.5 })),
+            ("flag=true", json!({ "flag": true })),
+            ("list=[1,2]", json!({ "list": [1, 2] })),
+            ("maybe=null", json!({ "maybe": null })),
+            ("either=7", json!({ "either": 7 })),
+            ("either=seven", json!({ "either": "seven" })),
+            ("unit=1", json!({ "unit": "1" })),
+            ("free=7", json!({ "free": 7 })),
+            ("free=seven", json!({ "free": "seven" })),
+            ("unknown={\"a\":1}", json!({ "unknown": { "a": 1 } })),
+        ] {
+            assert_eq!(read(&[pair], &schema), Ok(expect), "{pair}");
+        }
+    }
+
+    #[test]
+    fn c_26_what_is_not_what_it_has_to_be_is_the_users_error() {
+        let schema = json!({ "properties": { "count": { "type": "integer" } } });
+        for (pair, expect) in [
+            ("count=1.5", "`count` has to be integer, and `1.5` is not"),
+            ("count=many", "`count` has to be integer, and `many` is not"),
+            ("count", "`count` is no argument"),
+            ("=1", "`=1` is no argument"),
+        ] {
+            let told = read(&[pair], &schema).expect_err(pair);
+            assert!(told.contains(expect), "{told}");
+        }
+        for (json, expect) in
+            [("[1]", "is JSON, but no object"), ("{", "is no JSON: EOF"), ("@/nowhere", "cannot be read")]
+        {
+            let told = arguments(Some(json), &[], None).expect_err(json).message;
+            assert!(told.contains(expect), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_pair_goes_above_the_object() {
+        let read = arguments(Some(r#"{"a": 1, "b": 2}"#), &["b=3".to_owned()], None).unwrap();
+        assert_eq!(Value::from(read), json!({ "a": 1, "b": 3 }));
+    }
+}

@@ -1,0 +1,215 @@
+//! Why a request came to nothing, as a value: the server's own error, or our verdict on the server.
+//!
+//! Invariants: a caller can tell the two apart, and each of our verdicts from the others, without reading a sentence (L-74); each
+//! has the exit code of a program that ends because of it (design 4).
+
+use std::{fmt, time::Duration};
+
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    exit,
+    fault::{Evidence, Fault, Kind},
+};
+
+/// Why a request came to nothing.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server answered with an error.
+    #[error(transparent)]
+    Server(Box<ServerError>),
+    /// There is no usable answer.
+    #[error(transparent)]
+    Failure(Box<Failure>),
+    /// There is no server of this name; the text says which one may be meant.
+    #[error("there is no server `{name}`{hint}")]
+    NoSuchServer {
+        /// The name that was asked for.
+        name: String,
+        /// The end of the sentence.
+        hint: String,
+    },
+    /// The arguments are not what they have to be, which is the caller's fault and not the tool's (C-26).
+    #[error("the arguments of `{tool}` are no JSON object: {reason}")]
+    InvalidArguments {
+        /// The tool that they are for.
+        tool: String,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// All servers were disposed of (C-25).
+    #[error("the MCP service is not available: it was disposed of")]
+    Disposed,
+}
+
+impl Error {
+    /// The exit code of a program that ends because of it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Server(_) => exit::FAILED,
+            Error::Failure(failure) => failure.exit_code(),
+            Error::NoSuchServer { .. } => exit::NOT_FOUND,
+            Error::InvalidArguments { .. } => exit::USAGE,
+            Error::Disposed => exit::FAILED,
+        }
+    }
+
+    /// The word for programs that tells what kind of error it is.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Error::Server(_) => "server_error",
+            Error::Failure(failure) => failure.kind.word(),
+            Error::NoSuchServer { .. } => "no_such_server",
+            Error::InvalidArguments { .. } => "invalid_arguments",
+            Error::Disposed => "disposed",
+        }
+    }
+
+    /// Everything that is known about it, for programs.
+    #[must_use]
+    pub fn data(&self) -> Value {
+        match self {
+            Error::Server(error) => error.data(),
+            Error::Failure(failure) => failure.fault().data(),
+            _ => serde_json::json!({}),
+        }
+    }
+}
+
+/// A JSON-RPC error, as the server gave it.
+#[derive(Clone, Debug)]
+pub struct ServerError {
+    /// The server's name.
+    pub server: String,
+    /// What was asked of it.
+    pub method: String,
+    /// The error's code.
+    pub code: i64,
+    /// The error's message.
+    pub message: String,
+    /// The error's data, as received.
+    pub data: Option<Box<RawValue>>,
+}
+
+impl ServerError {
+    /// Reads the `error` member of a response, which has a code and a message.
+    pub(crate) fn read(server: &str, method: &str, error: &str) -> Self {
+        #[derive(serde::Deserialize)]
+        struct Members {
+            code: serde_json::Number,
+            message: String,
+            data: Option<Box<RawValue>>,
+        }
+        let read: Option<Members> = serde_json::from_str(error).ok();
+        let (code, message, data) = match read {
+            // A code beyond 64 bits is none of ours to interpret.
+            Some(Members { code, message, data }) => (code.as_i64().unwrap_or_default(), message, data),
+            None => (0, error.to_owned(), None),
+        };
+        Self { server: server.to_owned(), method: method.to_owned(), code, message, data }
+    }
+
+    fn data(&self) -> Value {
+        let mut data = serde_json::json!({
+            "origin": "server", "server": self.server, "method": self.method, "code": self.code,
+        });
+        if let Some(raw) = &self.data {
+            // It came as valid JSON; nesting that is too deep to be rebuilt stays text.
+            data["data"] = serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().into());
+        }
+        data
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server, method, code, message, .. } = self;
+        write!(formatter, "`{server}` refused `{method}`: {message} (error {code})")
+    }
+}
+
+impl std::error::Error for ServerError {}
+
+/// Our verdict on a server that did not answer as it should.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What went wrong.
+    pub kind: Kind,
+    /// The server's name.
+    pub server: String,
+    /// What was asked of it.
+    pub method: Option<String>,
+    /// What happened, as the beginning of a sentence.
+    pub happened: String,
+    /// What to do, as its end.
+    pub hint: String,
+    /// Since it was asked.
+    pub elapsed: Duration,
+    /// The limit that passed, if one did.
+    pub limit: Option<Duration>,
+    /// How its process ended, if it did.
+    pub exit: Option<String>,
+    /// What may explain it.
+    pub evidence: Evidence,
+}
+
+impl Failure {
+    /// The actor that held the server has ended, and can say no more.
+    pub(crate) fn ended() -> Self {
+        Failure {
+            kind: Kind::ShuttingDown,
+            server: String::new(),
+            method: None,
+            happened: "the connection has ended".to_owned(),
+            hint: "connect again".to_owned(),
+            elapsed: Duration::ZERO,
+            limit: None,
+            exit: None,
+            evidence: Evidence::default(),
+        }
+    }
+
+    /// The exit code of a program that ends because of it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self.kind {
+            Kind::Deadline => exit::DEADLINE,
+            Kind::ServerExited | Kind::StartFailed | Kind::BreakerOpen | Kind::Overloaded => {
+                exit::UNREACHABLE
+            }
+            Kind::TooLarge | Kind::BadResponse => exit::PROTOCOL,
+            _ => exit::FAILED,
+        }
+    }
+
+    fn fault(&self) -> Fault<'_> {
+        Fault {
+            kind: self.kind,
+            server: &self.server,
+            method: self.method.as_deref(),
+            happened: self.happened.clone(),
+            hint: &self.hint,
+            elapsed: self.elapsed,
+            limit: self.limit,
+            exit: self.exit.clone(),
+            evidence: self.evidence.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.fault().message())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Error::Failure(Box::new(failure))
+    }
+}

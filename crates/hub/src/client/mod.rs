@@ -1,0 +1,321 @@
+//! The client: any MCP server, asked from Rust, with an end to every wait.
+//!
+//! A [`Client`] is one server. It is started at once and shaken hands with in the background; every request waits for that first.
+//! A [`Pool`] is several by name, each started when it is first asked, with one connection however many calls run.
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use unhang::{client::{Client, ClientSpec, Endpoint, Options, Silent}, config::Limits, process::server::ServerSpec};
+//! # async fn example(server: ServerSpec) -> Result<(), unhang::client::Error> {
+//! let client = Client::start(ClientSpec {
+//!     name: "time".to_owned(),
+//!     endpoint: Endpoint::Stdio(server),
+//!     limits: Limits::default(),
+//!     listener: Arc::new(Silent),
+//! });
+//! let result = client.call_tool("get_current_time", serde_json::Map::new(), &Options::default()).await?;
+//! println!("{}", result.get());
+//! client.dispose().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Invariants
+//!
+//! - Every wait ends: by an answer, an error or a limit (L-62). Dropping it withdraws the request.
+//! - Answers are matched by id alone, so calls run side by side and never meet each other's answers.
+//! - [`Client::dispose`] and [`Pool::dispose`] end by themselves, in time, however often and wherever they are called (C-47 to C-61).
+//! - Results are what the server wrote, byte for byte.
+
+mod error;
+mod listener;
+mod lists;
+mod pool;
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Map, Value, json, value::RawValue};
+use tokio::sync::watch;
+use unhang_proc::{deadline::Deadline, server::ServerSpec};
+
+pub use self::{
+    error::{Error, Failure, ServerError},
+    listener::{Answer, Listener, Silent, declined},
+    lists::List,
+    pool::{Disposed, Pool},
+};
+pub use crate::upstream::handshake::Session;
+use crate::{
+    config::{INPUT_ROUNDS, Limits, STOP_SLACK},
+    fault::Kind,
+    upstream::{
+        self, Link, Request,
+        handshake::Introduction,
+        stdio::{self, Stdio},
+    },
+};
+
+/// How a server is reached.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Endpoint {
+    /// A command that speaks over its stdin and stdout.
+    Stdio(ServerSpec),
+}
+
+/// What a client needs.
+#[derive(Clone)]
+pub struct ClientSpec {
+    /// What the server is called in errors and logs.
+    pub name: String,
+    /// How it is reached.
+    pub endpoint: Endpoint,
+    /// Its limits.
+    pub limits: Limits,
+    /// Who hears its notifications and answers its questions.
+    pub listener: Arc<dyn Listener>,
+}
+
+/// How one request is made.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// How long it may take; the server's limits say it where this does not (L-20).
+    pub timeout: Option<Duration>,
+    /// Where its newest progress is put, as received. Without it the server is not asked for any.
+    pub progress: Option<watch::Sender<Option<Box<RawValue>>>>,
+}
+
+/// One server. Clones are the same server; when all have gone, it is ended.
+#[derive(Clone)]
+pub struct Client {
+    name: Arc<str>,
+    limits: Limits,
+    listener: Arc<dyn Listener>,
+    link: Link,
+}
+
+impl Client {
+    /// Starts the server and returns at once. Must be called in a runtime.
+    #[must_use]
+    pub fn start(spec: ClientSpec) -> Self {
+        let ClientSpec { name, endpoint, limits, listener } = spec;
+        let (link, mailbox) = upstream::link();
+        let introduction = Introduction {
+            info: json!({ "name": "unhang", "version": env!("CARGO_PKG_VERSION") }),
+            capabilities: listener.capabilities().into(),
+        };
+        let client =
+            Client { name: name.as_str().into(), limits: limits.clone(), listener: listener.clone(), link };
+        let Endpoint::Stdio(server) = endpoint;
+        tokio::spawn(stdio::live(Stdio { name, server, limits, introduction, listener }, mailbox));
+        client
+    }
+
+    /// What the server is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits until the server has answered the handshake (L-12), and gives what it said.
+    ///
+    /// # Errors
+    /// Why it will not be ready.
+    pub async fn ready(&self) -> Result<Arc<Session>, Error> {
+        self.link.ready().await
+    }
+
+    /// Whether it can be asked, now or when it is ready.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.link.is_usable()
+    }
+
+    /// Asks the server anything. A request for input that comes back instead of a result is answered by the listener, and the
+    /// request made again with that (2026-07-28).
+    ///
+    /// # Errors
+    /// The server's error, or why there is no answer.
+    pub async fn request(
+        &self,
+        method: &str,
+        params: Map<String, Value>,
+        options: &Options,
+    ) -> Result<Box<RawValue>, Error> {
+        let limit = options.timeout.unwrap_or(match method {
+            "tools/call" => self.limits.call_timeout,
+            _ => self.limits.request_timeout,
+        });
+        self.ready().await?;
+        let deadline = Deadline::after(limit);
+        let (mut again, mut left) = (params.clone(), limit);
+        for _ in 0..INPUT_ROUNDS {
+            let request = Request {
+                method: method.into(),
+                params: again,
+                limit: left,
+                progress: options.progress.clone(),
+            };
+            let result = self.link.request(request).await?;
+            let Some(wanted) = Wanted::read(&result) else { return Ok(result) };
+            (again, left) = (params.clone(), deadline.remaining());
+            again.insert(
+                "inputResponses".to_owned(),
+                self.inputs(method, wanted.input_requests).await?.into(),
+            );
+            if let Some(state) = wanted.request_state {
+                again.insert("requestState".to_owned(), state);
+            }
+        }
+        let happened = format!(
+            "`{}` asked for more input {INPUT_ROUNDS} times before it answered `{method}`",
+            self.name
+        );
+        Err(self.failure(Kind::BadResponse, method, happened, "this is a fault of the server"))
+    }
+
+    async fn inputs(&self, method: &str, wanted: Map<String, Value>) -> Result<Map<String, Value>, Error> {
+        let mut inputs = Map::new();
+        for (key, request) in wanted {
+            let asked = request["method"].as_str().unwrap_or_default().to_owned();
+            let params = serde_json::value::to_raw_value(&request["params"]).ok();
+            match self.listener.asked(asked.clone(), params).await {
+                Ok(answer) => drop(inputs.insert(key, answer)),
+                Err((_, why)) => {
+                    let happened =
+                        format!("`{}` asks for `{asked}` before it answers `{method}`, and {why}", self.name);
+                    return Err(self.failure(
+                        Kind::Cancelled,
+                        method,
+                        happened,
+                        "call it where that can be answered",
+                    ));
+                }
+            }
+        }
+        Ok(inputs)
+    }
+
+    fn failure(&self, kind: Kind, method: &str, happened: String, hint: &str) -> Error {
+        let method = Some(method.to_owned());
+        let hint = hint.to_owned();
+        Failure { kind, server: self.name.to_string(), method, happened, hint, ..Failure::ended() }.into()
+    }
+
+    /// Calls a tool, and gives its result as received; also one that says `isError`.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub async fn call_tool(
+        &self,
+        tool: &str,
+        arguments: Map<String, Value>,
+        options: &Options,
+    ) -> Result<Box<RawValue>, Error> {
+        self.request("tools/call", object(json!({ "name": tool, "arguments": arguments })), options).await
+    }
+
+    /// Reads a resource.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub async fn read_resource(&self, uri: &str, options: &Options) -> Result<Box<RawValue>, Error> {
+        self.request("resources/read", object(json!({ "uri": uri })), options).await
+    }
+
+    /// Gets a prompt.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub async fn get_prompt(
+        &self,
+        prompt: &str,
+        arguments: Map<String, Value>,
+        options: &Options,
+    ) -> Result<Box<RawValue>, Error> {
+        self.request("prompts/get", object(json!({ "name": prompt, "arguments": arguments })), options).await
+    }
+
+    /// Asks how an argument of a prompt or of a resource template could go on. `reference` is `{"type": "ref/prompt", "name": ...}`
+    /// or `{"type": "ref/resource", "uri": ...}`.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub async fn complete(
+        &self,
+        reference: Value,
+        argument: &str,
+        begun: &str,
+        options: &Options,
+    ) -> Result<Box<RawValue>, Error> {
+        let argument = json!({ "name": argument, "value": begun });
+        self.request(
+            "completion/complete",
+            object(json!({ "ref": reference, "argument": argument })),
+            options,
+        )
+        .await
+    }
+
+    /// Asks for a sign of life, and gives how long it took: `ping`, or `server/discover` where there is no such thing any more.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub async fn ping(&self, options: &Options) -> Result<Duration, Error> {
+        let session = self.ready().await?;
+        let method = if session.revision.is_stateless() { "server/discover" } else { "ping" };
+        let begin = tokio::time::Instant::now();
+        self.request(method, Map::new(), options).await?;
+        Ok(begin.elapsed())
+    }
+
+    /// Ends the server, and waits for that within its limits. True when everything that it was has gone; otherwise its lifeline
+    /// goes on without us. May be called as often as anybody likes.
+    pub async fn dispose(&self) -> bool {
+        self.dispose_by(Deadline::after(self.limits.stop_limit() + STOP_SLACK)).await
+    }
+
+    pub(crate) async fn dispose_by(&self, deadline: Deadline) -> bool {
+        self.link.stop(deadline).await
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Client")
+            .field("name", &self.name)
+            .field("link", &self.link)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A result that asks for input instead of being one (protocol.md 1.3).
+struct Wanted {
+    input_requests: Map<String, Value>,
+    request_state: Option<Value>,
+}
+
+impl Wanted {
+    fn read(result: &RawValue) -> Option<Self> {
+        // The search is cheap, and nearly no result has it.
+        memchr::memmem::find(result.get().as_bytes(), b"input_required")?;
+        let mut members: Map<String, Value> = serde_json::from_str(result.get()).ok()?;
+        if members.get("resultType")?.as_str()? != "input_required" {
+            return None;
+        }
+        let input_requests = match members.remove("inputRequests") {
+            Some(Value::Object(requests)) => requests,
+            _ => Map::new(),
+        };
+        Some(Self { input_requests, request_state: members.remove("requestState") })
+    }
+}
+
+/// What is written as an object is one.
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
+}

@@ -1,0 +1,238 @@
+//! One `[servers.NAME]`: how an MCP server is reached, and its limits.
+//!
+//! Invariants: a server has a command or a URL, never both; what becomes part of a process or of a request has no byte in it that
+//! cannot be there.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::{
+    keys::{COUNT, LIMITS, SERVER, TRANSPORTS},
+    section::{Complaint, Field, Section},
+};
+use crate::config::Limits;
+
+/// `[servers.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// What it is called.
+    pub name: String,
+    /// How it is reached.
+    pub transport: Transport,
+    /// What the file says of its limits.
+    pub limits: LimitSettings,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A command that speaks over its stdin and stdout.
+    Stdio {
+        /// The program.
+        command: String,
+        /// Its arguments.
+        arguments: Vec<String>,
+        /// Its own variables.
+        environment: BTreeMap<String, String>,
+        /// Whether it gets all of our environment, and not a small part of it.
+        inherits_environment: bool,
+        /// Where it runs.
+        folder: PathBuf,
+    },
+    /// A server somewhere, spoken to over HTTP.
+    Http {
+        /// Where.
+        url: String,
+        /// What goes along with every request.
+        headers: BTreeMap<String, String>,
+        /// Which of the ways of HTTP it speaks, where that is said.
+        dialect: Option<HttpDialect>,
+    },
+}
+
+/// The ways in which MCP goes over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpDialect {
+    /// Streamable HTTP.
+    Streamable,
+    /// The old HTTP+SSE of 2024-11-05.
+    Sse,
+}
+
+impl Transport {
+    /// The word for lists.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Transport::Stdio { .. } => "stdio",
+            Transport::Http { dialect: Some(HttpDialect::Sse), .. } => "sse",
+            Transport::Http { .. } => "http",
+        }
+    }
+}
+
+/// Limits as far as somebody has said them: a file, the environment, the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitSettings {
+    /// See [`Limits`], which has the same names.
+    pub start_timeout: Option<Duration>,
+    /// As there.
+    pub request_timeout: Option<Duration>,
+    /// As there.
+    pub call_timeout: Option<Duration>,
+    /// As there.
+    pub eof_grace: Option<Duration>,
+    /// As there.
+    pub stop_grace: Option<Duration>,
+    /// As there.
+    pub max_message: Option<u64>,
+    /// As there.
+    pub max_in_flight: Option<u32>,
+    /// As there.
+    pub queue_bytes: Option<u64>,
+    /// As there.
+    pub restart_delay: Option<Duration>,
+    /// As there.
+    pub breaker_failures: Option<u32>,
+    /// As there.
+    pub breaker_cooldown: Option<Duration>,
+    /// As there.
+    pub health_interval: Option<Duration>,
+    /// As there.
+    pub stderr_tail: Option<u64>,
+    /// As there.
+    pub stderr_log: Option<u64>,
+    /// As there.
+    pub quiet: Option<bool>,
+}
+
+impl LimitSettings {
+    /// Puts what was said in the place of what stood there.
+    pub fn apply(&self, limits: &mut Limits) {
+        fn put<T>(said: Option<T>, place: &mut T) {
+            if let Some(said) = said {
+                *place = said;
+            }
+        }
+        let bytes = |size: Option<u64>| size.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
+        let count = |count: Option<u32>| count.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+        put(self.start_timeout, &mut limits.start_timeout);
+        put(self.request_timeout, &mut limits.request_timeout);
+        put(self.call_timeout, &mut limits.call_timeout);
+        put(self.eof_grace, &mut limits.eof_grace);
+        put(self.stop_grace, &mut limits.stop_grace);
+        put(bytes(self.max_message), &mut limits.max_message);
+        put(count(self.max_in_flight), &mut limits.max_in_flight);
+        put(bytes(self.queue_bytes), &mut limits.queue_bytes);
+        put(self.restart_delay, &mut limits.restart_delay);
+        put(self.breaker_failures, &mut limits.breaker_failures);
+        put(self.breaker_cooldown, &mut limits.breaker_cooldown);
+        put(self.health_interval, &mut limits.health_interval);
+        put(bytes(self.stderr_tail), &mut limits.stderr_tail);
+        put(self.stderr_log, &mut limits.stderr_log);
+        put(self.quiet, &mut limits.quiet);
+    }
+
+    fn read(section: &Section<'_>) -> Result<Self, Complaint> {
+        let duration = |name| section.get(name).map(|field| field.duration()).transpose();
+        let size = |name| section.get(name).map(|field| field.size()).transpose();
+        let count = |name| section.get(name).map(|field| field.whole(COUNT)).transpose();
+        Ok(LimitSettings {
+            start_timeout: duration("start-timeout")?,
+            request_timeout: duration("request-timeout")?,
+            call_timeout: duration("call-timeout")?,
+            eof_grace: duration("eof-grace")?,
+            stop_grace: duration("stop-grace")?,
+            max_message: size("max-message")?,
+            max_in_flight: count("max-in-flight")?,
+            queue_bytes: size("queue-bytes")?,
+            restart_delay: duration("restart-delay")?,
+            breaker_failures: count("breaker-failures")?,
+            breaker_cooldown: duration("breaker-cooldown")?,
+            health_interval: duration("health-interval")?,
+            stderr_tail: size("stderr-tail")?,
+            stderr_log: size("stderr-log")?,
+            quiet: None,
+        })
+    }
+}
+
+/// Reads one server of our own file.
+pub(super) fn read(name: &str, field: &Field<'_>, folder: &Path) -> Result<ServerSettings, Complaint> {
+    let section = field.section(SERVER)?;
+    let mut limits = match section.get("limits") {
+        Some(field) => LimitSettings::read(&field.section(LIMITS)?)?,
+        None => LimitSettings::default(),
+    };
+    limits.quiet = section.get("quiet").map(|field| field.flag()).transpose()?;
+    let transport = match (section.get("command"), section.get("url")) {
+        (Some(_), Some(url)) => return Err(url.complaint("a server has a command or a URL, not both")),
+        (None, None) => return Err(field.complaint("`command` or `url` is missing")),
+        (Some(command), None) => stdio(&section, &command, folder)?,
+        (None, Some(url)) => http(&section, &url)?,
+    };
+    Ok(ServerSettings { name: name.to_owned(), transport, limits })
+}
+
+fn stdio(section: &Section<'_>, command: &Field<'_>, folder: &Path) -> Result<Transport, Complaint> {
+    for only_http in ["headers", "transport"] {
+        if let Some(field) = section.get(only_http) {
+            return Err(field.complaint("is for a server with a URL; this one has a command"));
+        }
+    }
+    let cwd = section.get("cwd").map(|field| field.plain()).transpose()?;
+    let program = command.plain()?;
+    if program.is_empty() {
+        return Err(command.complaint("is empty"));
+    }
+    Ok(Transport::Stdio {
+        command: program,
+        arguments: section.get("args").map(|field| texts(&field)).transpose()?.unwrap_or_default(),
+        environment: section.get("env").map(|field| field.variables()).transpose()?.unwrap_or_default(),
+        inherits_environment: section.get("inherit-env").map_or(Ok(false), |field| field.flag())?,
+        folder: cwd.map_or_else(|| folder.to_owned(), |cwd| folder.join(cwd)),
+    })
+}
+
+fn http(section: &Section<'_>, url: &Field<'_>) -> Result<Transport, Complaint> {
+    for only_stdio in ["args", "env", "inherit-env", "cwd"] {
+        if let Some(field) = section.get(only_stdio) {
+            return Err(field.complaint("is for a server with a command; this one has a URL"));
+        }
+    }
+    let mut headers = BTreeMap::new();
+    for (name, field) in section.get("headers").map_or(Ok(Vec::new()), |field| field.fields())? {
+        headers.insert(name.to_owned(), header_value(&field)?);
+    }
+    let dialect = match section.get("transport") {
+        Some(field) if field.word(TRANSPORTS)? == 0 => Some(HttpDialect::Streamable),
+        Some(_) => Some(HttpDialect::Sse),
+        None => None,
+    };
+    Ok(Transport::Http { url: checked_url(url)?, headers, dialect })
+}
+
+pub(super) fn texts(field: &Field<'_>) -> Result<Vec<String>, Complaint> {
+    field.items()?.iter().map(Field::plain).collect()
+}
+
+pub(super) fn header_value(field: &Field<'_>) -> Result<String, Complaint> {
+    let value = field.plain()?;
+    if value.contains(|character: char| character.is_control() && character != '\t') {
+        return Err(field.complaint("has a character in it that no header can have"));
+    }
+    Ok(value)
+}
+
+pub(super) fn checked_url(field: &Field<'_>) -> Result<String, Complaint> {
+    let url = field.plain()?;
+    let has_host =
+        ["http://", "https://"].iter().any(|scheme| url.len() > scheme.len() && url.starts_with(scheme));
+    if !has_host || url.contains(char::is_whitespace) {
+        return Err(field.complaint(format!("`{url}` is no URL that begins with http:// or https://")));
+    }
+    Ok(url)
+}

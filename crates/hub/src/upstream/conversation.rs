@@ -1,0 +1,325 @@
+//! What is said to a server and what comes back: ids, deadlines, and which line belongs to what. Pure.
+//!
+//! Invariants
+//!
+//! - Every request that was begun comes out exactly once: answered, failed, withdrawn or lost.
+//! - An answer is matched by its id alone (X-13); one that nobody waits for is kept as junk and handed to nobody.
+//! - Ids count up from 1 and are never used again (L-28).
+//! - Time is handed in; nothing here has a clock, a descriptor or a task.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use unhang_wire::{
+    self as wire, Body, Completion, Id, InFlight, Invalid, Json, Line, Message, Outcome, Oversized, Piece,
+    Shape, read,
+};
+
+use crate::{
+    client::{Error, Failure, ServerError},
+    config::{LATE_IDS, TAIL_LINES},
+    fault::{Evidence, Kind, in_words},
+    junk::Junk,
+};
+
+/// A request of ours that waits for its answer. `R` says whose it is.
+#[derive(Debug)]
+pub(crate) struct Call<R> {
+    pub(crate) method: Box<str>,
+    pub(crate) since: Duration,
+    pub(crate) limit: Duration,
+    pub(crate) whose: R,
+}
+
+/// What came of a line, or of time passing.
+#[derive(Debug)]
+pub(crate) enum Event<R> {
+    /// A request has its outcome.
+    Done(Call<R>, Result<Box<RawValue>, Error>),
+    /// Progress of the request with this id.
+    Progress(Id, Box<RawValue>),
+    /// A notification of another kind.
+    Notification(Box<str>, Option<Box<RawValue>>),
+    /// The server asks something.
+    Question(Id, Box<str>, Option<Box<RawValue>>),
+    /// The server withdraws what it asked.
+    QuestionWithdrawn(Id),
+    /// A line to the server.
+    Say(Vec<u8>),
+}
+
+/// The conversation with one server.
+#[derive(Debug)]
+pub(crate) struct Conversation<R> {
+    server: Box<str>,
+    max_message: usize,
+    calls: InFlight<Call<R>>,
+    last_id: i64,
+    junk: Junk,
+}
+
+impl<R> Conversation<R> {
+    pub(crate) fn new(server: &str, max_message: usize) -> Self {
+        Self {
+            server: server.into(),
+            max_message,
+            calls: InFlight::new(LATE_IDS),
+            last_id: 0,
+            junk: Junk::default(),
+        }
+    }
+
+    /// How many requests wait for an answer.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// When [`Conversation::expire`] is due.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        self.calls.next_deadline()
+    }
+
+    /// Whose the request with this id is.
+    pub(crate) fn whose(&self, id: &Id) -> Option<&R> {
+        self.calls.get(id).map(|call| &call.whose)
+    }
+
+    /// The requests that are those of `these`.
+    pub(crate) fn ids(&self, these: impl Fn(&R) -> bool) -> Vec<Id> {
+        self.calls.iter().filter(|(_, call)| these(&call.whose)).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Begins a request whose limit counts from then, and returns its id.
+    pub(crate) fn begin(&mut self, since: Duration, method: &str, limit: Duration, whose: R) -> Id {
+        self.last_id += 1;
+        let id = Id::Integer(self.last_id);
+        let call = Call { method: method.into(), since, limit, whose };
+        // It is new, so nothing can stand in its place.
+        let _registered = self.calls.register(id.clone(), since.checked_add(limit), call);
+        id
+    }
+
+    /// Nobody waits for this answer any more. Returns the request where it was still in flight.
+    pub(crate) fn withdraw(&mut self, id: &Id) -> Option<Call<R>> {
+        self.calls.cancel(id)
+    }
+
+    /// What our own verdict on a request is.
+    pub(crate) fn failure(
+        &self,
+        now: Duration,
+        call: &Call<R>,
+        kind: Kind,
+        happened: String,
+        hint: &str,
+    ) -> Failure {
+        Failure {
+            kind,
+            server: self.server.to_string(),
+            method: Some(call.method.to_string()),
+            happened,
+            hint: hint.to_owned(),
+            elapsed: now.saturating_sub(call.since),
+            limit: (kind == Kind::Deadline).then_some(call.limit),
+            exit: None,
+            evidence: self.evidence(&[]),
+        }
+    }
+
+    /// What the server has left that may explain a failure.
+    pub(crate) fn evidence(&self, stderr: &[String]) -> Evidence {
+        let from = stderr.len().saturating_sub(TAIL_LINES);
+        Evidence { stderr_tail: stderr[from..].to_vec(), junk: self.junk.lines() }
+    }
+
+    /// Ends what is overdue. The server is told of it, unless it is the handshake, which cannot be cancelled.
+    pub(crate) fn expire(&mut self, now: Duration, mut events: impl FnMut(Event<R>)) {
+        while let Some((id, call)) = self.calls.expire(now) {
+            let happened =
+                format!("`{}` did not answer `{}` within {}", self.server, call.method, in_words(call.limit));
+            let (flag, cancels) = match &*call.method {
+                "initialize" | "server/discover" => ("--start-timeout", false),
+                "tools/call" => ("--call-timeout", true),
+                _ => ("--request-timeout", true),
+            };
+            let hint = format!("raise {flag} if it needs longer");
+            let failure = self.failure(now, &call, Kind::Deadline, happened, &hint);
+            if cancels {
+                events(Event::Say(cancelled(&id, "no answer in time")));
+            }
+            events(Event::Done(call, Err(failure.into())));
+        }
+    }
+
+    /// The server can answer nothing any more: every request ends with this verdict.
+    pub(crate) fn lose_all(&mut self, now: Duration, verdict: &Failure, mut events: impl FnMut(Event<R>)) {
+        for (_, call) in self.calls.take_all() {
+            let elapsed = now.saturating_sub(call.since);
+            let failure = Failure { method: Some(call.method.to_string()), elapsed, ..verdict.clone() };
+            events(Event::Done(call, Err(failure.into())));
+        }
+    }
+
+    /// A line came.
+    pub(crate) fn line(&mut self, now: Duration, line: Line<'_>, events: &mut impl FnMut(Event<R>)) {
+        match line {
+            Line::Whole(bytes) => read(bytes).for_each(|piece| self.piece(now, piece, events)),
+            Line::Oversized(oversized) => self.oversized(now, &oversized, events),
+        }
+    }
+
+    fn piece(&mut self, now: Duration, piece: Piece<'_>, events: &mut impl FnMut(Event<R>)) {
+        match piece {
+            Piece::Message(message) => self.message(&message, events),
+            Piece::Batch(pieces) => pieces.into_iter().for_each(|piece| self.piece(now, piece, events)),
+            Piece::Invalid(invalid) => self.invalid(now, &invalid, events),
+            Piece::Junk(bytes) => self.keep(bytes, "no message"),
+        }
+    }
+
+    fn message(&mut self, message: &Message<'_>, events: &mut impl FnMut(Event<R>)) {
+        match &message.body {
+            Body::Response { id, outcome, .. } => match self.calls.complete(id) {
+                Completion::Matched(call) | Completion::Repaired { entry: call, .. } => {
+                    let outcome = match outcome {
+                        Outcome::Result(result) => Ok(owned(*result)),
+                        Outcome::Error(error) => {
+                            let error = ServerError::read(&self.server, &call.method, error.get());
+                            Err(Error::Server(Box::new(error)))
+                        }
+                    };
+                    events(Event::Done(call, outcome));
+                }
+                Completion::Late => tracing::debug!("`{}`: a late answer to {id} was dropped", self.server),
+                Completion::Unknown => self.keep(message.raw, "an answer that nobody waits for"),
+            },
+            Body::Request { id, method, params, .. } => {
+                events(Event::Question(id.clone(), method.as_ref().into(), params.map(owned)));
+            }
+            Body::Notification { method, params } => self.notification(method, *params, events),
+        }
+    }
+
+    fn notification(&mut self, method: &str, params: Option<Json<'_>>, events: &mut impl FnMut(Event<R>)) {
+        match (method, params) {
+            // For a request that has ended it says nothing any more.
+            ("notifications/progress", Some(params)) => {
+                if let Some(id) = wire::notified_token(params).filter(|id| self.calls.contains(id)) {
+                    events(Event::Progress(id, owned(params)));
+                }
+            }
+            ("notifications/cancelled", Some(params)) => {
+                if let Some(id) = wire::cancelled_request(params) {
+                    events(Event::QuestionWithdrawn(id));
+                }
+            }
+            _ => events(Event::Notification(method.into(), params.map(owned))),
+        }
+    }
+
+    fn invalid(&mut self, now: Duration, invalid: &Invalid<'_>, events: &mut impl FnMut(Event<R>)) {
+        self.keep(invalid.raw, &format!("no valid message ({})", invalid.reason));
+        if invalid.shape == Shape::Request {
+            if let Some(id) = &invalid.id {
+                let text = format!("the message {}", invalid.reason);
+                events(Event::Say(refusal(id, Kind::InvalidRequest.code(), &text)));
+            }
+            return;
+        }
+        // An answer without a usable id can only be meant for the one request that waits.
+        let id = match &invalid.id {
+            Some(id) => Some(id.clone()),
+            None => self.calls.only().filter(|_| invalid.shape == Shape::Response).map(|(id, _)| id.clone()),
+        };
+        let why = format!("what is no valid response: the message {}", invalid.reason);
+        self.fail(
+            now,
+            id,
+            Kind::BadResponse,
+            &why,
+            "this is a fault of the server; what it wrote is in error.data.junk",
+            events,
+        );
+    }
+
+    fn oversized(&mut self, now: Duration, oversized: &Oversized, events: &mut impl FnMut(Event<R>)) {
+        let Oversized { id, method, length, .. } = oversized;
+        self.keep(
+            format!("({length} bytes, method {method:?}, id {id:?})").as_bytes(),
+            "longer than --max-message",
+        );
+        if method.is_some() {
+            if let Some(id) = id {
+                let text =
+                    format!("the request is {length} bytes long, over the limit of {}", self.max_message);
+                events(Event::Say(refusal(id, Kind::TooLarge.code(), &text)));
+            }
+            return;
+        }
+        let id = id.clone().or_else(|| self.calls.only().map(|(id, _)| id.clone()));
+        let why = format!("{length} bytes, over the limit of {}", self.max_message);
+        self.fail(now, id, Kind::TooLarge, &why, "ask for less, or raise --max-message", events);
+    }
+
+    /// The answer to this request came, and cannot be used.
+    fn fail(
+        &mut self,
+        now: Duration,
+        id: Option<Id>,
+        kind: Kind,
+        with: &str,
+        hint: &str,
+        events: &mut impl FnMut(Event<R>),
+    ) {
+        let Some(Completion::Matched(call) | Completion::Repaired { entry: call, .. }) =
+            id.map(|id| self.calls.complete(&id))
+        else {
+            return;
+        };
+        let happened = format!("`{}` answered `{}` with {with}", self.server, call.method);
+        let failure = self.failure(now, &call, kind, happened, hint);
+        events(Event::Done(call, Err(failure.into())));
+    }
+
+    fn keep(&mut self, line: &[u8], why: &str) {
+        let text = self.junk.keep(line);
+        tracing::warn!(target: "unhang::junk", "MCP server '{}' stdout ({why}): {text}", self.server);
+    }
+}
+
+fn owned(json: Json<'_>) -> Box<RawValue> {
+    // It was read as one whole value; should the two readers ever differ, nothing is better than a panic.
+    RawValue::from_string(json.get().to_owned()).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// A request as a line. `params` is JSON.
+pub(crate) fn request(id: &Id, method: &str, params: &str) -> Vec<u8> {
+    let method = serde_json::Value::from(method);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#).into_bytes()
+}
+
+/// A notification as a line. `params` is JSON.
+pub(crate) fn notification(method: &str, params: &str) -> Vec<u8> {
+    let method = serde_json::Value::from(method);
+    format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{params}}}"#).into_bytes()
+}
+
+/// Withdraws a request.
+pub(crate) fn cancelled(id: &Id, reason: &str) -> Vec<u8> {
+    let reason = serde_json::Value::from(reason);
+    notification("notifications/cancelled", &format!(r#"{{"requestId":{id},"reason":{reason}}}"#))
+}
+
+/// Answers a request of the server.
+pub(crate) fn answer(id: &Id, result: &str) -> Vec<u8> {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into_bytes()
+}
+
+/// Refuses a request of the server.
+pub(crate) fn refusal(id: &Id, code: i32, message: &str) -> Vec<u8> {
+    let message = serde_json::Value::from(message);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#).into_bytes()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,433 @@
+//! Which revision a server speaks: one handshake, within one deadline (X-11). Pure.
+//!
+//! # Theory of operation
+//!
+//! `server/discover` goes out first, because the first request decides the era of some servers for good (contract 4), and a server
+//! that knows only handshakes refuses it without harm. Any refusal but a modern one means `initialize`, and so does silence: but a
+//! server that is slow to start is silent too, so the clock for that runs from its first sign of life. Whichever of the two is
+//! answered first counts, also when the other has gone out by then (protocol.md 1.4).
+//!
+//! Invariants: each of the two goes out at most once; a server is ready, or has failed, once.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json, value::RawValue};
+
+use crate::{
+    client::{Error, Failure, ServerError},
+    config::{PROBE_PATIENCE, PROBE_SILENCE},
+    fault::Kind,
+    revision::Revision,
+};
+
+/// The errors with which only a server of the modern era refuses: a header that differs, a capability that is missing, a revision
+/// that it does not speak.
+const MODERN_ERRORS: [i64; 3] = [-32020, WANTS_CAPABILITY, WRONG_REVISION];
+const WANTS_CAPABILITY: i64 = -32021;
+const WRONG_REVISION: i64 = -32022;
+
+/// What a server said of itself.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// The revision in which it is spoken to.
+    pub revision: Revision,
+    /// What it can do.
+    pub capabilities: Map<String, Value>,
+    /// What it is called and its version.
+    pub server_info: Option<Value>,
+    /// What it tells a model about the whole.
+    pub instructions: Option<String>,
+    /// Its answer to the handshake, as received.
+    pub answer: Box<RawValue>,
+}
+
+impl Session {
+    fn read(revision: Revision, answer: &RawValue) -> Self {
+        let mut members: Map<String, Value> = serde_json::from_str(answer.get()).unwrap_or_default();
+        let mut take = |name: &str| members.remove(name);
+        let meta = take("_meta");
+        let in_meta = || Some(meta.as_ref()?.get(SERVER_INFO)?.clone());
+        Session {
+            revision,
+            capabilities: match take("capabilities") {
+                Some(Value::Object(capabilities)) => capabilities,
+                _ => Map::new(),
+            },
+            server_info: take("serverInfo").or_else(in_meta),
+            instructions: take("instructions").and_then(|text| text.as_str().map(str::to_owned)),
+            answer: answer.to_owned(),
+        }
+    }
+}
+
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// Who we are, for a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Introduction {
+    /// Our name and version.
+    pub(crate) info: Value,
+    /// What we can do.
+    pub(crate) capabilities: Value,
+}
+
+impl Introduction {
+    /// The parameters of this one of the two.
+    pub(crate) fn params(&self, ask: Ask) -> String {
+        match ask {
+            Ask::Discover => {
+                let mut params = Map::new();
+                self.sign(&mut params);
+                Value::from(params)
+            }
+            Ask::Initialize => json!({
+                "protocolVersion": Revision::V2025November.name(),
+                "capabilities": self.capabilities,
+                "clientInfo": self.info,
+            }),
+        }
+        .to_string()
+    }
+
+    /// Adds what every request of a stateless revision says (protocol.md 1.3).
+    pub(crate) fn sign(&self, params: &mut Map<String, Value>) {
+        let meta = params.entry("_meta").or_insert_with(|| json!({}));
+        meta["io.modelcontextprotocol/protocolVersion"] = Revision::V2026July.name().into();
+        meta["io.modelcontextprotocol/clientInfo"] = self.info.clone();
+        meta["io.modelcontextprotocol/clientCapabilities"] = self.capabilities.clone();
+    }
+}
+
+/// A request of the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Discover,
+    Initialize,
+}
+
+impl Ask {
+    pub(crate) fn method(self) -> &'static str {
+        match self {
+            Ask::Discover => "server/discover",
+            Ask::Initialize => "initialize",
+        }
+    }
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Wait,
+    Ask(Ask),
+    Ready(Box<Session>),
+    /// Its kind, what happened and what to do.
+    Failed(Kind, String, &'static str),
+    /// What a request came to is what the handshake comes to.
+    FailedWith(Box<Failure>),
+}
+
+/// The handshake with one server.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    server: Box<str>,
+    since: Duration,
+    alive_since: Option<Duration>,
+    /// `server/discover` may still be answered.
+    is_discovering: bool,
+    is_initializing: bool,
+}
+
+impl Handshake {
+    /// It begins: `server/discover` goes out now.
+    pub(crate) fn new(server: &str, now: Duration) -> Self {
+        Self {
+            server: server.into(),
+            since: now,
+            alive_since: None,
+            is_discovering: true,
+            is_initializing: false,
+        }
+    }
+
+    /// The server has written something, wherever.
+    pub(crate) fn alive(&mut self, now: Duration) {
+        self.alive_since.get_or_insert(now);
+    }
+
+    /// When [`Handshake::tick`] is due.
+    pub(crate) fn next_tick(&self) -> Option<Duration> {
+        let patience = self.alive_since.map(|since| since + PROBE_PATIENCE);
+        let silence = self.since + PROBE_SILENCE;
+        (!self.is_initializing).then(|| patience.map_or(silence, |patience| patience.min(silence)))
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now: Duration) -> Step {
+        match self.next_tick() {
+            Some(at) if now >= at => self.initialize(),
+            _ => Step::Wait,
+        }
+    }
+
+    fn initialize(&mut self) -> Step {
+        if std::mem::replace(&mut self.is_initializing, true) {
+            return Step::Wait;
+        }
+        Step::Ask(Ask::Initialize)
+    }
+
+    /// One of the two has its outcome.
+    pub(crate) fn answered(&mut self, ask: Ask, outcome: Result<Box<RawValue>, Error>) -> Step {
+        match ask {
+            Ask::Discover => self.discovered(outcome),
+            Ask::Initialize => self.initialized(outcome),
+        }
+    }
+
+    fn discovered(&mut self, outcome: Result<Box<RawValue>, Error>) -> Step {
+        self.is_discovering = false;
+        match outcome {
+            Ok(answer) => {
+                let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
+                match supported(&members["supportedVersions"]) {
+                    // Some servers answer whatever is asked; that is none of the modern era.
+                    None => self.initialize(),
+                    Some(names) => self.choose(&names, || Session::read(Revision::V2026July, &answer)),
+                }
+            }
+            Err(Error::Server(error)) if error.code == WRONG_REVISION => match supported_by(&error) {
+                Some(names) => self.choose_handshake(&names),
+                None => self.refused("server/discover", &error),
+            },
+            Err(Error::Server(error)) if MODERN_ERRORS.contains(&error.code) => {
+                self.refused("server/discover", &error)
+            }
+            Err(Error::Failure(failure))
+                if matches!(failure.kind, Kind::Deadline | Kind::ServerExited | Kind::StartFailed) =>
+            {
+                Step::FailedWith(failure)
+            }
+            Err(_) => self.initialize(),
+        }
+    }
+
+    fn choose(&mut self, names: &[String], session: impl FnOnce() -> Session) -> Step {
+        if names.iter().any(|name| name == Revision::V2026July.name()) {
+            return Step::Ready(Box::new(session()));
+        }
+        self.choose_handshake(names)
+    }
+
+    /// The server is modern and does not speak our revision; perhaps it speaks an older one.
+    fn choose_handshake(&mut self, names: &[String]) -> Step {
+        if names.iter().any(|name| Revision::of_handshake(name).is_some()) {
+            return self.initialize();
+        }
+        Step::Failed(
+            Kind::BadResponse,
+            format!("`{}` speaks none of our revisions of MCP, but {}", self.server, names.join(", ")),
+            "use a version of it that speaks one of 2024-11-05 to 2026-07-28",
+        )
+    }
+
+    fn initialized(&mut self, outcome: Result<Box<RawValue>, Error>) -> Step {
+        let answer = match outcome {
+            Ok(answer) => answer,
+            // It has taken to the other era, and its answer to the first question is on its way.
+            Err(Error::Server(error)) if error.code == WRONG_REVISION && self.is_discovering => {
+                return Step::Wait;
+            }
+            Err(Error::Server(error)) => return self.refused("initialize", &error),
+            Err(Error::Failure(failure)) => return Step::FailedWith(failure),
+            Err(error) => return Step::Failed(Kind::StartFailed, error.to_string(), START_HINT),
+        };
+        let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
+        match members["protocolVersion"].as_str() {
+            Some(name) => match Revision::of_handshake(name) {
+                Some(revision) => Step::Ready(Box::new(Session::read(revision, &answer))),
+                None => Step::Failed(
+                    Kind::BadResponse,
+                    format!(
+                        "`{}` answered `initialize` with revision `{name}`, which is none of MCP",
+                        self.server
+                    ),
+                    "this is a fault of the server",
+                ),
+            },
+            None => Step::Failed(
+                Kind::BadResponse,
+                format!("`{}` answered `initialize` without a protocolVersion", self.server),
+                "see whether it is an MCP server",
+            ),
+        }
+    }
+
+    fn refused(&self, method: &str, error: &ServerError) -> Step {
+        let happened =
+            format!("`{}` refused `{method}`: {} (error {})", self.server, error.message, error.code);
+        Step::Failed(Kind::StartFailed, happened, START_HINT)
+    }
+}
+
+const START_HINT: &str = "see its stderr, and whether it is an MCP server";
+
+/// A list of revisions, where it is one.
+fn supported(value: &Value) -> Option<Vec<String>> {
+    let names: Vec<String> =
+        value.as_array()?.iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
+    (!names.is_empty()).then_some(names)
+}
+
+fn supported_by(error: &ServerError) -> Option<Vec<String>> {
+    let data: Value = serde_json::from_str(error.data.as_ref()?.get()).ok()?;
+    supported(&data["supported"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    fn refusal(code: i64, data: &str) -> Result<Box<RawValue>, Error> {
+        let error = format!(r#"{{"code":{code},"message":"no","data":{data}}}"#);
+        Err(Error::Server(Box::new(ServerError::read("srv", "server/discover", &error))))
+    }
+
+    const MODERN: &str = r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"m"}}}"#;
+    const LEGACY: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"l"},"instructions":"be kind"}"#;
+
+    fn short(step: &Step) -> String {
+        match step {
+            Step::Wait => "wait".to_owned(),
+            Step::Ask(ask) => ask.method().to_owned(),
+            Step::Ready(session) => {
+                format!(
+                    "{} {}",
+                    session.revision.name(),
+                    session.server_info.as_ref().map_or("", |info| info["name"].as_str().unwrap())
+                )
+            }
+            Step::Failed(kind, happened, _) => format!("{}: {happened}", kind.word()),
+            Step::FailedWith(failure) => failure.kind.word().to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_first_answer_decides() {
+        let failure = |kind| Err(Failure { kind, ..Failure::ended() }.into());
+        for (answer, expect) in [
+            (Ok(raw(MODERN)), "2026-07-28 m"),
+            (Ok(raw(r#"{"supportedVersions":["2025-11-25","2026-07-28"]}"#)), "2026-07-28 "),
+            (Ok(raw(r#"{"supportedVersions":["2025-11-25"]}"#)), "initialize"),
+            (
+                Ok(raw(r#"{"supportedVersions":["2027-01-01"]}"#)),
+                "bad_response: `srv` speaks none of our revisions of MCP, but 2027-01-01",
+            ),
+            (Ok(raw("{}")), "initialize"),
+            (Ok(raw("[]")), "initialize"),
+            (refusal(-32601, "null"), "initialize"),
+            (refusal(-32602, "null"), "initialize"),
+            (refusal(-32000, "null"), "initialize"),
+            (refusal(-32022, r#"{"supported":["2025-06-18"]}"#), "initialize"),
+            (
+                refusal(-32022, r#"{"supported":["2027-01-01"]}"#),
+                "bad_response: `srv` speaks none of our revisions of MCP, but 2027-01-01",
+            ),
+            (refusal(-32022, "null"), "start_failed: `srv` refused `server/discover`: no (error -32022)"),
+            (refusal(-32021, "null"), "start_failed: `srv` refused `server/discover`: no (error -32021)"),
+            (failure(Kind::BadResponse), "initialize"),
+            (failure(Kind::Deadline), "deadline"),
+            (failure(Kind::ServerExited), "server_exited"),
+        ] {
+            let told = format!("{answer:?}");
+            let step = Handshake::new("srv", at(0)).answered(Ask::Discover, answer);
+            assert_eq!(short(&step), expect, "{told}");
+        }
+    }
+
+    #[test]
+    fn the_handshake_of_old_is_checked() {
+        for (answer, expect) in [
+            (Ok(raw(LEGACY)), "2025-06-18 l"),
+            (
+                Ok(raw(r#"{"protocolVersion":"1999-01-01"}"#)),
+                "bad_response: `srv` answered `initialize` with revision `1999-01-01`, which is none of MCP",
+            ),
+            (
+                Ok(raw(r#"{"protocolVersion":"2026-07-28"}"#)),
+                "bad_response: `srv` answered `initialize` with revision `2026-07-28`, which is none of MCP",
+            ),
+            (Ok(raw("{}")), "bad_response: `srv` answered `initialize` without a protocolVersion"),
+            (refusal(-32603, "null"), "start_failed: `srv` refused `initialize`: no (error -32603)"),
+        ] {
+            let mut handshake = Handshake::new("srv", at(0));
+            assert_eq!(short(&handshake.answered(Ask::Discover, refusal(-32601, "null"))), "initialize");
+            assert_eq!(short(&handshake.answered(Ask::Initialize, answer)), expect);
+        }
+        let Step::Ready(session) = Handshake::new("srv", at(0)).answered(Ask::Initialize, Ok(raw(LEGACY)))
+        else {
+            panic!()
+        };
+        assert_eq!((session.instructions.as_deref(), session.answer.get()), (Some("be kind"), LEGACY));
+    }
+
+    /// A cold start and a server that keeps silent look alike (protocol.md 1.4).
+    #[test]
+    fn silence_means_initialize_but_counts_from_the_first_sign_of_life() {
+        let mut handshake = Handshake::new("srv", at(0));
+        assert_eq!(handshake.next_tick(), Some(PROBE_SILENCE));
+        assert_eq!(short(&handshake.tick(at(5_000))), "wait");
+        handshake.alive(at(6_000));
+        handshake.alive(at(7_000));
+        assert_eq!(handshake.next_tick(), Some(at(9_000)));
+        assert_eq!(short(&handshake.tick(at(8_999))), "wait");
+        assert_eq!(short(&handshake.tick(at(9_000))), "initialize");
+        assert_eq!(
+            (handshake.next_tick(), short(&handshake.tick(at(99_000)))),
+            (None, "wait".to_owned()),
+            "once"
+        );
+        // The late answer to the first question is as good as any.
+        assert_eq!(short(&handshake.answered(Ask::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
+
+        let mut silent = Handshake::new("srv", at(0));
+        assert_eq!(short(&silent.tick(PROBE_SILENCE)), "initialize");
+        assert_eq!(
+            short(&silent.answered(Ask::Initialize, refusal(-32022, "null"))),
+            "wait",
+            "it has taken to the other era"
+        );
+        assert_eq!(
+            short(&silent.answered(Ask::Discover, refusal(-32601, "null"))),
+            "wait",
+            "initialize is out already"
+        );
+    }
+
+    #[test]
+    fn what_every_stateless_request_says_is_added_and_keeps_the_rest() {
+        let introduction =
+            Introduction { info: json!({ "name": "unhang" }), capabilities: json!({ "elicitation": {} }) };
+        let mut params = Map::from_iter([
+            ("_meta".to_owned(), json!({ "progressToken": 1 })),
+            ("name".to_owned(), "x".into()),
+        ]);
+        introduction.sign(&mut params);
+        let meta = &params["_meta"];
+        assert_eq!((&meta["progressToken"], &params["name"]), (&json!(1), &json!("x")));
+        assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+        assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({ "elicitation": {} }));
+        let asked: Value = serde_json::from_str(&introduction.params(Ask::Initialize)).unwrap();
+        assert_eq!(
+            (&asked["protocolVersion"], &asked["clientInfo"]["name"]),
+            (&json!("2025-11-25"), &json!("unhang"))
+        );
+    }
+}

@@ -1,0 +1,155 @@
+//! One server, seen from our side: an actor that owns it, and the handles through which it is asked.
+//!
+//! ```text
+//! Link ─ Command (bounded) ─ actor ─┬ Handshake      which revision, pure
+//!                                   ├ Conversation   ids in flight, what a line means, pure
+//!                                   └ Process        pipes, lifeline, stop ladder
+//! Link ◄─ reply, State ─────────────┘
+//! ```
+//!
+//! Invariants
+//!
+//! - Whoever waits has a deadline: for the server to be ready, for each answer, for the end.
+//! - Dropping the wait for an answer withdraws the request; the server is told, and its late answer goes nowhere.
+//! - When all handles have gone, or when it is told to, the actor ends the server; whatever happens to the actor, the lifeline does.
+
+pub(crate) mod conversation;
+pub(crate) mod handshake;
+pub(crate) mod process;
+pub(crate) mod stdio;
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Map, Value, value::RawValue};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use unhang_proc::deadline::Deadline;
+
+use self::handshake::Session;
+use crate::client::{Error, Failure};
+
+/// What comes of a request.
+pub(crate) type Outcome = Result<Box<RawValue>, Error>;
+
+/// The newest progress of a request, as received.
+pub(crate) type Progress = watch::Sender<Option<Box<RawValue>>>;
+
+/// Commands that wait for an actor. It takes them at once.
+const COMMANDS: usize = 64;
+
+/// A request to a server.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Box<str>,
+    pub(crate) params: Map<String, Value>,
+    pub(crate) limit: Duration,
+    pub(crate) progress: Option<Progress>,
+}
+
+/// What an actor is asked for.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Request(Box<Request>, oneshot::Sender<Outcome>),
+    /// End the server now.
+    Stop,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub(crate) enum Phase {
+    Starting,
+    Ready(Arc<Session>),
+    /// It answers nothing any more, for this reason.
+    Over(Failure),
+}
+
+/// What everybody may know about a server at any time (C-48).
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    /// Everything that it was has ended: its processes, its connection.
+    pub(crate) has_gone: bool,
+}
+
+/// The way to a server. Clones are the same way.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    commands: mpsc::Sender<Command>,
+    withdrawn: Arc<Notify>,
+    state: watch::Receiver<State>,
+}
+
+/// The actor's side of the same.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    pub(crate) commands: mpsc::Receiver<Command>,
+    pub(crate) withdrawn: Arc<Notify>,
+    pub(crate) state: watch::Sender<State>,
+}
+
+/// A way to a server that is about to be started.
+pub(crate) fn link() -> (Link, Mailbox) {
+    let (commands, received) = mpsc::channel(COMMANDS);
+    let (state, seen) = watch::channel(State { phase: Phase::Starting, has_gone: false });
+    let withdrawn = Arc::new(Notify::new());
+    let link = Link { commands, withdrawn: withdrawn.clone(), state: seen };
+    (link, Mailbox { commands: received, withdrawn, state })
+}
+
+/// Tells the actor when nobody waits for the answer any more.
+struct Waiting<'a> {
+    reply: oneshot::Receiver<Outcome>,
+    withdrawn: &'a Notify,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.reply.close();
+        self.withdrawn.notify_one();
+    }
+}
+
+impl Link {
+    /// Waits until the server is ready. It has a deadline of its own, so this ends.
+    pub(crate) async fn ready(&self) -> Result<Arc<Session>, Error> {
+        let mut state = self.state.clone();
+        let seen = state.wait_for(|state| !matches!(state.phase, Phase::Starting)).await;
+        match seen.map(|state| state.phase.clone()) {
+            Ok(Phase::Ready(session)) => Ok(session),
+            Ok(Phase::Over(failure)) => Err(failure.into()),
+            Ok(Phase::Starting) | Err(_) => Err(Failure::ended().into()),
+        }
+    }
+
+    /// Asks the server, once it is ready.
+    pub(crate) async fn request(&self, request: Request) -> Outcome {
+        self.ready().await?;
+        let (reply, received) = oneshot::channel();
+        let mut waiting = Waiting { reply: received, withdrawn: &self.withdrawn };
+        let command = Command::Request(Box::new(request), reply);
+        if self.commands.send(command).await.is_err() {
+            return Err(self.over());
+        }
+        (&mut waiting.reply).await.unwrap_or_else(|_| Err(self.over()))
+    }
+
+    /// Whether it can be asked, now or when it is ready.
+    pub(crate) fn is_usable(&self) -> bool {
+        !matches!(self.state.borrow().phase, Phase::Over(_))
+    }
+
+    /// Ends the server, and waits until everything that it was has gone, but not beyond the deadline. True when it has.
+    pub(crate) async fn stop(&self, deadline: Deadline) -> bool {
+        // Where nobody takes it the actor is at its end already.
+        let _taken = deadline.timeout(self.commands.send(Command::Stop)).await;
+        let mut state = self.state.clone();
+        let gone = deadline.timeout(state.wait_for(|state| state.has_gone)).await;
+        matches!(gone, Ok(Ok(_)))
+    }
+
+    fn over(&self) -> Error {
+        match &self.state.borrow().phase {
+            Phase::Over(failure) => failure.clone().into(),
+            _ => Failure::ended().into(),
+        }
+    }
+}
