@@ -46,16 +46,16 @@ impl Diagnostics {
             }
         };
         let level = if verbose { Level::DEBUG } else { Level::INFO };
-        subscribe(log.clone(), verbose.then(|| notices.clone()), level);
+        subscribe(Sinks::new(log.clone(), verbose.then(|| notices.clone()), false), level);
         Diagnostics { notices, log }
     }
 
-    /// Becomes the process's tracing subscriber for a command without a server, and without a log: what goes wrong in the
-    /// background is said on stderr.
+    /// Becomes the process's tracing subscriber for a command that comes home soon, without a log: what goes wrong in the
+    /// background is said on stderr, and what servers write there to whoever wants to know everything.
     pub(crate) fn on_stderr(verbose: bool) -> Diagnostics {
         let notices = LossyWriter::new("notices", io::stderr(), NOTICES_BYTES);
         let level = if verbose { Level::DEBUG } else { Level::WARN };
-        subscribe(None, Some(notices.clone()), level);
+        subscribe(Sinks::new(None, Some(notices.clone()), verbose), level);
         Diagnostics { notices, log: None }
     }
 
@@ -68,12 +68,12 @@ impl Diagnostics {
     }
 }
 
-fn subscribe(log: Option<LossyWriter>, notices: Option<LossyWriter>, level: Level) {
+fn subscribe(sinks: Sinks, level: Level) {
     let subscriber = tracing_subscriber::fmt()
         .with_ansi(false)
         .with_target(false)
         .with_max_level(level)
-        .with_writer(Sinks { log, notices, event_loop: thread::current().id() })
+        .with_writer(sinks)
         .finish();
     // Only a second call could fail, and there is none.
     let _already_set = tracing::subscriber::set_global_default(subscriber);
@@ -91,7 +91,15 @@ fn open_log(name: &str, cap: u64) -> io::Result<LogFile> {
 struct Sinks {
     log: Option<LossyWriter>,
     notices: Option<LossyWriter>,
+    /// What servers write goes to stderr as well.
+    shows_servers: bool,
     event_loop: ThreadId,
+}
+
+impl Sinks {
+    fn new(log: Option<LossyWriter>, notices: Option<LossyWriter>, shows_servers: bool) -> Self {
+        Self { log, notices, shows_servers, event_loop: thread::current().id() }
+    }
 }
 
 struct Event<'a> {
@@ -107,9 +115,9 @@ impl<'a> MakeWriter<'a> for Sinks {
     }
 
     fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Event<'a> {
-        // What the server wrote is copied to stderr as it is, whether or not we are verbose.
-        let copied_anyway = matches!(metadata.target(), "unhang::stderr" | "unhang::junk");
-        Event { sinks: self, to_notices: !copied_anyway }
+        // Where a guard copies what its server wrote to stderr, it does so whether or not we are verbose.
+        let is_servers = matches!(metadata.target(), "unhang::stderr" | "unhang::junk");
+        Event { sinks: self, to_notices: !is_servers || self.shows_servers }
     }
 }
 

@@ -119,6 +119,17 @@ impl Sandbox {
         command
     }
 
+    /// A line for a shell that finds the binary under test, in the same environment.
+    pub(crate) fn shell(&self, line: &str) -> Command {
+        let binaries = Path::new(env!("CARGO_BIN_EXE_unhang")).parent().expect("a folder");
+        let mut shell = Command::new("sh");
+        let ours = self.unhang();
+        let variables = ours.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        shell.env_clear().envs(variables).env("PATH", format!("{}:/usr/bin:/bin", binaries.display()));
+        shell.args(["-c", line]).current_dir(self.path());
+        shell
+    }
+
     /// `unhang wrap FLAGS -- unhang zoo ANIMAL…`, ready to talk to.
     pub(crate) fn wrap(&self, flags: &[&str], animal: &[&str]) -> Client {
         Client::start(self.wrap_command(flags, animal))

@@ -37,6 +37,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::sync::watch;
 use unhang_proc::{deadline::Deadline, server::ServerSpec};
+use unhang_switches::stands;
 
 pub use self::{
     error::{Error, Failure, ServerError},
@@ -149,7 +150,8 @@ impl Client {
         self.ready().await?;
         let deadline = Deadline::after(limit);
         let (mut again, mut left) = (params.clone(), limit);
-        for _ in 0..INPUT_ROUNDS {
+        let rounds = if stands("input-rounds-bounded") { INPUT_ROUNDS } else { usize::MAX };
+        for _ in 0..rounds {
             let request = Request {
                 method: method.into(),
                 params: again,

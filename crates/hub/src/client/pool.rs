@@ -13,6 +13,7 @@ use std::{
 use serde_json::{Map, Value, value::RawValue};
 use tokio::task::JoinSet;
 use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
 
 use super::{Client, ClientSpec, Error, Options};
 use crate::{config::DISPOSE_LIMIT, wording::did_you_mean};
@@ -76,7 +77,8 @@ impl Pool {
         let Some(entry) = entries.servers.get_mut(name) else {
             return Err(Error::NoSuchServer { name: name.to_owned(), hint });
         };
-        match entry.client.clone().filter(Client::is_usable) {
+        let is_usable = |client: &Client| client.is_usable() || !stands("dead-client-replaced");
+        match entry.client.clone().filter(is_usable) {
             Some(client) => Ok(client),
             None => Ok(entry.client.insert(Client::start(entry.spec.clone())).clone()),
         }
@@ -113,7 +115,7 @@ impl Pool {
     pub async fn dispose(&self) -> Disposed {
         let clients: Vec<Client> = {
             let mut entries = self.entries();
-            entries.is_disposed = true;
+            entries.is_disposed = stands("disposed-is-disposed");
             entries.servers.values_mut().filter_map(|entry| entry.client.take()).collect()
         };
         let deadline = Deadline::after(DISPOSE_LIMIT);

@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, InFlight, Invalid, Json, Line, Message, Outcome, Oversized, Piece,
     Shape, read,
@@ -134,7 +135,7 @@ impl<R> Conversation<R> {
 
     /// Ends what is overdue. The server is told of it, unless it is the handshake, which cannot be cancelled.
     pub(crate) fn expire(&mut self, now: Duration, mut events: impl FnMut(Event<R>)) {
-        while let Some((id, call)) = self.calls.expire(now) {
+        while let Some((id, call)) = self.calls.expire(now).filter(|_| stands("client-deadline")) {
             let happened =
                 format!("`{}` did not answer `{}` within {}", self.server, call.method, in_words(call.limit));
             let (flag, cancels) = match &*call.method {
@@ -144,7 +145,7 @@ impl<R> Conversation<R> {
             };
             let hint = format!("raise {flag} if it needs longer");
             let failure = self.failure(now, &call, Kind::Deadline, happened, &hint);
-            if cancels {
+            if cancels && stands("client-deadline-cancels") {
                 events(Event::Say(cancelled(&id, "no answer in time")));
             }
             events(Event::Done(call, Err(failure.into())));
@@ -204,7 +205,8 @@ impl<R> Conversation<R> {
         match (method, params) {
             // For a request that has ended it says nothing any more.
             ("notifications/progress", Some(params)) => {
-                if let Some(id) = wire::notified_token(params).filter(|id| self.calls.contains(id)) {
+                let waits = |id: &Id| self.calls.contains(id) || !stands("client-progress-ends");
+                if let Some(id) = wire::notified_token(params).filter(waits) {
                     events(Event::Progress(id, owned(params)));
                 }
             }
@@ -229,7 +231,8 @@ impl<R> Conversation<R> {
         // An answer without a usable id can only be meant for the one request that waits.
         let id = match &invalid.id {
             Some(id) => Some(id.clone()),
-            None => self.calls.only().filter(|_| invalid.shape == Shape::Response).map(|(id, _)| id.clone()),
+            None if invalid.shape == Shape::Response => self.calls.only().map(|(id, _)| id.clone()),
+            None => None,
         };
         let why = format!("what is no valid response: the message {}", invalid.reason);
         self.fail(
@@ -272,7 +275,7 @@ impl<R> Conversation<R> {
         events: &mut impl FnMut(Event<R>),
     ) {
         let Some(Completion::Matched(call) | Completion::Repaired { entry: call, .. }) =
-            id.map(|id| self.calls.complete(&id))
+            id.filter(|_| stands("client-bad-answer-told")).map(|id| self.calls.complete(&id))
         else {
             return;
         };

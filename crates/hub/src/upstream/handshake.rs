@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json, value::RawValue};
+use unhang_switches::stands;
 
 use crate::{
     client::{Error, Failure, ServerError},
@@ -151,14 +152,17 @@ impl Handshake {
 
     /// The server has written something, wherever.
     pub(crate) fn alive(&mut self, now: Duration) {
-        self.alive_since.get_or_insert(now);
+        if stands("probe-waits-for-life") {
+            self.alive_since.get_or_insert(now);
+        }
     }
 
     /// When [`Handshake::tick`] is due.
     pub(crate) fn next_tick(&self) -> Option<Duration> {
         let patience = self.alive_since.map(|since| since + PROBE_PATIENCE);
         let silence = self.since + PROBE_SILENCE;
-        (!self.is_initializing).then(|| patience.map_or(silence, |patience| patience.min(silence)))
+        let is_due = !self.is_initializing && stands("silence-means-initialize");
+        is_due.then(|| patience.map_or(silence, |patience| patience.min(silence)))
     }
 
     /// Time has passed.
@@ -170,7 +174,7 @@ impl Handshake {
     }
 
     fn initialize(&mut self) -> Step {
-        if std::mem::replace(&mut self.is_initializing, true) {
+        if std::mem::replace(&mut self.is_initializing, true) && stands("handshake-once") {
             return Step::Wait;
         }
         Step::Ask(Ask::Initialize)
@@ -234,7 +238,9 @@ impl Handshake {
         let answer = match outcome {
             Ok(answer) => answer,
             // It has taken to the other era, and its answer to the first question is on its way.
-            Err(Error::Server(error)) if error.code == WRONG_REVISION && self.is_discovering => {
+            Err(Error::Server(error))
+                if error.code == WRONG_REVISION && self.is_discovering && stands("late-discovery-counts") =>
+            {
                 return Step::Wait;
             }
             Err(Error::Server(error)) => return self.refused("initialize", &error),
@@ -243,7 +249,9 @@ impl Handshake {
         };
         let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
         match members["protocolVersion"].as_str() {
-            Some(name) => match Revision::of_handshake(name) {
+            Some(name) => match Revision::of_handshake(name)
+                .or_else(|| (!stands("revision-checked")).then_some(Revision::V2025November))
+            {
                 Some(revision) => Step::Ready(Box::new(Session::read(revision, &answer))),
                 None => Step::Failed(
                     Kind::BadResponse,

@@ -15,6 +15,7 @@ use unhang_proc::{
     drain::Tail,
     server::{Exit, ServerEvent, ServerSpec},
 };
+use unhang_switches::stands;
 use unhang_wire::{Id, Lines};
 
 use super::{
@@ -289,7 +290,9 @@ impl Actor {
 
     fn request(&mut self, request: Request, reply: oneshot::Sender<Outcome>) {
         let Request { method, mut params, limit, progress } = request;
-        let overload = if self.conversation.in_flight() >= self.limits.max_in_flight {
+        let overload = if !stands("client-requests-bounded") {
+            None
+        } else if self.conversation.in_flight() >= self.limits.max_in_flight {
             Some(format!("`{}` has {} requests unanswered", self.name, self.conversation.in_flight()))
         } else if self.to_server.cost() > self.limits.queue_bytes {
             Some(format!(
@@ -325,6 +328,9 @@ impl Actor {
 
     /// Somebody has stopped waiting.
     fn withdraw(&mut self) {
+        if !stands("client-withdrawal-told") {
+            return;
+        }
         let abandoned = self.conversation.ids(|whose| match whose {
             Whose::Caller { reply, .. } => reply.is_closed(),
             Whose::Handshake(_) => false,
@@ -367,7 +373,7 @@ impl Actor {
     fn output_ended(&mut self) {
         let Some(process) = &mut self.process else { return };
         process.output_ended = true;
-        if !process.exited && self.ends_by.is_none() {
+        if !process.exited && self.ends_by.is_none() && stands("client-mute-server-stopped") {
             process.server.begin_stop();
         }
     }
@@ -482,7 +488,9 @@ impl Actor {
         if let Some(process) = &mut self.process {
             process.exited = true;
         }
-        while let Some(process) = self.process.as_mut().filter(|process| !process.output_ended) {
+        while let Some(process) =
+            self.process.as_mut().filter(|process| !process.output_ended && stands("client-last-words-read"))
+        {
             let read = process.server.output.read_now(self.lines.spare());
             if !self.take_read(read) {
                 break;

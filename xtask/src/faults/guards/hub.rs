@@ -541,4 +541,55 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "large-members-left-out" [3]
         "What is too large for an answer is left out by name, and the answer says where it lies."
         unit("hub", "tools::tests::an_answer_is_bounded_and_says_where_the_rest_is");
+    "client-deadline" [1]
+        "Each request of the client has a limit, after which whoever waits is told."
+        unit("hub", "upstream::conversation::tests::l_41_what_is_overdue_is_told_and_its_late_answer_dropped");
+    "client-deadline-cancels" [1]
+        "The server is told that nobody waits for the answer any more."
+        unit("hub", "upstream::conversation::tests::l_41_what_is_overdue_is_told_and_its_late_answer_dropped");
+    "client-progress-ends" [2]
+        "Progress of a request that has ended is handed to nobody."
+        unit("hub", "upstream::conversation::tests::progress_is_heard_for_what_waits_and_not_afterwards");
+    "client-bad-answer-told" [1, 2]
+        "An answer that is no valid message fails the request that it is for."
+        unit("hub", "upstream::conversation::tests::l_43_an_answer_that_is_no_message_fails_the_one_that_it_is_for");
+    "silence-means-initialize" [1]
+        "A server that leaves server/discover unanswered is shaken hands with in the old way."
+        unit("hub", "upstream::handshake::tests::silence_means_initialize_but_counts_from_the_first_sign_of_life");
+    "probe-waits-for-life" [1]
+        "The clock for that runs from the first sign of life, so that a slow start is not taken for silence."
+        unit("hub", "upstream::handshake::tests::silence_means_initialize_but_counts_from_the_first_sign_of_life");
+    "late-discovery-counts" [1]
+        "A server that refuses initialize because it has taken to the newer era is waited for."
+        unit("hub", "upstream::handshake::tests::silence_means_initialize_but_counts_from_the_first_sign_of_life");
+    "handshake-once" [1]
+        "A server is asked for its handshake once, however often something calls for it (X-11)."
+        unit("hub", "upstream::handshake::tests::silence_means_initialize_but_counts_from_the_first_sign_of_life");
+    "revision-checked" [2]
+        "A revision that is none is not taken for one."
+        unit("hub", "upstream::handshake::tests::the_handshake_of_old_is_checked");
+    "client-withdrawal-told" [1]
+        "Whoever stops waiting withdraws the request, and the server is told."
+        end_to_end("client_library::whoever_stops_waiting_withdraws_the_request");
+    "client-requests-bounded" [3]
+        "A server gets no more requests at the same time than it may have."
+        end_to_end("client_library::a_server_that_does_not_read_is_not_fed_without_end");
+    "client-mute-server-stopped" [1]
+        "A server that has closed its stdout is stopped, and whoever waits is told."
+        end_to_end("asking::what_goes_wrong_is_told_by_exit_code_and_sentence");
+    "client-last-words-read" [1]
+        "What a server wrote before it died is read, so that an answer is not lost to its end."
+        end_to_end("client_library::the_answer_of_a_server_that_ends_with_it_is_not_lost");
+    "same-page-ends-a-list" [1]
+        "A server that gives the same page again and again does not keep a list from its end."
+        end_to_end("client_library::what_has_no_end_is_ended");
+    "input-rounds-bounded" [1]
+        "A server that asks for input again and again does not keep a request from its end."
+        end_to_end("client_library::what_has_no_end_is_ended");
+    "disposed-is-disposed" [5]
+        "A pool that was disposed of starts nothing any more."
+        end_to_end("client_library::c_51_disposing_ends_every_server_at_once_as_often_as_one_likes");
+    "dead-client-replaced" [6]
+        "A server that has died is started again when it is asked again."
+        end_to_end("client_library::l_55_a_server_that_died_is_started_again_when_it_is_asked_again");
 };

@@ -44,17 +44,14 @@ impl Writer<'_> {
         contents.iter().map(|content| self.embedded(content)).collect()
     }
 
-    /// The text of a prompt.
+    /// The text of a prompt: what it is for, and its messages.
     pub(super) fn prompt(&self, result: &Value) -> String {
-        let mut text = match result["description"].as_str() {
-            Some(description) => format!("{}\n\n", self.plain(description).trim_end()),
-            None => String::new(),
-        };
-        for message in result["messages"].as_array().into_iter().flatten() {
+        let described = result["description"].as_str().map(|description| self.lines(description.trim_end()));
+        let messages = result["messages"].as_array().into_iter().flatten().map(|message| {
             let role = message["role"].as_str().unwrap_or("?");
-            text.push_str(&format!("{}:\n{}\n", escaped(role), self.one(&message["content"])));
-        }
-        text
+            format!("{}:\n{}", escaped(role), self.one(&message["content"]))
+        });
+        described.into_iter().chain(messages).collect::<Vec<_>>().join("\n")
     }
 
     fn all(&self, content: &Value) -> String {
@@ -184,7 +181,7 @@ mod tests {
     fn a_prompt_and_a_resource_become_text() {
         let writer = Writer { folder: Path::new("/nowhere"), name: "x", is_terminal: false };
         let prompt = json!({ "description": "what", "messages": [{ "role": "user", "content": { "type": "text", "text": "hi" } }] });
-        assert_eq!(writer.prompt(&prompt), "what\n\nuser:\nhi\n\n");
+        assert_eq!(writer.prompt(&prompt), "what\n\nuser:\nhi\n");
         let resource = json!({ "contents": [{ "uri": "a", "text": "one" }, { "uri": "b", "blob": "aGk=" }] });
         let text = writer.resource(&resource);
         assert!(text.starts_with("one\n[resource that cannot be saved: "), "{text}");

@@ -80,6 +80,11 @@ impl Client {
         client
     }
 
+    /// Starts a program that has been given all its streams.
+    pub(crate) fn start_alone(mut command: Command) -> Client {
+        Client::launch(&mut command)
+    }
+
     fn launch(command: &mut Command) -> Client {
         let mut child = None;
         // A program that was copied a moment ago is busy while another test's fork still has the copy open for writing.
