@@ -52,3 +52,4 @@ use unix as system;
 
 pub use pipe::take_standard_streams;
 pub use rescue::adopt_orphans;
+pub use system::give_back_code;

@@ -5,6 +5,7 @@
 //! If the start time read after that is the one of the entry, then that process is the entry's, because a number is never
 //! given out twice with the same start time.
 
+mod code;
 pub(crate) mod control_group;
 
 use std::{
@@ -31,6 +32,8 @@ use rustix::{
 use unhang_switches::stands;
 
 use crate::table::Entry;
+
+pub use code::give_back_code;
 
 /// A send to nobody is an error, not a signal.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;

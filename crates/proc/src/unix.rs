@@ -30,6 +30,9 @@ pub(crate) const NO_SIGNAL: SendFlags = SendFlags::empty();
 /// Processes that are looked at in one look.
 const MOST_PROCESSES: usize = 16384;
 
+/// Where code stays mapped that only the start needed, it stays.
+pub fn give_back_code() {}
+
 /// All processes that the system shows us.
 #[expect(unsafe_code, reason = "the list of processes has no safe interface")]
 pub(crate) fn table() -> Vec<Entry> {

@@ -6,7 +6,9 @@ use tokio::runtime;
 use unhang::{
     exit,
     guard::{self, GuardSpec},
-    process::{adopt_orphans, pipe::take_standard_streams, server::ServerSpec, spawn::Environment},
+    process::{
+        adopt_orphans, give_back_code, pipe::take_standard_streams, server::ServerSpec, spawn::Environment,
+    },
 };
 
 use crate::{
@@ -36,6 +38,8 @@ pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
         };
         let notices = diagnostics.notices.clone();
         let spec = GuardSpec { name, limits, server, client_input, client_output, notices };
+        // From here on it lives as long as its client, and of its code it needs a small part.
+        give_back_code();
         let code = runtime.block_on(async { guard::run(spec, signals()?).await });
         // Nothing that is still running may hold the end up (C-59).
         runtime.shutdown_background();

@@ -1,0 +1,62 @@
+//! Gives back the memory of code that only a program's start needed.
+//!
+//! # Theory of operation
+//!
+//! The kernel maps code in blocks of sixteen pages around whatever is executed, and keeps it mapped. Of a program that parses arguments,
+//! sets up a runtime and then does one small thing for hours, most of what is mapped is the start. [`give_back_code`] lets go of all
+//! of it; what is needed again comes back from the page cache, without a look at the disk.
+//!
+//! Invariants: only mappings of files are let go that can be executed and not written, whose pages the kernel can read again.
+
+use std::ops::Range;
+
+use rustix::mm::{Advice, madvise};
+
+/// Lets go of the code that is mapped so far. Costs some microseconds now, and as many for each block that is executed again.
+#[expect(unsafe_code, reason = "memory that is given back has no safe interface")]
+pub fn give_back_code() {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
+    for range in maps.lines().filter_map(code) {
+        let start = std::ptr::with_exposed_provenance_mut(range.start);
+        // SAFETY: it is code of a file, mapped for reading alone, so the pages are those of the file and are read again from there
+        // when they are needed; nobody can have written into them.
+        // Where it is refused the memory stays as it was.
+        let _stays = unsafe { madvise(start, range.len(), Advice::LinuxDontNeed) };
+    }
+}
+
+/// The addresses of a line of the map, if it is code of a file.
+fn code(line: &str) -> Option<Range<usize>> {
+    let mut fields = line.split_ascii_whitespace();
+    let (addresses, access) = (fields.next()?, fields.next()?);
+    // Offset and device come before the inode; what is no file has none.
+    let inode: u64 = fields.nth(2)?.parse().ok()?;
+    let (start, end) = addresses.split_once('-')?;
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    (access == "r-xp" && inode != 0).then_some(address(start)?..address(end)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_code_of_files_is_given_back() {
+        for (line, expect) in [
+            ("55d0-55e0 r-xp 00002000 fe:00 1234 /usr/bin/x", Some(0x55d0..0x55e0)),
+            ("55d0-55e0 r--p 00002000 fe:00 1234 /usr/bin/x", None),
+            ("55d0-55e0 rw-p 00002000 fe:00 1234 /usr/bin/x", None),
+            ("55d0-55e0 rwxp 00002000 fe:00 1234 /usr/bin/x", None),
+            ("7ffd-7ffe r-xp 00000000 00:00 0 [vdso]", None),
+            ("", None),
+        ] {
+            assert_eq!(code(line), expect, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_program_goes_on() {
+        give_back_code();
+        assert_eq!(code("1-2 r-xp 0 0:0 1"), Some(1..2));
+    }
+}
