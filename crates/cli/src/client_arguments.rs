@@ -93,37 +93,10 @@ pub(crate) struct Listing {
     pub(crate) command: Vec<OsString>,
 }
 
-/// `unhang call`.
+/// One request to one server.
 #[derive(Debug, Args)]
-#[command(
-    override_usage = "unhang call [OPTIONS] <S> <TOOL> [KEY=VALUE]...\n       unhang call [OPTIONS] <TOOL> [KEY=VALUE]... -- <CMD>...",
-    after_help = EXIT_CODES
-)]
-pub(crate) struct Call {
-    /// The server, the tool and its arguments, each typed by the tool's schema
-    #[arg(value_name = "WORD", required = true)]
-    pub(crate) words: Vec<String>,
-    /// The arguments as a JSON object, as a file with one after `@`, or `-` for stdin; KEY=VALUE goes above it
-    #[arg(long, value_name = "TEXT|@FILE|-")]
-    pub(crate) json: Option<String>,
-    /// Where images and other files of a result are put, as text output [default: here]
-    #[arg(long, value_name = "FOLDER", default_value = ".", hide_default_value = true)]
-    pub(crate) save: PathBuf,
-    #[command(flatten)]
-    pub(crate) common: ServerCommon,
-    /// The command of a server that is in no file, after `--`
-    #[arg(last = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
-}
-
-/// `unhang read`.
-#[derive(Debug, Args)]
-#[command(
-    override_usage = "unhang read [OPTIONS] <S> <URI>\n       unhang read [OPTIONS] <URI> -- <CMD>...",
-    after_help = EXIT_CODES
-)]
-pub(crate) struct Read {
-    /// The server and the resource
+pub(crate) struct Request {
+    /// The server, what is asked for, and its arguments
     #[arg(value_name = "WORD", required = true)]
     pub(crate) words: Vec<String>,
     /// Where what is no text is put, as text output [default: here]
@@ -136,6 +109,31 @@ pub(crate) struct Read {
     pub(crate) command: Vec<OsString>,
 }
 
+/// `unhang call`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "unhang call [OPTIONS] <S> <TOOL> [KEY=VALUE]...\n       unhang call [OPTIONS] <TOOL> [KEY=VALUE]... -- <CMD>...",
+    after_help = EXIT_CODES
+)]
+pub(crate) struct Call {
+    /// The arguments as a JSON object, as a file with one after `@`, or `-` for stdin; KEY=VALUE goes above it
+    #[arg(long, value_name = "TEXT|@FILE|-")]
+    pub(crate) json: Option<String>,
+    #[command(flatten)]
+    pub(crate) request: Request,
+}
+
+/// `unhang read`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "unhang read [OPTIONS] <S> <URI>\n       unhang read [OPTIONS] <URI> -- <CMD>...",
+    after_help = EXIT_CODES
+)]
+pub(crate) struct Read {
+    #[command(flatten)]
+    pub(crate) request: Request,
+}
+
 /// `unhang prompt`.
 #[derive(Debug, Args)]
 #[command(
@@ -143,17 +141,8 @@ pub(crate) struct Read {
     after_help = EXIT_CODES
 )]
 pub(crate) struct Prompt {
-    /// The server, the prompt and its arguments
-    #[arg(value_name = "WORD", required = true)]
-    pub(crate) words: Vec<String>,
-    /// Where images and other files of a prompt are put, as text output [default: here]
-    #[arg(long, value_name = "FOLDER", default_value = ".", hide_default_value = true)]
-    pub(crate) save: PathBuf,
     #[command(flatten)]
-    pub(crate) common: ServerCommon,
-    /// The command of a server that is in no file, after `--`
-    #[arg(last = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
+    pub(crate) request: Request,
 }
 
 /// `unhang batch`.

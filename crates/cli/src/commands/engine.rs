@@ -52,22 +52,32 @@ pub(super) struct Desk {
 
 /// Lets a command work to its end, and tells what went wrong.
 pub(super) fn run(common: &Common, verbose: bool, work: impl AsyncFnOnce(&Desk) -> Outcome) -> ExitCode {
+    to_its_end(common.output, verbose, async || {
+        let desk = Desk::new(common)?;
+        let outcome = work(&desk).await;
+        desk.close().await;
+        outcome
+    })
+}
+
+/// Lets anything that waits work to its end, and tells what went wrong.
+pub(super) fn to_its_end(
+    format: Option<Format>,
+    verbose: bool,
+    work: impl AsyncFnOnce() -> Outcome,
+) -> ExitCode {
     let diagnostics = Diagnostics::on_stderr(verbose);
-    let outcome = Desk::new(common).and_then(|desk| {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Failure::system("events cannot be waited for", &error))?;
-        let outcome = runtime.block_on(async {
-            let outcome = work(&desk).await;
-            desk.close().await;
-            outcome
-        });
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::system("events cannot be waited for", &error));
+    let outcome = runtime.and_then(|runtime| {
+        let outcome = runtime.block_on(work());
         // Nothing that is still running may hold the end up (C-59).
         runtime.shutdown_background();
         outcome
     });
     let code = match outcome {
         Ok(code) => ExitCode::from(code),
-        Err(failure) => failure.print(common.output),
+        Err(failure) => failure.print(format),
     };
     diagnostics.finish();
     code

@@ -330,6 +330,12 @@ fn servers_are_found_where_clients_keep_them() {
     let (code, stdout, stderr) = in_folder(&sandbox, &["servers"]);
     assert_eq!((code, &*stderr), (0, ""));
     let listed: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(
+        (&listed[0]["command"], &listed[0]["args"]),
+        (&json!(UNHANG), &json!(["zoo", "well-behaved"]))
+    );
+    assert_eq!(listed[4]["url"], "http://127.0.0.1:9/mcp");
+    assert!(!stdout.contains("red"), "what the environment of a server is stays in its file: {stdout}");
     let listed: Vec<[&str; 4]> = listed
         .as_array()
         .expect("a list")

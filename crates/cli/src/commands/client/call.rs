@@ -4,11 +4,10 @@
 
 use std::{
     io::{self, IsTerminal},
-    path::Path,
     process::ExitCode,
 };
 
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Value, value::RawValue};
 use tokio::sync::watch;
 use unhang::{
     client::{Client, Error, List, Options},
@@ -16,9 +15,14 @@ use unhang::{
     wording::nearest,
 };
 
-use super::{Desk, Target, content::Writer, run, typed::arguments};
+use super::{
+    Desk, Target,
+    content::Writer,
+    run,
+    typed::{arguments, texts},
+};
 use crate::{
-    client_arguments::{Call, Prompt, Read},
+    client_arguments::{Call, Prompt, Read, Request},
     job_arguments::Format,
     output::{self, Failure},
     progress,
@@ -26,19 +30,18 @@ use crate::{
 };
 
 /// Calls a tool.
-pub(in crate::commands) fn call(call: &Call, verbose: bool) -> ExitCode {
-    run(&call.common, verbose, async |desk| {
-        let (target, words) = Target::take(&call.words, &call.command, "tool")?;
-        let [tool, pairs @ ..] = &words[..] else { return Err(missing("tool")) };
-        let client = desk.client(&target)?;
-        let declared = one_of(&client, List::Tools, "tool", tool).await?;
-        let arguments = arguments(call.json.as_deref(), pairs, declared.get("inputSchema"))?;
-        let result = with_progress(async |options| client.call_tool(tool, arguments, options).await).await?;
-        let members: Value = serde_json::from_str(result.get()).unwrap_or_default();
+pub(in crate::commands) fn call(Call { json, request }: &Call, verbose: bool) -> ExitCode {
+    run(&request.common, verbose, async |desk| {
+        let (client, tool, pairs) = desk.asked(request, "tool")?;
+        let declared = one_of(&client, List::Tools, "tool", &tool).await?;
+        let arguments = arguments(json.as_deref(), &pairs, declared.get("inputSchema"))?;
+        let result = with_progress(async |options| client.call_tool(&tool, arguments, options).await).await?;
+        let members = parsed(&result);
         let has_failed = members["isError"] == true;
-        let writer = Writer { folder: &call.save, name: tool, is_terminal: io::stdout().is_terminal() };
+        let writer = writer(request, &tool);
         if has_failed && desk.format() == Format::Text {
-            output::error(&format!("`{}` failed: {}", escaped(tool), writer.tool(&members).trim_end()), None);
+            let text = writer.tool(&members);
+            output::error(&format!("`{}` failed: {}", escaped(&tool), text.trim_end()), None);
             return Ok(exit::FAILED);
         }
         let printed = desk.print_result(&result, || writer.tool(&members)).await;
@@ -47,52 +50,42 @@ pub(in crate::commands) fn call(call: &Call, verbose: bool) -> ExitCode {
 }
 
 /// Reads a resource.
-pub(in crate::commands) fn read(read: &Read, verbose: bool) -> ExitCode {
-    run(&read.common, verbose, async |desk| {
-        let (target, words) = Target::take(&read.words, &read.command, "resource")?;
-        let [uri] = &words[..] else { return Err(missing("resource")) };
-        let client = desk.client(&target)?;
-        let result = with_progress(async |options| client.read_resource(uri, options).await).await;
+pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitCode {
+    run(&request.common, verbose, async |desk| {
+        let (client, uri, rest) = desk.asked(request, "resource")?;
+        if !rest.is_empty() {
+            return Err(Failure::usage("a resource has no arguments".to_owned(), Some("see --help")));
+        }
+        let result = with_progress(async |options| client.read_resource(&uri, options).await).await;
         let result = match result {
             Err(Error::Server(error)) if is_unknown(error.code) => {
                 let known = listed(&client, List::Resources, "uri").await.unwrap_or_default();
-                return Err(unknown(&client, "resource", uri, &known, Some(&error.message)));
+                return Err(unknown(&client, "resource", &uri, &known, Some(&error.message)));
             }
             result => result?,
         };
-        let members: Value = serde_json::from_str(result.get()).unwrap_or_default();
-        let writer = writer(&read.save, "resource");
-        Ok(desk.print_result(&result, || writer.resource(&members)).await)
+        Ok(desk.print_result(&result, || writer(request, "resource").resource(&parsed(&result))).await)
     })
 }
 
 /// Gets a prompt.
-pub(in crate::commands) fn prompt(prompt: &Prompt, verbose: bool) -> ExitCode {
-    run(&prompt.common, verbose, async |desk| {
-        let (target, words) = Target::take(&prompt.words, &prompt.command, "prompt")?;
-        let [name, pairs @ ..] = &words[..] else { return Err(missing("prompt")) };
-        let client = desk.client(&target)?;
-        one_of(&client, List::Prompts, "prompt", name).await?;
-        // The arguments of a prompt are texts.
-        let text = serde_json::json!({ "type": "string" });
-        let properties: Map<String, Value> = pairs
-            .iter()
-            .filter_map(|pair| Some((pair.split_once('=')?.0.to_owned(), text.clone())))
-            .collect();
-        let arguments = arguments(None, pairs, Some(&serde_json::json!({ "properties": properties })))?;
-        let result = with_progress(async |options| client.get_prompt(name, arguments, options).await).await?;
-        let members: Value = serde_json::from_str(result.get()).unwrap_or_default();
-        let writer = writer(&prompt.save, name);
-        Ok(desk.print_result(&result, || writer.prompt(&members)).await)
+pub(in crate::commands) fn prompt(Prompt { request }: &Prompt, verbose: bool) -> ExitCode {
+    run(&request.common, verbose, async |desk| {
+        let (client, name, pairs) = desk.asked(request, "prompt")?;
+        one_of(&client, List::Prompts, "prompt", &name).await?;
+        let arguments = texts(&pairs)?;
+        let result =
+            with_progress(async |options| client.get_prompt(&name, arguments, options).await).await?;
+        Ok(desk.print_result(&result, || writer(request, &name).prompt(&parsed(&result))).await)
     })
 }
 
-fn writer<'a>(folder: &'a Path, name: &'a str) -> Writer<'a> {
-    Writer { folder, name, is_terminal: io::stdout().is_terminal() }
+fn writer<'a>(request: &'a Request, name: &'a str) -> Writer<'a> {
+    Writer { folder: &request.save, name, is_terminal: io::stdout().is_terminal() }
 }
 
-fn missing(what: &str) -> Failure {
-    Failure::usage(format!("the {what} is missing, or there is more than one"), Some("see --help"))
+fn parsed(result: &RawValue) -> Value {
+    serde_json::from_str(result.get()).unwrap_or_default()
 }
 
 /// Servers have used both for what they do not have (protocol.md 1.3).
@@ -101,6 +94,15 @@ fn is_unknown(code: i64) -> bool {
 }
 
 impl Desk {
+    /// The server that is asked, what it is asked for, and the words behind that.
+    fn asked(&self, request: &Request, what: &str) -> Result<(Client, String, Vec<String>), Failure> {
+        let (target, words) = Target::take(&request.words, &request.command, what)?;
+        let Some((first, rest)) = words.split_first() else {
+            return Err(Failure::usage(format!("the {what} is missing"), Some("see --help")));
+        };
+        Ok((self.client(&target)?, first.clone(), rest.to_vec()))
+    }
+
     /// Prints a result as received, or as text.
     async fn print_result(&self, result: &RawValue, text: impl FnOnce() -> String) -> u8 {
         match self.format() {

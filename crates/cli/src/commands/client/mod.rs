@@ -23,7 +23,7 @@ use std::{
 };
 
 use serde::Serialize;
-use tokio::{runtime, sync::mpsc, task::spawn_blocking, time::timeout};
+use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
 use unhang::{
     client::{Client, ClientSpec, Endpoint, Error, Pool},
     config::{EXIT_LIMIT, Limits},
@@ -37,11 +37,10 @@ use self::ask::Person;
 pub(super) use self::{
     batch::batch, call::call, call::prompt, call::read, list::list, ping::ping, servers::servers,
 };
-use super::engine::Outcome;
+use super::engine::{Outcome, to_its_end};
 use crate::{
     client_arguments::ServerCommon,
     client_files::{Found, Known},
-    diagnostics::Diagnostics,
     inherited::inherited,
     job_arguments::Format,
     output::{self, Failure},
@@ -61,34 +60,20 @@ pub(super) struct Desk {
 
 /// Lets a command work to its end, ends its servers, and tells what went wrong.
 fn run(common: &ServerCommon, verbose: bool, work: impl AsyncFnOnce(&Desk) -> Outcome) -> ExitCode {
-    let diagnostics = Diagnostics::on_stderr(verbose);
-    let outcome = Desk::new(common).and_then(|desk| {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Failure::system("events cannot be waited for", &error))?;
-        let outcome = runtime.block_on(async {
-            let mut stops =
-                signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
-            let outcome = tokio::select! {
-                outcome = work(&desk) => outcome,
-                Some(stop) = stops.recv() => {
-                    let name = if stop == Stop::Interrupt { "interrupted" } else { "told to end" };
-                    output::error(&format!("{name}: ending the servers that were started"), None);
-                    Ok(stop.exit_code())
-                }
-            };
-            desk.end(&mut stops).await;
-            outcome
-        });
-        // Nothing that is still running may hold the end up (C-59).
-        runtime.shutdown_background();
+    to_its_end(common.output, verbose, async || {
+        let desk = Desk::new(common)?;
+        let mut stops = signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
+        let outcome = tokio::select! {
+            outcome = work(&desk) => outcome,
+            Some(stop) = stops.recv() => {
+                let name = if stop == Stop::Interrupt { "interrupted" } else { "told to end" };
+                output::error(&format!("{name}: ending the servers that were started"), None);
+                Ok(stop.exit_code())
+            }
+        };
+        desk.end(&mut stops).await;
         outcome
-    });
-    let code = match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => failure.print(common.output),
-    };
-    diagnostics.finish();
-    code
+    })
 }
 
 /// Which server is meant.

@@ -22,7 +22,9 @@ struct Listed {
     #[serde(skip_serializing_if = "Option::is_none")]
     transport: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    command: Option<Vec<String>>,
+    command: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    args: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
     source: String,
@@ -52,21 +54,19 @@ impl Listed {
         };
         let settings: Option<&ServerSettings> = found.settings.as_ref().ok();
         let transport = settings.map(|settings| &settings.transport);
-        let command = match transport {
-            // Arguments may hold secrets, as may headers; the file has them, and nobody needs them here.
+        // Variables and headers are where secrets are kept; the file has them, and nobody needs them here.
+        let (command, args, url) = match transport {
             Some(Transport::Stdio { command, arguments, .. }) => {
-                Some([command].into_iter().chain(arguments).cloned().collect())
+                (Some(command.clone()), arguments.clone(), None)
             }
-            _ => None,
-        };
-        let url = match transport {
-            Some(Transport::Http { url, .. }) => Some(url.clone()),
-            _ => None,
+            Some(Transport::Http { url, .. }) => (None, Vec::new(), Some(url.clone())),
+            None => (None, Vec::new(), None),
         };
         Self {
             name: found.name.clone(),
             transport: transport.map(Transport::word),
             command,
+            args,
             url,
             source: found.source.clone(),
             unused,
@@ -88,7 +88,7 @@ fn text(listed: &[Listed]) -> String {
         .set_header(["SERVER", "KIND", "COMMAND OR URL", "SOURCE"]);
     for server in listed {
         let how = match (&server.command, &server.url) {
-            (Some(command), _) => command.join(" "),
+            (Some(command), _) => [std::slice::from_ref(command), &server.args].concat().join(" "),
             (None, Some(url)) => url.clone(),
             (None, None) => String::new(),
         };

@@ -12,7 +12,12 @@ use crate::output::Failure;
 /// The longest JSON that is read for arguments. A message cannot be longer.
 const MAX_JSON: u64 = 64 << 20;
 
-/// All arguments.
+/// The arguments of a prompt, which are texts.
+pub(super) fn texts(pairs: &[String]) -> Result<Map<String, Value>, Failure> {
+    pairs.iter().map(|pair| split(pair).map(|(key, text)| (key.to_owned(), text.into()))).collect()
+}
+
+/// All arguments of a tool.
 pub(super) fn arguments(
     json: Option<&str>,
     pairs: &[String],
@@ -20,16 +25,17 @@ pub(super) fn arguments(
 ) -> Result<Map<String, Value>, Failure> {
     let mut arguments = json.map_or_else(|| Ok(Map::new()), object)?;
     for pair in pairs {
-        let (key, text) = pair.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(|| {
-            Failure::usage(
-                format!("`{pair}` is no argument"),
-                Some("write KEY=VALUE, or give all of them with --json"),
-            )
-        })?;
+        let (key, text) = split(pair)?;
         let kind = schema.and_then(|schema| schema.get("properties")?.get(key));
         arguments.insert(key.to_owned(), value(key, text, kind)?);
     }
     Ok(arguments)
+}
+
+fn split(pair: &str) -> Result<(&str, &str), Failure> {
+    pair.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(|| {
+        Failure::usage(format!("`{pair}` is no argument"), Some("write KEY=VALUE, or give them with --json"))
+    })
 }
 
 /// The JSON object in a text, a file or stdin.
