@@ -11,12 +11,12 @@ use unhang::{
 use crate::job_arguments::Format;
 
 /// The end of the help of each of them.
-pub(crate) const EXIT_CODES: &str = "S is the name of a configured server (`unhang servers` lists them), a URL, or\n\
+pub(crate) const EXIT_CODES: &str = "S is the name of a configured server (`unhang servers` lists them), or\n\
     nothing where `-- CMD ARGS...` follows.\n\n\
-    Exit codes: 0 done; 1 the tool failed or the server refused; 2 wrong usage or\n\
-    configuration; 3 the server could not be started or reached, or died; 4 a deadline\n\
-    passed; 5 the server broke the protocol; 6 no such server, tool, resource or\n\
-    prompt; 130 and 143 ended by SIGINT and SIGTERM.";
+    Exit codes: 0 done; 1 the tool failed or the server refused; 2 wrong usage\n\
+    or configuration; 3 the server could not be started or reached, or died;\n\
+    4 a deadline passed; 5 the server broke the protocol; 6 no such server, tool,\n\
+    resource or prompt; 130 and 143 ended by SIGINT and SIGTERM.";
 
 /// What every one of them takes.
 #[derive(Debug, Args)]
@@ -86,11 +86,11 @@ pub(crate) struct Listing {
     /// The server [default: all that are configured]
     #[arg(value_name = "S")]
     pub(crate) server: Option<String>,
-    #[command(flatten)]
-    pub(crate) common: ServerCommon,
     /// The command of a server that is in no file, after `--`
     #[arg(last = true, value_name = "CMD", conflicts_with = "server")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) common: ServerCommon,
 }
 
 /// One request to one server.
@@ -102,11 +102,11 @@ pub(crate) struct Request {
     /// Where what is no text is put, as text output [default: here]
     #[arg(long, value_name = "FOLDER", default_value = ".", hide_default_value = true)]
     pub(crate) save: PathBuf,
-    #[command(flatten)]
-    pub(crate) common: ServerCommon,
     /// The command of a server that is in no file, after `--`
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) common: ServerCommon,
 }
 
 /// `unhang call`.
@@ -148,12 +148,13 @@ pub(crate) struct Prompt {
 /// `unhang batch`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "In: {\"id\"?, \"server\", \"tool\", \"arguments\"?}, or with \"uri\" or \"prompt\" in the\n\
-    place of \"tool\"; without \"server\" the command after `--` is asked. Out, in the order\n\
-    in which they are done: {\"id\", \"line\", \"ok\", \"result\" or \"error\", \"ms\"}.\n\n\
-    Exit codes: 0 all are ok; 1 some are not; 2 wrong usage or configuration; 4 the\n\
-    batch was not done in time; 130 and 143 ended by SIGINT and SIGTERM: what is done\n\
-    is written, and --resume goes on from there."
+    after_help = "In: {\"id\"?, \"server\", \"tool\", \"arguments\"?}, or with \"uri\" or \"prompt\" in\n\
+    the place of \"tool\"; without \"server\" the command after `--` is asked. Out,\n\
+    in the order in which they are done: {\"id\", \"line\", \"ok\", \"result\" or\n\
+    \"error\", \"ms\"}.\n\n\
+    Exit codes: 0 all are ok; 1 some are not; 2 wrong usage or configuration;\n\
+    4 the batch was not done in time; 130 and 143 ended by SIGINT and SIGTERM:\n\
+    what is done is written, and --resume goes on from there."
 )]
 pub(crate) struct Batch {
     /// The requests; `-` for stdin
@@ -171,11 +172,11 @@ pub(crate) struct Batch {
     /// How long all of it may take [default: as long as it takes]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) common: ServerCommon,
     /// The command of a server that is in no file, after `--`
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) common: ServerCommon,
 }
 
 impl Batch {
