@@ -1,12 +1,20 @@
 //! `unhang servers`, `tools`, `resources`, `prompts`, `ping`, `call`, `read` and `prompt`: what they print, how they end, and that they
 //! come home whatever the server does (C-66 to C-73).
 
-use std::{fs, process::Command, time::Duration};
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, timed, wait_until};
+use crate::{
+    harness::{Client, PATIENCE, Sandbox, run_to_end, timed, wait_until},
+    terminal::terminal,
+};
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
@@ -441,4 +449,42 @@ fn a_file_that_does_not_parse_is_told_with_its_place() {
     }
     let (code, _, stderr) = in_folder(&sandbox, &["servers", "--config", "nowhere.json"]);
     assert!(code == 2 && stderr.contains("nowhere.json cannot be read"), "{code} {stderr}");
+}
+
+/// What a person sees and types.
+#[test]
+fn a_server_that_asks_is_answered_at_the_terminal() {
+    for (typed, expect) in [
+        // The name, and yes.
+        (&["Ada\n", "\n"][..], "{\"action\":\"accept\",\"content\":{\"name\":\"Ada\"}}"),
+        (&["Ada\n", "n\n"], "{\"action\":\"decline\"}"),
+        // The end of input.
+        (&["\u{4}"], "{\"action\":\"cancel\"}"),
+    ] {
+        let sandbox = Sandbox::new();
+        let mut ask = command(&sandbox, &["call", "ask", "method=elicitation/create"], &["well-behaved"]);
+        let (master, screen) = terminal();
+        let stream = || Stdio::from(screen.try_clone().expect("a descriptor"));
+        ask.stdin(stream()).stdout(stream()).stderr(stream());
+        let mut client = Client::start_alone(ask);
+        drop(screen);
+        let (mut keyboard, mut shown) =
+            (File::from(master.try_clone().expect("a descriptor")), String::new());
+        let mut seen = File::from(master);
+        let mut until = |text: &str| {
+            let mut bytes = [0; 4096];
+            while !shown.contains(text) {
+                // The end of a terminal is an error.
+                let count = seen.read(&mut bytes).unwrap_or(0);
+                assert!(count > 0, "in vain: {text}; {shown}");
+                shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        };
+        for (words, prompt) in typed.iter().zip(["(string)", "send this? [Y/n]"]) {
+            until(prompt);
+            keyboard.write_all(words.as_bytes()).expect("it reads");
+        }
+        until(expect);
+        assert_eq!(client.exit_code(), 0);
+    }
 }

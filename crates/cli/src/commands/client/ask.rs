@@ -10,10 +10,13 @@ use std::{
 };
 
 use serde_json::{Map, Value, json, value::RawValue};
-use tokio::task::spawn_blocking;
+use tokio::{sync::Mutex, task::spawn_blocking};
 use unhang::client::{Answer, Listener, declined};
 
 use crate::{progress, terminal_text::escaped};
+
+/// Held while somebody is asked.
+static TERMINAL: Mutex<()> = Mutex::const_new(());
 
 /// Hears a server's messages and answers its questions, at the terminal where there is one.
 pub(super) struct Person {
@@ -63,6 +66,8 @@ impl Listener for Person {
             }
             let params: Value =
                 params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+            // One question at a time, whoever asks.
+            let _turn = TERMINAL.lock().await;
             // Whoever is asked may take their time. A panic has been told.
             let asked = spawn_blocking(move || ask(&server, &params)).await;
             Ok(asked.unwrap_or_else(|_| json!({ "action": "cancel" })))
