@@ -1,5 +1,7 @@
 //! What was typed. Every limit is a flag, an environment variable and a default, declared once.
 
+pub(crate) mod client;
+
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
@@ -9,8 +11,8 @@ use unhang::{
 };
 use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 
+use self::client::{Batch, Call, Listing, Prompt, Read, Servers};
 use crate::{
-    client_arguments::{Batch, Call, Listing, Prompt, Read, Servers},
     job_arguments::{Job, JobLimits, State},
     words,
 };

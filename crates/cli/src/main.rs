@@ -3,8 +3,6 @@
 use std::process::ExitCode;
 
 mod arguments;
-mod client_arguments;
-mod client_files;
 mod commands;
 mod data_folder;
 mod diagnostics;

@@ -19,7 +19,7 @@ use unhang::{
 use super::engine::options;
 use crate::{
     arguments::Serve,
-    client_files::{FILE, folder_of, own_file},
+    commands::client::files::{FILE, folder_of, own_file},
     diagnostics::Diagnostics,
     inherited::inherited,
     output,

@@ -188,13 +188,18 @@ fn what_is_wrong_in_the_file_ends_the_start_with_its_place() {
     fs::write(sandbox.path().join("unhang.toml"), "[tools.a]\n\ncommand = [\"${NOWHERE}\"]")
         .expect("written");
     let (code, out, err) = run_to_end(serve());
-    let told = "unhang: unhang.toml:3: tools.a.command[0]: the variable NOWHERE is not set";
+    let told = "unhang: unhang.toml:3:12: tools.a.command[0]: the variable NOWHERE is not set";
     assert!(code == 2 && out.is_empty() && err.starts_with(told), "{err}");
     let mut schema = sandbox.unhang();
     schema.args(["serve", "--print-config-schema"]);
     let (code, out, _) = run_to_end(schema);
     let schema: Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!((code, &schema["properties"]["jobs"]["type"]), (0, &json!("object")));
+    assert_eq!(
+        out,
+        include_str!("../../../../docs/reference/unhang.schema.json"),
+        "write it anew: unhang serve --print-config-schema > docs/reference/unhang.schema.json"
+    );
 }
 
 #[test]

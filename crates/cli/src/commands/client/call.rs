@@ -22,7 +22,7 @@ use super::{
     typed::{arguments, texts},
 };
 use crate::{
-    client_arguments::{Call, Prompt, Read, Request},
+    arguments::client::{Call, Prompt, Read, Request},
     job_arguments::Format,
     output::{self, Failure},
     progress,

@@ -14,7 +14,7 @@ use unhang::{
 
 use super::{Desk, Target, run};
 use crate::{
-    client_arguments::Listing,
+    arguments::client::Listing,
     commands::engine::{Outcome, lines},
     job_arguments::Format,
     output::Failure,

@@ -10,6 +10,7 @@ mod ask;
 mod batch;
 mod call;
 mod content;
+pub(super) mod files;
 mod list;
 mod ping;
 mod servers;
@@ -39,8 +40,8 @@ pub(super) use self::{
 };
 use super::engine::{Outcome, to_its_end};
 use crate::{
-    client_arguments::ServerCommon,
-    client_files::{Found, Known},
+    arguments::client::ServerCommon,
+    commands::client::files::{Found, Known},
     inherited::inherited,
     job_arguments::Format,
     output::{self, Failure},

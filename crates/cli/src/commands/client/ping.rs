@@ -6,7 +6,7 @@ use serde::Serialize;
 use unhang::{client::Options, exit};
 
 use super::{Desk, Target, list::each, run};
-use crate::{client_arguments::Listing, commands::engine::Outcome, job_arguments::Format};
+use crate::{arguments::client::Listing, commands::engine::Outcome, job_arguments::Format};
 
 #[derive(Serialize)]
 struct Pinged {

@@ -8,8 +8,8 @@ use unhang::settings::{ServerSettings, Transport};
 
 use super::{Desk, run};
 use crate::{
-    client_arguments::Servers, client_files::Found, commands::engine::lines, job_arguments::Format,
-    terminal_text::escaped,
+    arguments::client::Servers, commands::client::files::Found, commands::engine::lines,
+    job_arguments::Format, terminal_text::escaped,
 };
 
 /// Columns of a terminal that everybody has.

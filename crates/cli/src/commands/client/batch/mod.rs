@@ -34,7 +34,7 @@ use self::{
     tally::Tally,
 };
 use super::{Desk, Target, run};
-use crate::{client_arguments::Batch, commands::engine::Outcome, output::Failure};
+use crate::{arguments::client::Batch, commands::engine::Outcome, output::Failure};
 
 /// Runs a batch.
 pub(in crate::commands) fn batch(batch: &Batch, verbose: bool) -> ExitCode {
