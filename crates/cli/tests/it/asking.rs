@@ -447,6 +447,12 @@ fn a_file_that_does_not_parse_is_told_with_its_place() {
         let (code, _, stderr) = in_folder(&sandbox, &["servers", "--config", file]);
         assert!(code == 2 && stderr.contains(expect), "{file}: {code} {stderr}");
     }
+    // Whoever gives a command needs no file.
+    fs::write(sandbox.path().join("unhang.toml"), "[").expect("a file");
+    let (code, _, stderr) = in_folder(&sandbox, &["ping"]);
+    assert!(code == 2 && stderr.contains("unhang.toml:1:2: is no valid TOML"), "{code} {stderr}");
+    let (code, _, stderr) = in_folder(&sandbox, &["ping", "--", UNHANG, "zoo", "well-behaved"]);
+    assert_eq!(code, 0, "{stderr}");
     let (code, _, stderr) = in_folder(&sandbox, &["servers", "--config", "nowhere.json"]);
     assert!(code == 2 && stderr.contains("nowhere.json cannot be read"), "{code} {stderr}");
 }

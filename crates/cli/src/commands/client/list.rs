@@ -90,7 +90,7 @@ pub(super) async fn each<T: Send + 'static>(
 ) -> Result<(Vec<(String, T)>, u8), Failure> {
     let mut code = exit::DONE;
     let mut clients = Vec::new();
-    for found in desk.known.in_use() {
+    for found in desk.known()?.in_use() {
         match desk.start(found) {
             Ok(client) => clients.push(client),
             Err(failure) => {

@@ -17,8 +17,10 @@ mod servers;
 mod typed;
 
 use std::{
+    cell::OnceCell,
     ffi::OsString,
     io::{self, IsTerminal},
+    path::PathBuf,
     process::ExitCode,
     sync::Arc,
 };
@@ -54,7 +56,9 @@ use crate::{
 /// One command at work.
 pub(super) struct Desk {
     pool: Pool,
-    known: Known,
+    /// The file that was named.
+    config: Option<PathBuf>,
+    known: OnceCell<Known>,
     limits: LimitSettings,
     format: Option<Format>,
 }
@@ -62,7 +66,7 @@ pub(super) struct Desk {
 /// Lets a command work to its end, ends its servers, and tells what went wrong.
 fn run(common: &ServerCommon, verbose: bool, work: impl AsyncFnOnce(&Desk) -> Outcome) -> ExitCode {
     to_its_end(common.output, verbose, async || {
-        let desk = Desk::new(common)?;
+        let desk = Desk::new(common);
         let mut stops = signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
         let outcome = tokio::select! {
             outcome = work(&desk) => outcome,
@@ -102,12 +106,26 @@ impl Target {
 }
 
 impl Desk {
-    fn new(common: &ServerCommon) -> Result<Desk, Failure> {
-        let known = Known::find(common.config.as_deref()).map_err(|why| Failure::usage(why, None))?;
+    fn new(common: &ServerCommon) -> Desk {
+        Desk {
+            pool: Pool::default(),
+            config: common.config.clone(),
+            known: OnceCell::new(),
+            limits: common.limits.settings(),
+            format: common.output,
+        }
+    }
+
+    /// The servers that are configured. Read when somebody needs them: a command behind `--` does not, whatever is wrong in a file.
+    fn known(&self) -> Result<&Known, Failure> {
+        if let Some(known) = self.known.get() {
+            return Ok(known);
+        }
+        let known = Known::find(self.config.as_deref()).map_err(|why| Failure::usage(why, None))?;
         for warning in &known.warnings {
             output::error(warning, None);
         }
-        Ok(Desk { pool: Pool::default(), known, limits: common.limits.settings(), format: common.output })
+        Ok(self.known.get_or_init(|| known))
     }
 
     /// The server that is meant, which is started now.
@@ -124,7 +142,8 @@ impl Desk {
                 return Err(unserved(name));
             }
             Target::Named(name) => {
-                let Some(found) = self.known.named(name) else { return Err(self.no_such_server(name)) };
+                let known = self.known()?;
+                let found = known.named(name).ok_or_else(|| no_such_server(known, name))?;
                 self.start(found)?;
                 name.clone()
             }
@@ -186,24 +205,6 @@ impl Desk {
         });
     }
 
-    fn no_such_server(&self, name: &str) -> Failure {
-        let names: Vec<&str> = self.known.in_use().map(|found| found.name.as_str()).collect();
-        let hint = match (unhang::wording::nearest(name, names.iter().copied()), names.len()) {
-            (Some(near), _) => format!("did you mean `{near}`?"),
-            (None, 0) => {
-                "no server is configured; write unhang.toml, or give the command after `--`".to_owned()
-            }
-            (None, _) => format!("there are {}; `unhang servers` tells where", names.join(", ")),
-        };
-        Failure {
-            code: exit::NOT_FOUND,
-            kind: "no_such_server",
-            message: format!("there is no server `{}`", escaped(name)),
-            hint: Some(hint),
-            data: None,
-        }
-    }
-
     /// Ends every server. A second signal ends us at once; their lifelines go on without us.
     async fn end(&self, stops: &mut mpsc::Receiver<Stop>) {
         tracing::debug!("waiting for the servers to end");
@@ -232,6 +233,22 @@ impl Desk {
         // Nothing that is printed has keys that are no text.
         let text = serde_json::to_string_pretty(document).unwrap_or_default();
         self.print(format!("{text}\n").into_bytes()).await
+    }
+}
+
+fn no_such_server(known: &Known, name: &str) -> Failure {
+    let names: Vec<&str> = known.in_use().map(|found| found.name.as_str()).collect();
+    let hint = match (unhang::wording::nearest(name, names.iter().copied()), names.len()) {
+        (Some(near), _) => format!("did you mean `{near}`?"),
+        (None, 0) => "no server is configured; write unhang.toml, or give the command after `--`".to_owned(),
+        (None, _) => format!("there are {}; `unhang servers` tells where", names.join(", ")),
+    };
+    Failure {
+        code: exit::NOT_FOUND,
+        kind: "no_such_server",
+        message: format!("there is no server `{}`", escaped(name)),
+        hint: Some(hint),
+        data: None,
     }
 }
 
