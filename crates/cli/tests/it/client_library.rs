@@ -384,6 +384,26 @@ async fn a_client_that_is_dropped_leaves_nothing() {
     timeout(PATIENCE, gone()).await.expect("it goes");
 }
 
+/// It ignores what it does not know, as servers of old may, and would be waited for three times as long.
+#[tokio::test]
+async fn a_banner_on_stderr_is_a_sign_of_life() {
+    let sandbox = Sandbox::new();
+    let mut silent = scripted(&sandbox, "");
+    let Endpoint::Stdio(server) = &mut silent.endpoint else { panic!("a command") };
+    let script = server.arguments[1].to_string_lossy();
+    let script = script.replace(
+        r#"*server/discover*) say '"error":{"code":-32601,"message":"no"}';;"#,
+        "*server/discover*) ;;",
+    );
+    server.arguments[1] = format!("echo running on stdio >&2\n{script}").into();
+    let begun = tokio::time::Instant::now();
+    let client = Client::start(silent);
+    client.ready().await.expect("it is ready");
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_secs(3) && took < Duration::from_secs(8), "{took:?}");
+    client.dispose().await;
+}
+
 #[tokio::test]
 async fn l_47_being_ready_is_one_handshake_and_no_sleep() {
     let sandbox = Sandbox::new();

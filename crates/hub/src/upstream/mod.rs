@@ -98,13 +98,16 @@ pub(crate) fn link() -> (Link, Mailbox) {
 /// Tells the actor when nobody waits for the answer any more.
 struct Waiting<'a> {
     reply: oneshot::Receiver<Outcome>,
+    is_over: bool,
     withdrawn: &'a Notify,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.reply.close();
-        self.withdrawn.notify_one();
+        if !self.is_over {
+            self.reply.close();
+            self.withdrawn.notify_one();
+        }
     }
 }
 
@@ -124,12 +127,14 @@ impl Link {
     pub(crate) async fn request(&self, request: Request) -> Outcome {
         self.ready().await?;
         let (reply, received) = oneshot::channel();
-        let mut waiting = Waiting { reply: received, withdrawn: &self.withdrawn };
+        let mut waiting = Waiting { reply: received, is_over: false, withdrawn: &self.withdrawn };
         let command = Command::Request(Box::new(request), reply);
         if self.commands.send(command).await.is_err() {
             return Err(self.over());
         }
-        (&mut waiting.reply).await.unwrap_or_else(|_| Err(self.over()))
+        let outcome = (&mut waiting.reply).await;
+        waiting.is_over = true;
+        outcome.unwrap_or_else(|_| Err(self.over()))
     }
 
     /// Whether it can be asked, now or when it is ready.

@@ -32,6 +32,9 @@ use crate::{
     shell::{gathered, is_passing, set},
 };
 
+/// Between two looks whether a server that is starting has written to its stderr.
+const LIFE_LOOK: Duration = Duration::from_millis(250);
+
 /// What the actor needs.
 pub(crate) struct Stdio {
     pub(crate) name: String,
@@ -173,8 +176,11 @@ impl Actor {
     }
 
     fn next_tick(&self) -> Option<Instant> {
-        let handshake = self.session.is_none().then(|| self.handshake.next_tick()).flatten();
-        let due = handshake.into_iter().chain(self.conversation.next_deadline()).min();
+        let is_shaking = self.session.is_none() && self.ends_by.is_none();
+        let handshake = is_shaking.then(|| self.handshake.next_tick()).flatten();
+        // Its stderr is read elsewhere, and nobody tells.
+        let look = (is_shaking && self.stderr_seen == 0).then(|| self.now() + LIFE_LOOK);
+        let due = handshake.into_iter().chain(look).chain(self.conversation.next_deadline()).min();
         due.map(|due| self.origin + due).into_iter().chain(self.ends_by).min()
     }
 
