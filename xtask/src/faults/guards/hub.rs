@@ -486,7 +486,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         unit("hub", "tools::template::tests::what_no_command_can_be_given_is_told");
     "stateless-revisions-alone" [1]
         "A request that names a revision with a handshake is told which revisions need none, and not served by other rules."
-        unit("hub", "front::revision::tests::a_revision_is_negotiated_as_every_revision_says");
+        unit("hub", "revision::tests::a_revision_is_negotiated_as_every_revision_says");
     "front-answers-garbage" [1]
         "The front answers a line that is no message, so that its sender does not wait for ever."
         unit("hub", "front::tests::life::what_is_no_good_request_is_refused_with_its_id");
