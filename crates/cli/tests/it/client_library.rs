@@ -309,7 +309,8 @@ async fn what_has_no_end_is_ended() {
     let sandbox = Sandbox::new();
     let wants = r#"say '"result":{"resultType":"input_required","requestState":"S"}'"#;
     let client = Client::start(stateless(&sandbox, &format!("*tools/call*) {wants};;")));
-    let error = client.call_tool("x", Map::new(), &Options::default()).await.expect_err("no end");
+    let soon = Options { timeout: Some(Duration::from_secs(10)), ..Options::default() };
+    let error = client.call_tool("x", Map::new(), &soon).await.expect_err("no end");
     assert!(error.to_string().starts_with("`scripted` asked for more input 10 times"), "{error}");
     client.dispose().await;
     let page = r#"say '"result":{"tools":[{"name":"t"}],"nextCursor":"again"}'"#;

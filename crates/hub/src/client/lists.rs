@@ -4,7 +4,6 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
-use unhang_switches::stands;
 
 use super::{Client, Error, Options};
 use crate::{config::LIST_PAGES, fault::Kind};
@@ -78,7 +77,7 @@ impl Client {
             items.extend(found);
             match next {
                 None => return Ok(items),
-                next if next == cursor && stands("same-page-ends-a-list") => break,
+                next if next == cursor => break,
                 next => cursor = next,
             }
         }

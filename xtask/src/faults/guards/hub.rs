@@ -580,9 +580,6 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "client-last-words-read" [1]
         "What a server wrote before it died is read, so that an answer is not lost to its end."
         end_to_end("client_library::the_answer_of_a_server_that_ends_with_it_is_not_lost");
-    "same-page-ends-a-list" [1]
-        "A server that gives the same page again and again does not keep a list from its end."
-        end_to_end("client_library::what_has_no_end_is_ended");
     "input-rounds-bounded" [1]
         "A server that asks for input again and again does not keep a request from its end."
         end_to_end("client_library::what_has_no_end_is_ended");
