@@ -133,7 +133,7 @@ fn what_goes_wrong_is_told_by_exit_code_and_sentence() {
         (echo, &["dies-at-start", "7"], 3, "its stderr ended with:\n  | error: no project file"),
         (echo, &["dies-every-call"], 3, "`unhang` ended (exit code"),
         (&["call", "die", "code=3"], &["well-behaved"], 3, "`unhang` ended (exit code 3)"),
-        (echo, &["closes-stdout"], 3, "`unhang` ended"),
+        (&["call", "--call-timeout", "20s", "echo", "text=x"], &["closes-stdout"], 3, "`unhang` ended"),
         (
             &["tools", "--start-timeout", "1s"],
             &["silent-at-start"],
