@@ -102,6 +102,17 @@ fn text(result: &RawValue) -> String {
     result["content"][0]["text"].as_str().expect("a text").to_owned()
 }
 
+/// Waits for a condition while the client goes on.
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let look = async {
+        while !condition() {
+            // Between two looks: files and /proc cannot be waited on.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("in vain: {what}"));
+}
+
 async fn echo(client: &Client, words: &str) -> Result<String, Error> {
     let result = client.call_tool("echo", arguments(json!({ "text": words })), &Options::default()).await?;
     Ok(text(&result))
@@ -304,6 +315,35 @@ async fn input_that_is_required_is_given_and_the_request_made_again() {
     client.dispose().await;
 }
 
+/// Says nothing to anything.
+struct Absent;
+
+impl Listener for Absent {
+    fn asked(
+        &self,
+        _method: String,
+        _params: Option<Box<RawValue>>,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn input_that_never_comes_is_waited_for_no_longer_than_the_request() {
+    let sandbox = Sandbox::new();
+    let wants = r#"say '"result":{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create"}}}'"#;
+    let spec = stateless(&sandbox, &format!("*tools/call*) {wants};;"));
+    let client = Client::start(ClientSpec { listener: Arc::new(Absent), ..spec });
+    let soon = Options { timeout: Some(Duration::from_secs(1)), ..Options::default() };
+    let call = timeout(PATIENCE, client.call_tool("x", Map::new(), &soon)).await.expect("it has a limit");
+    let error = call.expect_err("nobody answers");
+    assert!(
+        error.exit_code() == unhang::exit::DEADLINE && error.to_string().contains("got none within 1s"),
+        "{error}"
+    );
+    client.dispose().await;
+}
+
 #[tokio::test]
 async fn what_has_no_end_is_ended() {
     let sandbox = Sandbox::new();
@@ -377,12 +417,7 @@ async fn a_client_that_is_dropped_leaves_nothing() {
     let client = Client::start(animal(&sandbox, "srv", &["ignores-everything"]));
     client.ready().await.expect("it is ready");
     drop(client);
-    let gone = async || {
-        while !sandbox.survivors().is_empty() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, gone()).await.expect("it goes");
+    until("it goes", || sandbox.survivors().is_empty()).await;
 }
 
 /// It ignores what it does not know, as servers of old may, and would be waited for three times as long.
@@ -436,9 +471,7 @@ async fn the_answer_of_a_server_that_ends_with_it_is_not_lost() {
             let client = client.clone();
             async move { client.call_tool("x", Map::new(), &Options::default()).await }
         });
-        while !sandbox.path().join("begun").exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until("the call has arrived", || sandbox.path().join("begun").exists()).await;
         fs::write(sandbox.path().join("go"), "").expect("a file");
         // This keeps the client's only thread, on purpose.
         let has_gone = || !sandbox.survivors().iter().any(|(_, line)| line.starts_with("sh "));

@@ -48,7 +48,7 @@ pub use self::{
 pub use crate::upstream::handshake::Session;
 use crate::{
     config::{INPUT_ROUNDS, Limits, STOP_SLACK},
-    fault::Kind,
+    fault::{Kind, in_words},
     upstream::{
         self, Link, Request,
         handshake::Introduction,
@@ -147,27 +147,28 @@ impl Client {
             "tools/call" => self.limits.call_timeout,
             _ => self.limits.request_timeout,
         });
-        self.ready().await?;
+        let session = self.ready().await?;
         let deadline = Deadline::after(limit);
-        let (mut again, mut left) = (params.clone(), limit);
+        // Only a stateless server may want the same once more.
+        let kept = session.revision.is_stateless().then(|| params.clone());
+        let (mut params, mut left) = (params, limit);
         let rounds = if stands("input-rounds-bounded") { INPUT_ROUNDS } else { usize::MAX };
         for _ in 0..rounds {
-            let request = Request {
-                method: method.into(),
-                params: again,
-                limit: left,
-                progress: options.progress.clone(),
-            };
+            let request =
+                Request { method: method.into(), params, limit: left, progress: options.progress.clone() };
             let result = self.link.request(request).await?;
+            let Some(kept) = &kept else { return Ok(result) };
             let Some(wanted) = Wanted::read(&result) else { return Ok(result) };
-            (again, left) = (params.clone(), deadline.remaining());
+            let inputs = deadline.timeout(self.inputs(method, wanted.input_requests)).await;
+            let mut again = kept.clone();
             again.insert(
                 "inputResponses".to_owned(),
-                self.inputs(method, wanted.input_requests).await?.into(),
+                inputs.map_err(|_| self.unanswered(method, limit))??.into(),
             );
             if let Some(state) = wanted.request_state {
                 again.insert("requestState".to_owned(), state);
             }
+            (params, left) = (again, deadline.remaining());
         }
         let happened = format!(
             "`{}` asked for more input {INPUT_ROUNDS} times before it answered `{method}`",
@@ -196,6 +197,16 @@ impl Client {
             }
         }
         Ok(inputs)
+    }
+
+    /// Whoever was asked has not answered while the request could wait.
+    fn unanswered(&self, method: &str, limit: Duration) -> Error {
+        let happened = format!(
+            "`{}` asked for input before it answered `{method}`, and got none within {}",
+            self.name,
+            in_words(limit)
+        );
+        self.failure(Kind::Deadline, method, happened, "answer sooner, or raise --call-timeout")
     }
 
     fn failure(&self, kind: Kind, method: &str, happened: String, hint: &str) -> Error {

@@ -72,9 +72,10 @@ pub(crate) async fn live(spec: Stdio, mailbox: Mailbox) {
                 Awaited::InputClosed => actor.input_closed(),
             },
             Some(answered) = actor.questions.join_next(), if !actor.questions.is_empty() => {
-                // One that was withdrawn, or whose listener has panicked, which was told.
-                if let Ok((id, answer)) = answered {
-                    actor.answer(&id, answer);
+                match answered {
+                    Ok((id, answer)) => actor.answer(&id, answer),
+                    // One that was withdrawn, or whose listener has panicked, which was told.
+                    Err(_) => actor.asking.retain(|_, task| !task.is_finished()),
                 }
             }
             () = &mut timer => actor.tick(),

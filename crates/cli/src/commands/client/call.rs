@@ -33,15 +33,15 @@ use crate::{
 pub(in crate::commands) fn call(Call { json, request }: &Call, verbose: bool) -> ExitCode {
     run(&request.common, verbose, async |desk| {
         let (client, tool, pairs) = desk.asked(request, "tool")?;
-        let declared = one_of(&client, List::Tools, "tool", &tool).await?;
-        let arguments = arguments(json.as_deref(), &pairs, declared.get("inputSchema"))?;
-        let result = with_progress(async |options| client.call_tool(&tool, arguments, options).await).await?;
+        let declared = one_of(&client, List::Tools, "tool", tool).await?;
+        let arguments = arguments(json.as_deref(), pairs, declared.get("inputSchema"))?;
+        let result = with_progress(async |options| client.call_tool(tool, arguments, options).await).await?;
         let members = parsed(&result);
         let has_failed = members["isError"] == true;
-        let writer = writer(request, &tool);
+        let writer = writer(request, tool);
         if has_failed && desk.format() == Format::Text {
             let text = writer.tool(&members);
-            output::error(&format!("`{}` failed: {}", escaped(&tool), text.trim_end()), None);
+            output::error(&format!("`{}` failed: {}", escaped(tool), text.trim_end()), None);
             return Ok(exit::FAILED);
         }
         let printed = desk.print_result(&result, || writer.tool(&members)).await;
@@ -56,11 +56,11 @@ pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitC
         if !rest.is_empty() {
             return Err(Failure::usage("a resource has no arguments".to_owned(), Some("see --help")));
         }
-        let result = with_progress(async |options| client.read_resource(&uri, options).await).await;
+        let result = with_progress(async |options| client.read_resource(uri, options).await).await;
         let result = match result {
             Err(Error::Server(error)) if is_unknown(error.code) => {
                 let known = listed(&client, List::Resources, "uri").await.unwrap_or_default();
-                return Err(unknown(&client, "resource", &uri, &known, Some(&error.message)));
+                return Err(unknown(&client, "resource", uri, &known, Some(&error.message)));
             }
             result => result?,
         };
@@ -72,11 +72,10 @@ pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitC
 pub(in crate::commands) fn prompt(Prompt { request }: &Prompt, verbose: bool) -> ExitCode {
     run(&request.common, verbose, async |desk| {
         let (client, name, pairs) = desk.asked(request, "prompt")?;
-        one_of(&client, List::Prompts, "prompt", &name).await?;
-        let arguments = texts(&pairs)?;
-        let result =
-            with_progress(async |options| client.get_prompt(&name, arguments, options).await).await?;
-        Ok(desk.print_result(&result, || writer(request, &name).prompt(&parsed(&result))).await)
+        one_of(&client, List::Prompts, "prompt", name).await?;
+        let arguments = texts(pairs)?;
+        let result = with_progress(async |options| client.get_prompt(name, arguments, options).await).await?;
+        Ok(desk.print_result(&result, || writer(request, name).prompt(&parsed(&result))).await)
     })
 }
 
@@ -95,12 +94,13 @@ fn is_unknown(code: i64) -> bool {
 
 impl Desk {
     /// The server that is asked, what it is asked for, and the words behind that.
-    fn asked(&self, request: &Request, what: &str) -> Result<(Client, String, Vec<String>), Failure> {
-        let (target, words) = Target::take(&request.words, &request.command, what)?;
-        let Some((first, rest)) = words.split_first() else {
-            return Err(Failure::usage(format!("the {what} is missing"), Some("see --help")));
-        };
-        Ok((self.client(&target)?, first.clone(), rest.to_vec()))
+    fn asked<'a>(
+        &self,
+        request: &'a Request,
+        what: &str,
+    ) -> Result<(Client, &'a str, &'a [String]), Failure> {
+        let (target, first, rest) = Target::take(request, what)?;
+        Ok((self.client(&target)?, first, rest))
     }
 
     /// Prints a result as received, or as text.

@@ -42,7 +42,7 @@ pub(super) use self::{
 };
 use super::engine::{Outcome, to_its_end};
 use crate::{
-    arguments::client::ServerCommon,
+    arguments::client::{Request, ServerCommon},
     commands::client::files::{Found, Known},
     inherited::inherited,
     job_arguments::Format,
@@ -90,15 +90,14 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Takes it from the words of a command line: the first, where no command follows.
-    fn take(words: &[String], command: &[OsString], what: &str) -> Result<(Target, Vec<String>), Failure> {
-        if !command.is_empty() {
-            return Ok((Target::Command(command.to_vec()), words.to_vec()));
-        }
-        match words {
-            [server, rest @ ..] if !rest.is_empty() => Ok((Target::Named(server.clone()), rest.to_vec())),
+    /// Takes it from the words of a command line, with what is asked of it and the words behind that: it is the first word, where no
+    /// command follows.
+    fn take<'a>(request: &'a Request, what: &str) -> Result<(Target, &'a str, &'a [String]), Failure> {
+        match (&request.command[..], &request.words[..]) {
+            ([], [server, first, rest @ ..]) => Ok((Target::Named(server.clone()), first, rest)),
+            ([_, ..], [first, rest @ ..]) => Ok((Target::Command(request.command.clone()), first, rest)),
             _ => Err(Failure::usage(
-                format!("{what} is missing: which server, and which {what}?"),
+                format!("the {what} is missing: which server, and which {what}?"),
                 Some("give both, or a server's command after `--`"),
             )),
         }
@@ -130,79 +129,49 @@ impl Desk {
 
     /// The server that is meant, which is started now.
     fn client(&self, target: &Target) -> Result<Client, Failure> {
-        let name = match target {
+        match target {
             Target::Command(command) => {
-                let name = server_name(command);
-                let server =
-                    ServerSpec { environment: Environment::Inherit, ..self.spec(&command[0], &command[1..]) };
-                self.register(&name, server, &LimitSettings::default());
-                name
+                let arguments = command[1..].to_vec();
+                let server = spec(command[0].clone(), arguments, Environment::Inherit, None);
+                self.launch(&server_name(command), server, &LimitSettings::default())
             }
-            Target::Named(name) if name.contains("://") => {
-                return Err(unserved(name));
-            }
+            Target::Named(name) if name.contains("://") => Err(unserved(name)),
             Target::Named(name) => {
                 let known = self.known()?;
-                let found = known.named(name).ok_or_else(|| no_such_server(known, name))?;
-                self.start(found)?;
-                name.clone()
+                self.start(known.named(name).ok_or_else(|| no_such_server(known, name))?)
             }
-        };
-        self.pool.client(&name).map_err(Failure::from)
+        }
     }
 
-    /// Makes a configured server ready to be started.
+    /// A configured server, which is started now.
     fn start(&self, found: &Found) -> Result<Client, Failure> {
-        let settings = match &found.settings {
-            Ok(settings) => settings,
-            Err(complaint) => return Err(Failure::usage(complaint.to_string(), None)),
-        };
-        let ServerSettings { name, transport, limits } = settings;
+        let settings = found.settings.as_ref();
+        let ServerSettings { name, transport, limits } =
+            settings.map_err(|complaint| Failure::usage(complaint.to_string(), None))?;
         match transport {
             Transport::Stdio { command, arguments, environment, inherits_environment, folder } => {
-                let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
                 let mut variables: Vec<(OsString, OsString)> = match inherits_environment {
                     true => std::env::vars_os().collect(),
                     false => inherited().collect(),
                 };
                 // Of two with the same name the later counts.
                 variables.extend(environment.iter().map(|(name, value)| (name.into(), value.into())));
-                let server = ServerSpec {
-                    environment: Environment::Exactly(variables),
-                    folder: Some(folder.clone()),
-                    ..self.spec(&OsString::from(command), &arguments)
-                };
-                self.register(name, server, limits);
-                self.pool.client(name).map_err(Failure::from)
+                let arguments = arguments.iter().map(OsString::from).collect();
+                let environment = Environment::Exactly(variables);
+                self.launch(name, spec(command.into(), arguments, environment, Some(folder.clone())), limits)
             }
             Transport::Http { url, .. } => Err(unserved(url)),
         }
     }
 
-    fn spec(&self, program: &OsString, arguments: &[OsString]) -> ServerSpec {
-        ServerSpec {
-            program: program.clone(),
-            arguments: arguments.to_vec(),
-            environment: Environment::Inherit,
-            folder: None,
-            grace: Limits::default().stop_grace,
-            stop_limit: Limits::default().stop_limit(),
-            lifeline: lifeline_command(),
-        }
-    }
-
-    fn register(&self, name: &str, server: ServerSpec, of_file: &LimitSettings) {
+    fn launch(&self, name: &str, server: ServerSpec, of_file: &LimitSettings) -> Result<Client, Failure> {
         let mut limits = Limits::default();
         of_file.apply(&mut limits);
         self.limits.apply(&mut limits);
         let server = ServerSpec { grace: limits.stop_grace, stop_limit: limits.stop_limit(), ..server };
-        let listener = Arc::new(Person::new(name));
-        self.pool.register(ClientSpec {
-            name: name.to_owned(),
-            endpoint: Endpoint::Stdio(server),
-            limits,
-            listener,
-        });
+        let (endpoint, listener) = (Endpoint::Stdio(server), Arc::new(Person::new(name)));
+        self.pool.register(ClientSpec { name: name.to_owned(), endpoint, limits, listener });
+        self.pool.client(name).map_err(Failure::from)
     }
 
     /// Ends every server. A second signal ends us at once; their lifelines go on without us.
@@ -234,6 +203,18 @@ impl Desk {
         let text = serde_json::to_string_pretty(document).unwrap_or_default();
         self.print(format!("{text}\n").into_bytes()).await
     }
+}
+
+/// Its limits come with the rest of what is known of it.
+fn spec(
+    program: OsString,
+    arguments: Vec<OsString>,
+    environment: Environment,
+    folder: Option<PathBuf>,
+) -> ServerSpec {
+    let Limits { stop_grace: grace, .. } = Limits::default();
+    let stop_limit = Limits::default().stop_limit();
+    ServerSpec { program, arguments, environment, folder, grace, stop_limit, lifeline: lifeline_command() }
 }
 
 fn no_such_server(known: &Known, name: &str) -> Failure {

@@ -52,8 +52,10 @@ impl Tally {
 
     /// A line that asks for nothing.
     pub(super) fn ignore(&mut self) {
-        self.lines = self.lines.map(|lines| lines.saturating_sub(1));
-        self.bar.set_length(self.lines.unwrap_or_default());
+        if let Some(lines) = &mut self.lines {
+            *lines = lines.saturating_sub(1);
+            self.bar.set_length(*lines);
+        }
     }
 
     /// Not all lines could be read.
