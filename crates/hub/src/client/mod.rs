@@ -49,11 +49,7 @@ pub use crate::upstream::handshake::Session;
 use crate::{
     config::{INPUT_ROUNDS, Limits, STOP_SLACK},
     fault::{Kind, in_words},
-    upstream::{
-        self, Link, Request,
-        handshake::Introduction,
-        stdio::{self, Stdio},
-    },
+    upstream::{self, Link, Request, dialogue::Spoken, handshake::Introduction, stdio},
 };
 
 /// How a server is reached.
@@ -108,7 +104,7 @@ impl Client {
         let client =
             Client { name: name.as_str().into(), limits: limits.clone(), listener: listener.clone(), link };
         let Endpoint::Stdio(server) = endpoint;
-        tokio::spawn(stdio::live(Stdio { name, server, limits, introduction, listener }, mailbox));
+        tokio::spawn(stdio::live(server, Spoken { name, limits, introduction, listener }, mailbox));
         client
     }
 
@@ -154,8 +150,13 @@ impl Client {
         let (mut params, mut left) = (params, limit);
         let rounds = if stands("input-rounds-bounded") { INPUT_ROUNDS } else { usize::MAX };
         for _ in 0..rounds {
-            let request =
-                Request { method: method.into(), params, limit: left, progress: options.progress.clone() };
+            let request = Request {
+                method: method.into(),
+                params,
+                limit: left,
+                progress: options.progress.clone(),
+                mirrored: Vec::new(),
+            };
             let result = self.link.request(request).await?;
             let Some(kept) = &kept else { return Ok(result) };
             let Some(wanted) = Wanted::read(&result) else { return Ok(result) };

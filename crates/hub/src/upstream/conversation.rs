@@ -26,6 +26,7 @@ use crate::{
 /// A request of ours that waits for its answer. `R` says whose it is.
 #[derive(Debug)]
 pub(crate) struct Call<R> {
+    pub(crate) id: Id,
     pub(crate) method: Box<str>,
     pub(crate) since: Duration,
     pub(crate) limit: Duration,
@@ -45,7 +46,9 @@ pub(crate) enum Event<R> {
     Question(Id, Box<str>, Option<Box<RawValue>>),
     /// The server withdraws what it asked.
     QuestionWithdrawn(Id),
-    /// A line to the server.
+    /// Nobody waits for this request any more, for this reason; it is over already.
+    Withdrawn(Id, &'static str),
+    /// A line to the server: the refusal of what it asked.
     Say(Vec<u8>),
 }
 
@@ -94,7 +97,7 @@ impl<R> Conversation<R> {
     pub(crate) fn begin(&mut self, since: Duration, method: &str, limit: Duration, whose: R) -> Id {
         self.last_id += 1;
         let id = Id::Integer(self.last_id);
-        let call = Call { method: method.into(), since, limit, whose };
+        let call = Call { id: id.clone(), method: method.into(), since, limit, whose };
         // It is new, so nothing can stand in its place.
         let _registered = self.calls.register(id.clone(), since.checked_add(limit), call);
         id
@@ -146,10 +149,21 @@ impl<R> Conversation<R> {
             let hint = format!("raise {flag} if it needs longer");
             let failure = self.failure(now, &call, Kind::Deadline, happened, &hint);
             if cancels && stands("client-deadline-cancels") {
-                events(Event::Say(cancelled(&id, "no answer in time")));
+                events(Event::Withdrawn(id, "no answer in time"));
             }
             events(Event::Done(call, Err(failure.into())));
         }
+    }
+
+    /// What came of a request is known from elsewhere than a line.
+    pub(crate) fn complete(
+        &mut self,
+        id: &Id,
+        outcome: impl FnOnce(&Self, &Call<R>) -> Error,
+    ) -> Option<Event<R>> {
+        let Completion::Matched(call) = self.calls.complete(id) else { return None };
+        let error = outcome(self, &call);
+        Some(Event::Done(call, Err(error)))
     }
 
     /// The server can answer nothing any more: every request ends with this verdict.

@@ -7,7 +7,8 @@
 //! server that is slow to start is silent too, so the clock for that runs from its first sign of life. Whichever of the two is
 //! answered first counts, also when the other has gone out by then (protocol.md 1.4).
 //!
-//! Invariants: each of the two goes out at most once; a server is ready, or has failed, once.
+//! Invariants: each of the two goes out at most once, but for a server that refuses the revision that it says it speaks, which is
+//! asked once more; a server is ready, or has failed, once.
 
 use std::time::Duration;
 
@@ -136,18 +137,26 @@ pub(crate) struct Handshake {
     /// `server/discover` may still be answered.
     is_discovering: bool,
     is_initializing: bool,
+    /// `server/discover` went out once more.
+    was_repeated: bool,
 }
 
 impl Handshake {
-    /// It begins: `server/discover` goes out now.
-    pub(crate) fn new(server: &str, now: Duration) -> Self {
+    /// It begins: this one goes out now.
+    pub(crate) fn new(server: &str, now: Duration, first: Ask) -> Self {
         Self {
             server: server.into(),
             since: now,
             alive_since: None,
-            is_discovering: true,
-            is_initializing: false,
+            is_discovering: first == Ask::Discover,
+            is_initializing: first == Ask::Initialize,
+            was_repeated: false,
         }
+    }
+
+    /// When it began.
+    pub(crate) fn since(&self) -> Duration {
+        self.since
     }
 
     /// The server has written something, wherever.
@@ -200,6 +209,11 @@ impl Handshake {
                 }
             }
             Err(Error::Server(error)) if error.code == WRONG_REVISION => match supported_by(&error) {
+                // It says that it does speak what it has just refused: once more, then.
+                Some(names) if is_ours(&names) && !std::mem::replace(&mut self.was_repeated, true) => {
+                    self.is_discovering = true;
+                    Step::Ask(Ask::Discover)
+                }
                 Some(names) => self.choose_handshake(&names),
                 None => self.refused("server/discover", &error),
             },
@@ -216,7 +230,7 @@ impl Handshake {
     }
 
     fn choose(&mut self, names: &[String], session: impl FnOnce() -> Session) -> Step {
-        if names.iter().any(|name| name == Revision::V2026July.name()) {
+        if is_ours(names) {
             return Step::Ready(Box::new(session()));
         }
         self.choose_handshake(names)
@@ -278,6 +292,11 @@ impl Handshake {
 }
 
 const START_HINT: &str = "see its stderr, and whether it is an MCP server";
+
+/// Whether our stateless revision is among them.
+fn is_ours(names: &[String]) -> bool {
+    names.iter().any(|name| name == Revision::V2026July.name())
+}
 
 /// A list of revisions, where it is one.
 fn supported(value: &Value) -> Option<Vec<String>> {
@@ -344,6 +363,7 @@ mod tests {
             (refusal(-32602, "null"), "initialize"),
             (refusal(-32000, "null"), "initialize"),
             (refusal(-32022, r#"{"supported":["2025-06-18"]}"#), "initialize"),
+            (refusal(-32022, r#"{"supported":["2026-07-28"]}"#), "server/discover"),
             (
                 refusal(-32022, r#"{"supported":["2027-01-01"]}"#),
                 "bad_response: `srv` speaks none of our revisions of MCP, but 2027-01-01",
@@ -355,7 +375,7 @@ mod tests {
             (failure(Kind::ServerExited), "server_exited"),
         ] {
             let told = format!("{answer:?}");
-            let step = Handshake::new("srv", at(0)).answered(Ask::Discover, answer);
+            let step = Handshake::new("srv", at(0), Ask::Discover).answered(Ask::Discover, answer);
             assert_eq!(short(&step), expect, "{told}");
         }
     }
@@ -375,11 +395,12 @@ mod tests {
             (Ok(raw("{}")), "bad_response: `srv` answered `initialize` without a protocolVersion"),
             (refusal(-32603, "null"), "start_failed: `srv` refused `initialize`: no (error -32603)"),
         ] {
-            let mut handshake = Handshake::new("srv", at(0));
+            let mut handshake = Handshake::new("srv", at(0), Ask::Discover);
             assert_eq!(short(&handshake.answered(Ask::Discover, refusal(-32601, "null"))), "initialize");
             assert_eq!(short(&handshake.answered(Ask::Initialize, answer)), expect);
         }
-        let Step::Ready(session) = Handshake::new("srv", at(0)).answered(Ask::Initialize, Ok(raw(LEGACY)))
+        let Step::Ready(session) =
+            Handshake::new("srv", at(0), Ask::Discover).answered(Ask::Initialize, Ok(raw(LEGACY)))
         else {
             panic!()
         };
@@ -389,7 +410,7 @@ mod tests {
     /// A cold start and a server that keeps silent look alike (protocol.md 1.4).
     #[test]
     fn silence_means_initialize_but_counts_from_the_first_sign_of_life() {
-        let mut handshake = Handshake::new("srv", at(0));
+        let mut handshake = Handshake::new("srv", at(0), Ask::Discover);
         assert_eq!(handshake.next_tick(), Some(PROBE_SILENCE));
         assert_eq!(short(&handshake.tick(at(5_000))), "wait");
         handshake.alive(at(6_000));
@@ -405,7 +426,7 @@ mod tests {
         // The late answer to the first question is as good as any.
         assert_eq!(short(&handshake.answered(Ask::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
 
-        let mut silent = Handshake::new("srv", at(0));
+        let mut silent = Handshake::new("srv", at(0), Ask::Discover);
         assert_eq!(short(&silent.tick(PROBE_SILENCE)), "initialize");
         assert_eq!(
             short(&silent.answered(Ask::Initialize, refusal(-32022, "null"))),

@@ -1,9 +1,10 @@
 //! One server, seen from our side: an actor that owns it, and the handles through which it is asked.
 //!
 //! ```text
-//! Link ─ Command (bounded) ─ actor ─┬ Handshake      which revision, pure
-//!                                   ├ Conversation   ids in flight, what a line means, pure
-//!                                   └ Process        pipes, lifeline, stop ladder
+//! Link ─ Command (bounded) ─ actor ─┬ Dialogue ─┬ Handshake      which revision, pure
+//!                                   │           └ Conversation   ids in flight, what a line means, pure
+//!                                   ├ Process        pipes, lifeline, stop ladder (stdio)
+//!                                   └ Exchange       one request over HTTP and what it streams back (http)
 //! Link ◄─ reply, State ─────────────┘
 //! ```
 //!
@@ -14,6 +15,7 @@
 //! - When all handles have gone, or when it is told to, the actor ends the server; whatever happens to the actor, the lifeline does.
 
 pub(crate) mod conversation;
+pub(crate) mod dialogue;
 pub(crate) mod handshake;
 pub(crate) mod process;
 pub(crate) mod stdio;
@@ -43,6 +45,8 @@ pub(crate) struct Request {
     pub(crate) params: Map<String, Value>,
     pub(crate) limit: Duration,
     pub(crate) progress: Option<Progress>,
+    /// What a server over HTTP is told in headers too: names and values (2026-07-28).
+    pub(crate) mirrored: Vec<(String, String)>,
 }
 
 /// What an actor is asked for.

@@ -45,6 +45,7 @@ fn short(event: Event<i64>) -> String {
         }
         Event::Question(id, method, _) => format!("question {id}: {method}"),
         Event::QuestionWithdrawn(id) => format!("withdrawn {id}"),
+        Event::Withdrawn(id, why) => format!("withdraw {id}: {why}"),
         Event::Say(line) => format!("say {}", String::from_utf8_lossy(&line)),
     }
 }
@@ -140,7 +141,7 @@ fn l_41_what_is_overdue_is_told_and_its_late_answer_dropped() {
     assert_eq!(
         told,
         [
-            "say {\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1,\"reason\":\"no answer in time\"}}",
+            "withdraw 1: no answer in time",
             "1 deadline: `srv` did not answer `tools/call` within 30s; raise --call-timeout if it needs longer",
             "2 deadline: `srv` did not answer `initialize` within 30s; raise --start-timeout if it needs longer",
         ]

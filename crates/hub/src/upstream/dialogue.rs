@@ -1,0 +1,468 @@
+//! What an actor says to its server and hears of it, whatever carries the messages: the requests of callers, the handshake, the
+//! server's questions, and the clock of all of them.
+//!
+//! The actor waits for [`Dialogue::next`] beside its own pipes or streams, hands every message in, and sends what
+//! [`Dialogue::next_out`] gives afterwards.
+//!
+//! Invariants: nothing here waits for the server; whoever asked is told once; when it is over, everybody has been told why.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Value, json, value::RawValue};
+use tokio::{
+    sync::oneshot,
+    task::{AbortHandle, JoinSet},
+    time::{Instant, Sleep, sleep_until, timeout},
+};
+use unhang_proc::drain::Tail;
+use unhang_switches::stands;
+use unhang_wire::{Id, Line};
+
+use super::{
+    Command, Mailbox, Outcome, Phase, Progress, Request,
+    conversation::{self, Call, Conversation, Event},
+    handshake::{Ask, Handshake, Introduction, Session, Step},
+};
+use crate::{
+    client::{Answer, Error, Failure, Listener},
+    config::{Limits, TAIL_LINES},
+    fault::{Kind, in_words},
+    shell::set,
+};
+
+/// Who speaks with whom, and within which limits.
+pub(crate) struct Spoken {
+    pub(crate) name: String,
+    pub(crate) limits: Limits,
+    pub(crate) introduction: Introduction,
+    pub(crate) listener: Arc<dyn Listener>,
+}
+
+/// Whose request it is.
+pub(crate) enum Whose {
+    Handshake(Ask),
+    Caller { reply: oneshot::Sender<Outcome>, progress: Option<Progress> },
+}
+
+/// What is to be sent, or to be sent no more.
+#[derive(Debug)]
+pub(crate) enum Out {
+    /// A request. `mirrored` goes along where messages have headers.
+    Request { id: Id, method: Box<str>, line: Vec<u8>, mirrored: Vec<(String, String)> },
+    /// A notification, or the answer to a question.
+    Word(Vec<u8>),
+    /// Nobody waits for the answer to this request any more, for this reason.
+    Withdrawn(Id, &'static str),
+    /// This request has its outcome.
+    Over(Id),
+}
+
+/// A question of the server that is being answered.
+type Answered = (Id, Answer);
+
+/// What has to be attended to, besides what the server says.
+pub(crate) enum Heard {
+    Command(Option<Command>),
+    Withdrawn,
+    Answered(Option<Answered>),
+    Time,
+}
+
+/// The dialogue with one server.
+pub(crate) struct Dialogue {
+    pub(crate) name: String,
+    pub(crate) limits: Limits,
+    introduction: Introduction,
+    listener: Arc<dyn Listener>,
+    mailbox: Mailbox,
+    origin: Instant,
+    timer: Pin<Box<Sleep>>,
+    conversation: Conversation<Whose>,
+    handshake: Handshake,
+    pub(crate) session: Option<Arc<Session>>,
+    tail: Tail,
+    questions: JoinSet<Answered>,
+    /// The tasks that answer them.
+    asking: HashMap<Id, AbortHandle>,
+    /// What is to be sent now, in this order, and its bytes.
+    out: VecDeque<Out>,
+    unsent: usize,
+    /// Its end has begun: nothing is asked any more.
+    pub(crate) is_ending: bool,
+}
+
+impl Dialogue {
+    /// Nothing is said before [`Dialogue::begin`].
+    pub(crate) fn new(spoken: Spoken, mailbox: Mailbox, tail: Tail) -> Self {
+        let Spoken { name, limits, introduction, listener } = spoken;
+        Self {
+            conversation: Conversation::new(&name, limits.max_message),
+            handshake: Handshake::new(&name, Duration::ZERO, Ask::Discover),
+            origin: Instant::now(),
+            timer: Box::pin(sleep_until(Instant::now())),
+            session: None,
+            questions: JoinSet::new(),
+            asking: HashMap::new(),
+            out: VecDeque::new(),
+            unsent: 0,
+            is_ending: false,
+            name,
+            limits,
+            introduction,
+            listener,
+            mailbox,
+            tail,
+        }
+    }
+
+    /// The handshake begins with this.
+    pub(crate) fn begin(&mut self, ask: Ask) {
+        self.session = None;
+        self.handshake = Handshake::new(&self.name, self.now(), ask);
+        self.ask(ask);
+    }
+
+    /// Since the dialogue was made.
+    pub(crate) fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// Whether requests of callers wait for a handshake.
+    pub(crate) fn is_shaking(&self) -> bool {
+        self.session.is_none() && !self.is_ending
+    }
+
+    /// Whether every request says all that the server has to know (2026-07-28).
+    pub(crate) fn is_stateless(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.revision.is_stateless())
+    }
+
+    /// Waits for the next thing to attend to. `also` is when the actor itself wants to be woken. Cancel-safe.
+    pub(crate) async fn next(&mut self, also: Option<Instant>) -> Heard {
+        let due = self.next_tick().into_iter().chain(also).min();
+        set(&mut self.timer, due);
+        let is_asked = !self.is_ending;
+        tokio::select! {
+            command = self.mailbox.commands.recv(), if is_asked => Heard::Command(command),
+            () = self.mailbox.withdrawn.notified() => Heard::Withdrawn,
+            // Where it is an error the question was withdrawn, or its listener has panicked, which was told.
+            Some(answered) = self.questions.join_next(), if !self.questions.is_empty() => Heard::Answered(answered.ok()),
+            () = &mut self.timer => Heard::Time,
+        }
+    }
+
+    fn next_tick(&self) -> Option<Instant> {
+        let handshake = self.is_shaking().then(|| self.handshake.next_tick()).flatten();
+        let due = handshake.into_iter().chain(self.conversation.next_deadline()).min();
+        due.map(|due| self.origin + due)
+    }
+
+    /// Attends to it. `waiting` is how many bytes the server has not taken yet.
+    pub(crate) fn attend(&mut self, heard: Heard, waiting: usize) {
+        match heard {
+            Heard::Command(command) => self.command(command, waiting),
+            Heard::Withdrawn => self.withdraw(),
+            Heard::Answered(Some((id, answer))) => self.answer(&id, answer),
+            Heard::Answered(None) => self.asking.retain(|_, task| !task.is_finished()),
+            Heard::Time => self.tick(),
+        }
+    }
+
+    fn tick(&mut self) {
+        let (now, mut events) = (self.now(), Vec::new());
+        self.conversation.expire(now, |event| events.push(event));
+        self.take(events);
+        if self.is_shaking() {
+            let step = self.handshake.tick(now);
+            self.step(step);
+        }
+    }
+
+    /// The server has given a sign of life.
+    pub(crate) fn alive(&mut self) {
+        self.handshake.alive(self.now());
+    }
+
+    /// The server said this.
+    pub(crate) fn line(&mut self, line: Line<'_>) {
+        let (now, mut events) = (self.now(), Vec::new());
+        self.conversation.line(now, line, &mut |event| events.push(event));
+        self.take(events);
+    }
+
+    /// What came of a request is known from elsewhere than from a message: it has failed, in this way.
+    pub(crate) fn fail(&mut self, id: &Id, kind: Kind, happened: impl FnOnce(&str) -> String, hint: &str) {
+        let now = self.now();
+        self.complete(id, |conversation, call| {
+            conversation.failure(now, call, kind, happened(&call.method), hint).into()
+        });
+    }
+
+    /// What came of a request is known from elsewhere than from a message.
+    pub(crate) fn complete(
+        &mut self,
+        id: &Id,
+        outcome: impl FnOnce(&Conversation<Whose>, &Call<Whose>) -> Error,
+    ) {
+        let event = self.conversation.complete(id, outcome);
+        self.take(event.into_iter().collect());
+    }
+
+    /// Whether somebody waits for this answer.
+    pub(crate) fn awaits(&self, id: &Id) -> bool {
+        self.conversation.whose(id).is_some()
+    }
+
+    /// The request of the handshake that has this id.
+    pub(crate) fn of_handshake(&self, id: &Id) -> Option<Ask> {
+        match self.conversation.whose(id) {
+            Some(Whose::Handshake(ask)) => Some(*ask),
+            _ => None,
+        }
+    }
+
+    /// Our verdict on the server.
+    pub(crate) fn failure(&self, kind: Kind, happened: String, hint: &str) -> Failure {
+        Failure {
+            kind,
+            server: self.name.clone(),
+            method: None,
+            happened,
+            hint: hint.to_owned(),
+            elapsed: self.now(),
+            limit: None,
+            exit: None,
+            evidence: self.conversation.evidence(&self.tail.last_lines(TAIL_LINES)),
+        }
+    }
+
+    /// The server is of no use any more, or of no use to anybody: everybody who waits is told.
+    pub(crate) fn end(&mut self, failure: Failure) {
+        let (now, mut events) = (self.now(), Vec::new());
+        self.conversation.lose_all(now, &failure, |event| events.push(event));
+        self.tell(Phase::Over(failure));
+        self.is_ending = true;
+        self.questions.abort_all();
+        self.take(events);
+    }
+
+    /// Everything that the server was has gone.
+    pub(crate) fn gone(self) {
+        self.mailbox.state.send_modify(|state| state.has_gone = true);
+    }
+
+    fn tell(&self, phase: Phase) {
+        self.mailbox.state.send_modify(|state| {
+            // How it ended stays as it was first told.
+            if !matches!(state.phase, Phase::Over(_)) {
+                state.phase = phase;
+            }
+        });
+    }
+
+    fn ask(&mut self, ask: Ask) {
+        // One deadline for all of the handshake, from its beginning on.
+        let (since, limit) = (self.handshake.since(), self.limits.start_timeout);
+        let id = self.conversation.begin(since, ask.method(), limit, Whose::Handshake(ask));
+        let line = conversation::request(&id, ask.method(), &self.introduction.params(ask));
+        self.out.push_back(Out::Request { id, method: ask.method().into(), line, mirrored: Vec::new() });
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Wait => {}
+            Step::Ask(ask) => self.ask(ask),
+            Step::Ready(session) => self.ready(*session),
+            Step::Failed(kind, happened, hint) => {
+                let failure = self.failure(kind, happened, hint);
+                self.end(failure);
+            }
+            Step::FailedWith(failure) => self.end(*failure),
+        }
+    }
+
+    fn ready(&mut self, session: Session) {
+        if !session.revision.is_stateless() {
+            self.word(conversation::notification("notifications/initialized", "{}"));
+        }
+        let (since, revision) = (self.now(), session.revision.name());
+        tracing::info!("`{}` is ready after {} (revision {revision})", self.name, in_words(since));
+        let session = Arc::new(session);
+        self.session = Some(session.clone());
+        self.tell(Phase::Ready(session));
+    }
+
+    fn command(&mut self, command: Option<Command>, waiting: usize) {
+        let mut next = command;
+        loop {
+            match next {
+                Some(Command::Request(request, reply)) => self.request(*request, reply, waiting),
+                Some(Command::Stop) | None => self.stop(),
+            }
+            // More may be there; what they make leaves together.
+            match self.mailbox.commands.try_recv() {
+                Ok(command) if !self.is_ending => next = Some(command),
+                _ => return,
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        tracing::debug!("stopping `{}`", self.name);
+        let happened = format!("the connection to `{}` was closed", self.name);
+        let failure = self.failure(Kind::ShuttingDown, happened, "ask before it is closed");
+        self.end(failure);
+    }
+
+    fn request(&mut self, request: Request, reply: oneshot::Sender<Outcome>, waiting: usize) {
+        let Request { method, mut params, limit, progress, mirrored } = request;
+        if let Some(happened) = self.overload(waiting + self.unsent) {
+            let failure =
+                self.failure(Kind::Overloaded, happened, "ask again when it has answered some of them");
+            // Whoever asked may have gone.
+            let _gone = reply.send(Err(Failure { method: Some(method.into()), ..failure }.into()));
+            return;
+        }
+        let wants_progress = progress.is_some();
+        let id = self.conversation.begin(self.now(), &method, limit, Whose::Caller { reply, progress });
+        if wants_progress {
+            let meta = params.entry("_meta").or_insert_with(|| json!({}));
+            if let (Some(meta), Id::Integer(token)) = (meta.as_object_mut(), &id) {
+                meta.insert("progressToken".to_owned(), (*token).into());
+            }
+        }
+        if self.is_stateless() {
+            self.introduction.sign(&mut params);
+        }
+        let params = Value::from(params).to_string();
+        tracing::debug!("waiting for `{}` to answer `{method}`, for at most {}", self.name, in_words(limit));
+        let line = conversation::request(&id, &method, &params);
+        self.unsent += line.len();
+        self.out.push_back(Out::Request { id, method, line, mirrored });
+    }
+
+    /// Why no more can be asked now, where that is so.
+    fn overload(&self, waiting: usize) -> Option<String> {
+        let in_flight = self.conversation.in_flight();
+        if !stands("client-requests-bounded") {
+            None
+        } else if in_flight >= self.limits.max_in_flight {
+            Some(format!("`{}` has {in_flight} requests unanswered", self.name))
+        } else if waiting > self.limits.queue_bytes {
+            Some(format!("`{}` does not read what it is sent, and {waiting} bytes wait for it", self.name))
+        } else {
+            None
+        }
+    }
+
+    /// Somebody has stopped waiting.
+    fn withdraw(&mut self) {
+        if !stands("client-withdrawal-told") {
+            return;
+        }
+        let abandoned = self.conversation.ids(|whose| match whose {
+            Whose::Caller { reply, .. } => reply.is_closed(),
+            Whose::Handshake(_) => false,
+        });
+        for id in abandoned {
+            if self.conversation.withdraw(&id).is_some() {
+                self.out.push_back(Out::Withdrawn(id, "the caller waits no more"));
+            }
+        }
+    }
+
+    fn take(&mut self, events: Vec<Event<Whose>>) {
+        for event in events {
+            match event {
+                Event::Done(call, outcome) => self.done(call, outcome),
+                Event::Withdrawn(id, why) => self.out.push_back(Out::Withdrawn(id, why)),
+                Event::Say(line) => self.word(line),
+                Event::Progress(id, params) => {
+                    if let Some(Whose::Caller { progress: Some(progress), .. }) = self.conversation.whose(&id)
+                    {
+                        progress.send_replace(Some(params));
+                    }
+                }
+                Event::Notification(method, params) => self.listener.notified(&method, params.as_deref()),
+                Event::Question(id, method, params) => self.question(id, &method, params),
+                Event::QuestionWithdrawn(id) => {
+                    if let Some(task) = self.asking.remove(&id) {
+                        task.abort();
+                    }
+                }
+            }
+        }
+    }
+
+    fn done(&mut self, call: Call<Whose>, outcome: Outcome) {
+        let outcome = outcome.map_err(|error| match error {
+            Error::Failure(mut failure) if failure.evidence.stderr_tail.is_empty() => {
+                failure.evidence.stderr_tail = self.tail.last_lines(TAIL_LINES);
+                Error::Failure(failure)
+            }
+            error => error,
+        });
+        self.out.push_back(Out::Over(call.id));
+        match call.whose {
+            // Whoever asked may have gone.
+            Whose::Caller { reply, .. } => drop(reply.send(outcome)),
+            Whose::Handshake(ask) if self.is_shaking() => {
+                let step = self.handshake.answered(ask, outcome);
+                self.step(step);
+            }
+            Whose::Handshake(_) => {}
+        }
+    }
+
+    fn question(&mut self, id: Id, method: &str, params: Option<Box<RawValue>>) {
+        if method == "ping" {
+            self.word(conversation::answer(&id, "{}"));
+        } else if self.is_stateless() {
+            let text = format!(
+                "`{method}` cannot be asked of a client of revision 2026-07-28; answer with input_required"
+            );
+            self.word(conversation::refusal(&id, Kind::InvalidRequest.code(), &text));
+        } else if self.questions.len() >= self.limits.max_in_flight {
+            let text = format!("{} questions are still unanswered", self.questions.len());
+            self.word(conversation::refusal(&id, Kind::Overloaded.code(), &text));
+        } else {
+            let asked = self.listener.asked(method.to_owned(), params);
+            let patience = self.limits.call_timeout;
+            let key = id.clone();
+            let task = self.questions.spawn(async move {
+                let late = |_| {
+                    Err((Kind::Deadline.code(), format!("nobody answered within {}", in_words(patience))))
+                };
+                (id, timeout(patience, asked).await.unwrap_or_else(late))
+            });
+            self.asking.insert(key, task);
+        }
+    }
+
+    fn answer(&mut self, id: &Id, answer: Answer) {
+        self.asking.remove(id);
+        self.word(match answer {
+            Ok(result) => conversation::answer(id, &result.to_string()),
+            Err((code, message)) => conversation::refusal(id, code, &message),
+        });
+    }
+
+    fn word(&mut self, line: Vec<u8>) {
+        self.unsent += line.len();
+        self.out.push_back(Out::Word(line));
+    }
+
+    /// The next thing to send, if any.
+    pub(crate) fn next_out(&mut self) -> Option<Out> {
+        let out = self.out.pop_front();
+        if out.is_none() {
+            self.unsent = 0;
+        }
+        out
+    }
+}

@@ -1,0 +1,317 @@
+//! One server over HTTP: requests to it, and what it answers, whole or as a stream of events.
+//!
+//! Invariants
+//!
+//! - What is received is bounded by the limit of the connection, whole or event by event.
+//! - A redirect is followed to the same origin alone, with the method and the body as they were: what is for one server goes to
+//!   no other.
+//! - URLs and headers may hold secrets: neither is in an error or a log.
+
+use std::{error::Error as _, fmt, io, time::Duration};
+
+use reqwest::{
+    Client, Method, Response, Url,
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
+    redirect::Policy,
+};
+
+use crate::{
+    sse::{Event, Events},
+    tls::client_builder,
+};
+
+/// Redirects that are followed for one request.
+const REDIRECTS: usize = 5;
+
+/// Bytes of an answer that is no message, which may tell a person what is wrong.
+const COMPLAINT: usize = 4 << 10;
+
+/// How a server is reached.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Where it is.
+    pub url: String,
+    /// What goes along with every request to it: names and values.
+    pub headers: Vec<(String, String)>,
+    /// Whether the proxies of the environment are used (`HTTPS_PROXY` and so on).
+    pub uses_proxies: bool,
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Address").field("url", &self.shown()).finish_non_exhaustive()
+    }
+}
+
+impl Address {
+    /// The URL as people may see it: without what may be secret, the query and the user.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match Url::parse(&self.url) {
+            Ok(url) => shown(&url),
+            Err(_) => "an invalid URL".to_owned(),
+        }
+    }
+}
+
+fn shown(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HttpError {
+    /// The address cannot be one.
+    #[error("{0}")]
+    Address(String),
+    /// No connection: refused, no such host, no TLS.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The connection was there, and broke.
+    #[error("the connection broke: {0}")]
+    Broken(String),
+    /// It is longer than the limit, which is this many bytes.
+    #[error("it is longer than the limit of {0} bytes")]
+    TooLarge(usize),
+    /// It leads away from where it was asked.
+    #[error("it redirects to {0}, which is another origin")]
+    Redirected(String),
+}
+
+/// A request.
+#[derive(Debug)]
+pub struct Ask {
+    /// `POST`, `GET` or `DELETE`.
+    pub method: Method,
+    /// Where to; the server's own URL where there is none.
+    pub url: Option<Url>,
+    /// Besides those that every request has.
+    pub headers: HeaderMap,
+    /// The message.
+    pub body: Option<bytes::Bytes>,
+}
+
+/// The way to one server. Connections are kept and used again.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    client: Client,
+    url: Url,
+    headers: HeaderMap,
+    limit: usize,
+}
+
+impl Connection {
+    /// Messages of up to `limit` bytes are received. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`HttpError::Address`], with what is wrong with it.
+    pub fn new(address: &Address, limit: usize) -> Result<Self, HttpError> {
+        let wrong = |why: String| HttpError::Address(format!("`{}` {why}", address.shown()));
+        let url = Url::parse(&address.url).map_err(|error| wrong(format!("is no URL: {error}")))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(wrong("is no URL of http:// or https://".to_owned()));
+        }
+        let mut headers = HeaderMap::new();
+        for (name, value) in &address.headers {
+            let name = HeaderName::try_from(name.as_str());
+            let mut value = HeaderValue::try_from(value.as_str())
+                .map_err(|_| wrong("has a header with a value that no header can have".to_owned()))?;
+            value.set_sensitive(true);
+            headers.append(name.map_err(|_| wrong("has a header whose name is none".to_owned()))?, value);
+        }
+        // We follow redirects ourselves: reqwest would turn a POST into a GET, and send our headers to strangers.
+        let mut builder = client_builder().redirect(Policy::none()).tcp_keepalive(Duration::from_secs(15));
+        if !address.uses_proxies {
+            builder = builder.no_proxy();
+        }
+        let client = builder.build().map_err(|error| HttpError::Address(told(&error)))?;
+        Ok(Self { client, url, headers, limit })
+    }
+
+    /// Where it leads.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Where this leads, seen from the server's own URL: only to the same origin.
+    ///
+    /// # Errors
+    /// [`HttpError::Redirected`] or [`HttpError::Address`].
+    pub fn resolve(&self, reference: &str) -> Result<Url, HttpError> {
+        same_origin(&self.url, reference)
+    }
+
+    /// Makes a request, and waits until its answer has begun.
+    ///
+    /// # Errors
+    /// [`HttpError`]; an answer that tells of an error is an answer.
+    pub async fn ask(&self, ask: Ask) -> Result<Reply, HttpError> {
+        let Ask { method, url, headers, body } = ask;
+        let mut url = url.unwrap_or_else(|| self.url.clone());
+        for _ in 0..=REDIRECTS {
+            let mut all = self.headers.clone();
+            for (name, value) in &headers {
+                all.insert(name.clone(), value.clone());
+            }
+            let request = self.client.request(method.clone(), url.clone()).headers(all);
+            let request = match &body {
+                Some(body) => request.body(body.clone()),
+                None => request,
+            };
+            let response = request.send().await.map_err(|error| {
+                let is_early = error.is_connect() || error.is_builder();
+                if is_early { HttpError::Unreachable(told(&error)) } else { HttpError::Broken(told(&error)) }
+            })?;
+            match response.headers().get(LOCATION).filter(|_| response.status().is_redirection()) {
+                Some(location) => url = same_origin(&url, &String::from_utf8_lossy(location.as_bytes()))?,
+                None => return Ok(Reply { response, limit: self.limit }),
+            }
+        }
+        Err(HttpError::Broken(format!("it redirects more than {REDIRECTS} times")))
+    }
+}
+
+fn same_origin(base: &Url, reference: &str) -> Result<Url, HttpError> {
+    let url = base.join(reference).map_err(|error| HttpError::Address(format!("it leads nowhere: {error}")))?;
+    if url.origin() == base.origin() { Ok(url) } else { Err(HttpError::Redirected(shown(&url))) }
+}
+
+/// What is in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// JSON, whole.
+    Json,
+    /// A stream of events.
+    Events,
+    /// Neither.
+    Other,
+}
+
+/// The beginning of an answer.
+#[derive(Debug)]
+pub struct Reply {
+    response: Response,
+    limit: usize,
+}
+
+impl Reply {
+    /// Its status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    /// One of its headers, where it is text.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
+    /// What is in it, by what it says.
+    #[must_use]
+    pub fn content(&self) -> Content {
+        let kind = self.response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        if kind.eq_ignore_ascii_case(b"text/event-stream") {
+            Content::Events
+        } else if kind.eq_ignore_ascii_case(b"application/json") {
+            Content::Json
+        } else {
+            Content::Other
+        }
+    }
+
+    /// All of it.
+    ///
+    /// # Errors
+    /// [`HttpError::TooLarge`], [`HttpError::Broken`].
+    pub async fn whole(mut self) -> Result<Vec<u8>, HttpError> {
+        let mut whole = Vec::new();
+        while let Some(part) = self.response.chunk().await.map_err(|error| HttpError::Broken(told(&error)))? {
+            if whole.len() + part.len() > self.limit {
+                return Err(HttpError::TooLarge(self.limit));
+            }
+            whole.extend_from_slice(&part);
+        }
+        Ok(whole)
+    }
+
+    /// As much of it as may tell a person something.
+    pub async fn complaint(mut self) -> Vec<u8> {
+        let mut begun = Vec::new();
+        while begun.len() < COMPLAINT
+            && let Ok(Some(part)) = self.response.chunk().await
+        {
+            begun.extend_from_slice(&part[..part.len().min(COMPLAINT - begun.len())]);
+        }
+        begun
+    }
+
+    /// Its events.
+    #[must_use]
+    pub fn events(self) -> EventStream {
+        EventStream { events: Events::new(self.limit), response: self.response }
+    }
+}
+
+/// A stream of events that is being read. Dropping it closes it.
+#[derive(Debug)]
+pub struct EventStream {
+    response: Response,
+    events: Events,
+}
+
+impl EventStream {
+    /// The next event; none at the end.
+    ///
+    /// # Errors
+    /// [`HttpError::Broken`].
+    pub async fn next(&mut self) -> Result<Option<Event>, HttpError> {
+        loop {
+            if let Some(event) = self.events.next_event() {
+                return Ok(Some(event));
+            }
+            match self.response.chunk().await {
+                Ok(Some(part)) => self.events.push(&part),
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(HttpError::Broken(told(&error))),
+            }
+        }
+    }
+
+    /// From where it can be taken up again, where the server offers that.
+    #[must_use]
+    pub fn last_id(&self) -> Option<&str> {
+        self.events.last_id()
+    }
+
+    /// How long to wait before that, where the server said it.
+    #[must_use]
+    pub fn retry(&self) -> Option<Duration> {
+        self.events.retry()
+    }
+}
+
+/// What a person can do something with: the last of the causes, for the first say only that there was an error.
+fn told(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+        if let Some(error) = cause.downcast_ref::<io::Error>()
+            && error.get_ref().is_none()
+        {
+            break;
+        }
+    }
+    if error.source().is_none() {
+        // Nothing behind it: what it says is all there is, but for the URL.
+        return match error.is_timeout() {
+            true => "it took too long".to_owned(),
+            false => "the request could not be sent".to_owned(),
+        };
+    }
+    cause.to_string()
+}
