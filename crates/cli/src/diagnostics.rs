@@ -105,25 +105,28 @@ impl Sinks {
 struct Event<'a> {
     sinks: &'a Sinks,
     to_notices: bool,
+    to_log: bool,
 }
 
 impl<'a> MakeWriter<'a> for Sinks {
     type Writer = Event<'a>;
 
     fn make_writer(&'a self) -> Event<'a> {
-        Event { sinks: self, to_notices: true }
+        Event { sinks: self, to_notices: true, to_log: true }
     }
 
     fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Event<'a> {
         // Where a guard copies what its server wrote to stderr, it does so whether or not we are verbose.
         let is_servers = matches!(metadata.target(), "unhang::stderr" | "unhang::junk");
-        Event { sinks: self, to_notices: !is_servers || self.shows_servers }
+        // What the libraries below say of each step helps nobody.
+        let is_ours = metadata.target().starts_with("unhang") || *metadata.level() <= Level::WARN;
+        Event { sinks: self, to_notices: is_ours && (!is_servers || self.shows_servers), to_log: is_ours }
     }
 }
 
 impl Write for Event<'_> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        if let Some(log) = &self.sinks.log {
+        if let Some(log) = self.sinks.log.as_ref().filter(|_| self.to_log) {
             // A burst of stderr is worth a moment's wait; the data path never waits.
             if thread::current().id() == self.sinks.event_loop {
                 log.send(event);

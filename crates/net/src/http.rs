@@ -9,8 +9,10 @@
 
 use std::{error::Error as _, fmt, io, time::Duration};
 
+pub use bytes::Bytes;
+pub use reqwest::Url;
 use reqwest::{
-    Client, Method, Response, Url,
+    Client, Method, Response,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
     redirect::Policy,
 };
@@ -80,17 +82,28 @@ pub enum HttpError {
     Redirected(String),
 }
 
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Say a message.
+    Post,
+    /// Open a stream of events.
+    Get,
+    /// End a session.
+    Delete,
+}
+
 /// A request.
 #[derive(Debug)]
 pub struct Ask {
-    /// `POST`, `GET` or `DELETE`.
-    pub method: Method,
+    /// What it does.
+    pub verb: Verb,
     /// Where to; the server's own URL where there is none.
     pub url: Option<Url>,
-    /// Besides those that every request has.
-    pub headers: HeaderMap,
+    /// Besides those that every request has: names, in small letters, and values. What no header can hold is left out.
+    pub headers: Vec<(String, String)>,
     /// The message.
-    pub body: Option<bytes::Bytes>,
+    pub body: Option<Bytes>,
 }
 
 /// The way to one server. Connections are kept and used again.
@@ -149,14 +162,21 @@ impl Connection {
     /// # Errors
     /// [`HttpError`]; an answer that tells of an error is an answer.
     pub async fn ask(&self, ask: Ask) -> Result<Reply, HttpError> {
-        let Ask { method, url, headers, body } = ask;
+        let Ask { verb, url, headers, body } = ask;
         let mut url = url.unwrap_or_else(|| self.url.clone());
-        for _ in 0..=REDIRECTS {
-            let mut all = self.headers.clone();
-            for (name, value) in &headers {
-                all.insert(name.clone(), value.clone());
+        let mut all = self.headers.clone();
+        for (name, value) in &headers {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+                all.insert(name, value);
             }
-            let request = self.client.request(method.clone(), url.clone()).headers(all);
+        }
+        let method = match verb {
+            Verb::Post => Method::POST,
+            Verb::Get => Method::GET,
+            Verb::Delete => Method::DELETE,
+        };
+        for _ in 0..=REDIRECTS {
+            let request = self.client.request(method.clone(), url.clone()).headers(all.clone());
             let request = match &body {
                 Some(body) => request.body(body.clone()),
                 None => request,
@@ -175,7 +195,8 @@ impl Connection {
 }
 
 fn same_origin(base: &Url, reference: &str) -> Result<Url, HttpError> {
-    let url = base.join(reference).map_err(|error| HttpError::Address(format!("it leads nowhere: {error}")))?;
+    let url =
+        base.join(reference).map_err(|error| HttpError::Address(format!("it leads nowhere: {error}")))?;
     if url.origin() == base.origin() { Ok(url) } else { Err(HttpError::Redirected(shown(&url))) }
 }
 

@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
-use super::{Client, Error, Options};
+use super::{Client, Error, Options, Session};
 use crate::{config::LIST_PAGES, fault::Kind};
 
 /// A list that servers have.
@@ -76,13 +76,21 @@ impl Client {
             };
             items.extend(found);
             match next {
-                None => return Ok(items),
+                None => return Ok(self.usable(list, &session, items)),
                 next if next == cursor => break,
                 next => cursor = next,
             }
         }
         let happened = format!("`{}` gives no end of pages to `{}`", self.name(), list.method());
         Err(self.failure(Kind::BadResponse, list.method(), happened, "this is a fault of the server"))
+    }
+
+    /// A tool over HTTP whose headers break the rules must not be offered (2026-07-28).
+    fn usable(&self, list: List, session: &Session, items: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
+        match self.mirrors.as_ref().filter(|_| list == List::Tools && session.revision.is_stateless()) {
+            Some(mirrors) => mirrors.learn(&self.name, items),
+            None => items,
+        }
     }
 
     /// The tools.

@@ -30,6 +30,7 @@
 mod error;
 mod listener;
 mod lists;
+mod mirrors;
 mod pool;
 
 use std::{sync::Arc, time::Duration};
@@ -39,17 +40,25 @@ use tokio::sync::watch;
 use unhang_proc::{deadline::Deadline, server::ServerSpec};
 use unhang_switches::stands;
 
+use self::mirrors::Mirrors;
 pub use self::{
     error::{Error, Failure, ServerError},
     listener::{Answer, Listener, Silent, declined},
     lists::List,
     pool::{Disposed, Pool},
 };
-pub use crate::upstream::handshake::Session;
+pub use unhang_net::http::Address;
+
+pub use crate::upstream::{handshake::Session, http::HttpServer};
 use crate::{
     config::{INPUT_ROUNDS, Limits, STOP_SLACK},
     fault::{Kind, in_words},
-    upstream::{self, Link, Request, dialogue::Spoken, handshake::Introduction, stdio},
+    upstream::{
+        self, Link, Request,
+        dialogue::Spoken,
+        handshake::{HEADER_MISMATCH, Introduction},
+        http, stdio,
+    },
 };
 
 /// How a server is reached.
@@ -58,6 +67,8 @@ use crate::{
 pub enum Endpoint {
     /// A command that speaks over its stdin and stdout.
     Stdio(ServerSpec),
+    /// A server somewhere, over HTTP.
+    Http(HttpServer),
 }
 
 /// What a client needs.
@@ -89,6 +100,8 @@ pub struct Client {
     limits: Limits,
     listener: Arc<dyn Listener>,
     link: Link,
+    /// What of its tools' arguments goes along as headers, where it is spoken to over HTTP.
+    mirrors: Option<Arc<Mirrors>>,
 }
 
 impl Client {
@@ -101,10 +114,18 @@ impl Client {
             info: json!({ "name": "unhang", "version": env!("CARGO_PKG_VERSION") }),
             capabilities: listener.capabilities().into(),
         };
-        let client =
-            Client { name: name.as_str().into(), limits: limits.clone(), listener: listener.clone(), link };
-        let Endpoint::Stdio(server) = endpoint;
-        tokio::spawn(stdio::live(server, Spoken { name, limits, introduction, listener }, mailbox));
+        let client = Client {
+            name: name.as_str().into(),
+            limits: limits.clone(),
+            listener: listener.clone(),
+            link,
+            mirrors: matches!(endpoint, Endpoint::Http(_)).then(Arc::default),
+        };
+        let spoken = Spoken { name, limits, introduction, listener };
+        match endpoint {
+            Endpoint::Stdio(server) => drop(tokio::spawn(stdio::live(server, spoken, mailbox))),
+            Endpoint::Http(server) => drop(tokio::spawn(http::live(server, spoken, mailbox))),
+        }
         client
     }
 
@@ -150,14 +171,7 @@ impl Client {
         let (mut params, mut left) = (params, limit);
         let rounds = if stands("input-rounds-bounded") { INPUT_ROUNDS } else { usize::MAX };
         for _ in 0..rounds {
-            let request = Request {
-                method: method.into(),
-                params,
-                limit: left,
-                progress: options.progress.clone(),
-                mirrored: Vec::new(),
-            };
-            let result = self.link.request(request).await?;
+            let result = self.attempt(&session, method, params, left, options).await?;
             let Some(kept) = &kept else { return Ok(result) };
             let Some(wanted) = Wanted::read(&result) else { return Ok(result) };
             let inputs = deadline.timeout(self.inputs(method, wanted.input_requests)).await;
@@ -176,6 +190,34 @@ impl Client {
             self.name
         );
         Err(self.failure(Kind::BadResponse, method, happened, "this is a fault of the server"))
+    }
+
+    /// One request of those that an answer may take.
+    async fn attempt(
+        &self,
+        session: &Session,
+        method: &str,
+        params: Map<String, Value>,
+        limit: Duration,
+        options: &Options,
+    ) -> Result<Box<RawValue>, Error> {
+        let request = |params, mirrored| {
+            let progress = options.progress.clone();
+            self.link.request(Request { method: method.into(), params, limit, progress, mirrored })
+        };
+        let Some(mirrors) = self.mirrors.as_ref().filter(|_| session.revision.is_stateless()) else {
+            return request(params, Vec::new()).await;
+        };
+        let mirrored = mirrors.of_request(self, method, &params, options).await?;
+        match request(params.clone(), mirrored).await {
+            // The tool has changed since it was listed; nothing was carried out.
+            Err(Error::Server(error)) if error.code == HEADER_MISMATCH && method == "tools/call" => {
+                mirrors.forget();
+                let mirrored = mirrors.of_request(self, method, &params, options).await?;
+                request(params, mirrored).await
+            }
+            outcome => outcome,
+        }
     }
 
     async fn inputs(&self, method: &str, wanted: Map<String, Value>) -> Result<Map<String, Value>, Error> {

@@ -54,7 +54,9 @@ pub(crate) enum Whose {
 pub(crate) enum Out {
     /// A request. `mirrored` goes along where messages have headers.
     Request { id: Id, method: Box<str>, line: Vec<u8>, mirrored: Vec<(String, String)> },
-    /// A notification, or the answer to a question.
+    /// The end of a handshake of old.
+    Initialized(Vec<u8>),
+    /// Another notification, or the answer to a question.
     Word(Vec<u8>),
     /// Nobody waits for the answer to this request any more, for this reason.
     Withdrawn(Id, &'static str),
@@ -288,7 +290,8 @@ impl Dialogue {
 
     fn ready(&mut self, session: Session) {
         if !session.revision.is_stateless() {
-            self.word(conversation::notification("notifications/initialized", "{}"));
+            let line = conversation::notification("notifications/initialized", "{}");
+            self.out.push_back(Out::Initialized(line));
         }
         let (since, revision) = (self.now(), session.revision.name());
         tracing::info!("`{}` is ready after {} (revision {revision})", self.name, in_words(since));

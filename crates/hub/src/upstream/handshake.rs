@@ -24,7 +24,8 @@ use crate::{
 
 /// The errors with which only a server of the modern era refuses: a header that differs, a capability that is missing, a revision
 /// that it does not speak.
-const MODERN_ERRORS: [i64; 3] = [-32020, WANTS_CAPABILITY, WRONG_REVISION];
+const MODERN_ERRORS: [i64; 3] = [HEADER_MISMATCH, WANTS_CAPABILITY, WRONG_REVISION];
+pub(crate) const HEADER_MISMATCH: i64 = -32020;
 const WANTS_CAPABILITY: i64 = -32021;
 const WRONG_REVISION: i64 = -32022;
 

@@ -17,6 +17,7 @@
 pub(crate) mod conversation;
 pub(crate) mod dialogue;
 pub(crate) mod handshake;
+pub(crate) mod http;
 pub(crate) mod process;
 pub(crate) mod stdio;
 

@@ -100,7 +100,7 @@ impl Actor {
     fn send(&mut self) {
         while let Some(out) = self.dialogue.next_out() {
             match out {
-                Out::Request { line, .. } | Out::Word(line) => self.say(&line),
+                Out::Request { line, .. } | Out::Initialized(line) | Out::Word(line) => self.say(&line),
                 Out::Withdrawn(id, why) => self.say(&conversation::cancelled(&id, why)),
                 Out::Over(_) => {}
             }

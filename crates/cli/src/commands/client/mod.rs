@@ -28,7 +28,7 @@ use std::{
 use serde::Serialize;
 use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
 use unhang::{
-    client::{Client, ClientSpec, Endpoint, Error, Pool},
+    client::{Address, Client, ClientSpec, Endpoint, Error, HttpServer, Pool},
     config::{EXIT_LIMIT, Limits},
     exit,
     guard::Stop,
@@ -133,9 +133,22 @@ impl Desk {
             Target::Command(command) => {
                 let arguments = command[1..].to_vec();
                 let server = spec(command[0].clone(), arguments, Environment::Inherit, None);
-                self.launch(&server_name(command), server, &LimitSettings::default())
+                self.launch(&server_name(command), Endpoint::Stdio(server), &LimitSettings::default())
             }
-            Target::Named(name) if name.contains("://") => Err(unserved(name)),
+            Target::Named(url) if url.contains("://") => {
+                if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+                    let message = format!("`{}` is no URL of http:// or https://", escaped(url));
+                    return Err(Failure::usage(message, None));
+                }
+                let address = address(url.clone(), Vec::new());
+                let mut name = address.shown();
+                while self.pool.names().contains(&name) {
+                    // It differs in what is not shown.
+                    name.push('\'');
+                }
+                let server = HttpServer { address, dialect: None };
+                self.launch(&name, Endpoint::Http(server), &LimitSettings::default())
+            }
             Target::Named(name) => {
                 let known = self.known()?;
                 self.start(known.named(name).ok_or_else(|| no_such_server(known, name))?)
@@ -158,18 +171,29 @@ impl Desk {
                 variables.extend(environment.iter().map(|(name, value)| (name.into(), value.into())));
                 let arguments = arguments.iter().map(OsString::from).collect();
                 let environment = Environment::Exactly(variables);
-                self.launch(name, spec(command.into(), arguments, environment, Some(folder.clone())), limits)
+                let server = spec(command.into(), arguments, environment, Some(folder.clone()));
+                self.launch(name, Endpoint::Stdio(server), limits)
             }
-            Transport::Http { url, .. } => Err(unserved(url)),
+            Transport::Http { url, headers, dialect } => {
+                let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+                let server = HttpServer { address: address(url.clone(), headers), dialect: *dialect };
+                self.launch(name, Endpoint::Http(server), limits)
+            }
         }
     }
 
-    fn launch(&self, name: &str, server: ServerSpec, of_file: &LimitSettings) -> Result<Client, Failure> {
+    fn launch(&self, name: &str, endpoint: Endpoint, of_file: &LimitSettings) -> Result<Client, Failure> {
         let mut limits = Limits::default();
         of_file.apply(&mut limits);
         self.limits.apply(&mut limits);
-        let server = ServerSpec { grace: limits.stop_grace, stop_limit: limits.stop_limit(), ..server };
-        let (endpoint, listener) = (Endpoint::Stdio(server), Arc::new(Person::new(name)));
+        let endpoint = match endpoint {
+            Endpoint::Stdio(server) => {
+                let (grace, stop_limit) = (limits.stop_grace, limits.stop_limit());
+                Endpoint::Stdio(ServerSpec { grace, stop_limit, ..server })
+            }
+            remote => remote,
+        };
+        let listener = Arc::new(Person::new(name));
         self.pool.register(ClientSpec { name: name.to_owned(), endpoint, limits, listener });
         self.pool.client(name).map_err(Failure::from)
     }
@@ -205,6 +229,11 @@ impl Desk {
     }
 }
 
+/// A server somewhere. The proxies of the environment are for it, as for other programs.
+fn address(url: String, headers: Vec<(String, String)>) -> Address {
+    Address { url, headers, uses_proxies: true }
+}
+
 /// Its limits come with the rest of what is known of it.
 fn spec(
     program: OsString,
@@ -229,16 +258,6 @@ fn no_such_server(known: &Known, name: &str) -> Failure {
         kind: "no_such_server",
         message: format!("there is no server `{}`", escaped(name)),
         hint: Some(hint),
-        data: None,
-    }
-}
-
-fn unserved(url: &str) -> Failure {
-    Failure {
-        code: exit::UNREACHABLE,
-        kind: "unsupported_transport",
-        message: format!("`{}` is spoken to over HTTP, which this build cannot do yet", escaped(url)),
-        hint: None,
         data: None,
     }
 }

@@ -1,0 +1,126 @@
+//! One request over HTTP, as a task: what its answer says goes to the actor, in order, and then how it ended.
+//!
+//! Invariants: nothing is decided here; an exchange ends with the answer, with the connection, or when it is aborted.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use unhang_net::{
+    http::{Ask, Connection, Content, HttpError, Reply},
+    sse::Event,
+};
+use unhang_wire::Id;
+
+/// Which exchange it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// The one of this request.
+    Request(Id),
+    /// The end of a handshake of old, before which nothing else is said.
+    Initialized,
+    /// Another notification, or an answer to the server.
+    Word,
+    /// The stream of what the server says unasked.
+    Stream,
+}
+
+/// What the actor hears.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// The answer has begun; in it, perhaps, the name of the session.
+    Opened(Option<String>),
+    Event(Event),
+    Closed(Close),
+}
+
+/// From where a stream can be taken up again, and after how long.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) last_id: String,
+    pub(super) retry: Option<Duration>,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(super) enum Close {
+    /// There is no more.
+    Ended(Option<Place>),
+    /// It was a stream, and broke.
+    Broke(HttpError, Option<Place>),
+    /// The server refuses it: its status, and what it said.
+    Refused(u16, Vec<u8>),
+    /// The answer is neither JSON nor events: what it says it is.
+    NoMessage(String),
+    /// There was no answer.
+    Failed(HttpError),
+}
+
+/// Goes through with it.
+pub(super) async fn exchange(
+    connection: Connection,
+    ask: Ask,
+    which: Which,
+    said: mpsc::Sender<(Which, Said)>,
+) {
+    let close = match connection.ask(ask).await {
+        Ok(reply) => answered(reply, &which, &said).await,
+        Err(error) => Close::Failed(error),
+    };
+    // The actor may have gone.
+    let _gone = said.send((which, Said::Closed(close))).await;
+}
+
+async fn answered(reply: Reply, which: &Which, said: &mpsc::Sender<(Which, Said)>) -> Close {
+    let status = reply.status();
+    if !(200..300).contains(&status) {
+        // An error of the server comes as JSON, and counts whole.
+        let told = match reply.content() {
+            Content::Json => reply.whole().await.unwrap_or_default(),
+            _ => reply.complaint().await,
+        };
+        return Close::Refused(status, told);
+    }
+    let tell = async |what| said.send((which.clone(), what)).await;
+    if tell(Said::Opened(reply.header("mcp-session-id").map(str::to_owned))).await.is_err() {
+        return Close::Ended(None);
+    }
+    match (which, reply.content()) {
+        (_, Content::Events) => {
+            let mut events = reply.events();
+            let ended = loop {
+                match events.next().await {
+                    Ok(Some(event)) => {
+                        if tell(Said::Event(event)).await.is_err() {
+                            break None;
+                        }
+                    }
+                    Ok(None) => break None,
+                    Err(error) => break Some(error),
+                }
+            };
+            let place = events.last_id().map(|id| Place { last_id: id.to_owned(), retry: events.retry() });
+            match ended {
+                Some(error) => Close::Broke(error, place),
+                None => Close::Ended(place),
+            }
+        }
+        (Which::Request(_), Content::Json) => match reply.whole().await {
+            Ok(message) => {
+                // Nobody listens any more where it cannot be told.
+                let _gone = tell(Said::Event(Event::Message(message))).await;
+                Close::Ended(None)
+            }
+            Err(error) => Close::Failed(error),
+        },
+        (Which::Request(_) | Which::Stream, _) => {
+            let kind = reply.header("content-type").unwrap_or("nothing").to_owned();
+            // What is in it is read so that the connection can serve again.
+            reply.complaint().await;
+            Close::NoMessage(kind)
+        }
+        (Which::Initialized | Which::Word, _) => {
+            reply.complaint().await;
+            Close::Ended(None)
+        }
+    }
+}
