@@ -204,7 +204,7 @@ impl Actor {
         let name = &self.dialogue.name;
         match event {
             ServerEvent::Started { pid, tier } => {
-                tracing::debug!("`{name}` runs as process {pid} ({tier:?})")
+                tracing::debug!("`{name}` runs as process {pid} ({tier:?})");
             }
             ServerEvent::Failed(error) => self.start_failed(&error.to_string()),
             ServerEvent::Exited(exit) => {
