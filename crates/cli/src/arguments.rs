@@ -61,6 +61,9 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Measure what the guard and the jobs cost, beside what nobody can do without
     Bench(Bench),
+    /// Go through one scenario of the official conformance suite
+    #[command(hide = true)]
+    ConformanceClient(ConformanceClient),
     /// Run one of the bundled servers and clients that misbehave
     #[command(hide = true, disable_help_flag = true)]
     Zoo(Zoo),
@@ -114,6 +117,13 @@ pub(crate) struct Serve {
     pub(crate) job_limits: JobLimits,
     #[command(flatten)]
     pub(crate) limits: SessionLimitArguments,
+}
+
+/// `unhang conformance-client`.
+#[derive(Debug, Args)]
+pub(crate) struct ConformanceClient {
+    /// Where the suite listens
+    pub(crate) url: String,
 }
 
 /// `unhang demo`.

@@ -8,6 +8,7 @@ use crate::arguments::{Arguments, Command};
 
 mod bench;
 mod client;
+mod conformance;
 mod demo;
 mod engine;
 mod job;
@@ -35,6 +36,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Batch(batch) => client::batch(&batch, verbose),
         Command::Demo(demo) => demo::run(&demo),
         Command::Bench(bench) => bench::run(&bench),
+        Command::ConformanceClient(client) => conformance::run(&client, verbose),
         Command::Zoo(zoo) => zoo::run(&zoo),
     };
     // The default hook has told the person already; what is left is the code.

@@ -1,0 +1,135 @@
+//! `unhang conformance-client URL`: the client that the official conformance suite runs in each of its scenarios. It does what any
+//! client does: connects, lists everything, calls each tool, reads each resource, gets each prompt, and answers what it is asked.
+//!
+//! Invariants: it is the client of the library and nothing else; which scenario it is in changes nothing of what it does, but for
+//! the calls and the credentials that a scenario hands over in `MCP_CONFORMANCE_CONTEXT`.
+
+use std::{env, future::Future, pin::Pin, process::ExitCode, sync::Arc};
+
+use serde_json::{Map, Value, json, value::RawValue};
+use unhang::{
+    client::{
+        Address, Answer, Client, ClientSpec, Endpoint, Error, HttpServer, List, Listener, Options, declined,
+    },
+    config::Limits,
+    exit,
+};
+
+use super::engine::to_its_end;
+use crate::{arguments::ConformanceClient, output::Failure};
+
+/// Runs one scenario.
+pub(super) fn run(ConformanceClient { url }: &ConformanceClient, verbose: bool) -> ExitCode {
+    to_its_end(None, verbose, async || {
+        let context = context()?;
+        let address = Address { url: url.clone(), headers: Vec::new(), uses_proxies: false };
+        let client = Client::start(ClientSpec {
+            name: "the suite".to_owned(),
+            endpoint: Endpoint::Http(HttpServer { address, dialect: None }),
+            limits: Limits::default(),
+            listener: Arc::new(Willing),
+        });
+        let outcome = use_everything(&client, &context).await;
+        client.dispose().await;
+        outcome.map(|()| exit::DONE).map_err(Failure::from)
+    })
+}
+
+/// What the suite hands over.
+fn context() -> Result<Value, Failure> {
+    match env::var("MCP_CONFORMANCE_CONTEXT") {
+        Ok(text) => serde_json::from_str(&text)
+            .map_err(|error| Failure::usage(format!("MCP_CONFORMANCE_CONTEXT is no JSON: {error}"), None)),
+        Err(_) => Ok(Value::Null),
+    }
+}
+
+async fn use_everything(client: &Client, context: &Value) -> Result<(), Error> {
+    let options = Options::default();
+    let tools = items(client, List::Tools).await?;
+    let calls = match context["toolCalls"].as_array() {
+        Some(calls) => calls.clone(),
+        None => tools.iter().map(call).collect(),
+    };
+    for call in calls {
+        let arguments = call["arguments"].as_object().cloned().unwrap_or_default();
+        refused(client.call_tool(text(&call, "name"), arguments, &options).await)?;
+    }
+    for resource in items(client, List::Resources).await? {
+        refused(client.read_resource(text(&resource, "uri"), &options).await)?;
+    }
+    for prompt in items(client, List::Prompts).await? {
+        let names = prompt["arguments"].as_array().into_iter().flatten();
+        let arguments = names.map(|argument| (text(argument, "name").to_owned(), "text".into())).collect();
+        refused(client.get_prompt(text(&prompt, "name"), arguments, &options).await)?;
+    }
+    Ok(())
+}
+
+async fn items(client: &Client, list: List) -> Result<Vec<Value>, Error> {
+    let items = client.list(list, &Options::default()).await?;
+    Ok(items.iter().map(|item| serde_json::from_str(item.get()).unwrap_or_default()).collect())
+}
+
+/// That a server refuses something is its affair; everything else is a failure.
+fn refused(outcome: Result<Box<RawValue>, Error>) -> Result<(), Error> {
+    match outcome {
+        Err(Error::Server(error)) => {
+            tracing::warn!("{error}");
+            Ok(())
+        }
+        outcome => outcome.map(drop),
+    }
+}
+
+fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+    value[member].as_str().unwrap_or_default()
+}
+
+/// A call of a tool, with whatever its schema allows.
+fn call(tool: &Value) -> Value {
+    json!({ "name": tool["name"], "arguments": sample(&tool["inputSchema"]) })
+}
+
+fn sample(schema: &Value) -> Value {
+    if let Some(known) = ["default", "const"].iter().find_map(|name| schema.get(name)) {
+        return known.clone();
+    }
+    if let Some(first) = schema["enum"].get(0) {
+        return first.clone();
+    }
+    match schema["type"].as_str() {
+        Some("integer" | "number") => 2.into(),
+        Some("boolean") => true.into(),
+        Some("array") => json!([]),
+        Some("string") => "text".into(),
+        _ => {
+            let properties = schema["properties"].as_object().into_iter().flatten();
+            properties.map(|(name, schema)| (name.clone(), sample(schema))).collect::<Map<_, _>>().into()
+        }
+    }
+}
+
+/// Accepts what it is asked, with the defaults that the question has (SEP-1034).
+struct Willing;
+
+impl Listener for Willing {
+    fn capabilities(&self) -> Map<String, Value> {
+        Map::from_iter([("elicitation".to_owned(), json!({ "form": {} }))])
+    }
+
+    fn asked(
+        &self,
+        method: String,
+        params: Option<Box<RawValue>>,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
+        Box::pin(async move {
+            if method != "elicitation/create" {
+                return Err(declined(&method));
+            }
+            let params: Value =
+                params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+            Ok(json!({ "action": "accept", "content": sample(&params["requestedSchema"]) }))
+        })
+    }
+}
