@@ -14,6 +14,7 @@
 //! - Every case has a folder of its own that is also its home folder, so nothing is written elsewhere.
 
 mod bench;
+mod conformance;
 mod guard_killed;
 mod inspector;
 mod install;
@@ -46,6 +47,7 @@ enum Kind {
     Inspector(inspector::Visit),
     InspectorEveryTool,
     GuardKilled,
+    Conformance(conformance::Requirements),
 }
 
 /// Runs every case: the last step of `ci`, which has built the release binary before.
@@ -96,6 +98,10 @@ fn cases() -> Vec<Case> {
     }
     cases.push(Case { name: "inspector/everything/npx".to_owned(), kind: Kind::InspectorEveryTool });
     cases.push(Case { name: "guard-killed/everything/npx".to_owned(), kind: Kind::GuardKilled });
+    for requirements in conformance::ALL {
+        let name = format!("conformance/client/{}", requirements.revision);
+        cases.push(Case { name, kind: Kind::Conformance(requirements) });
+    }
     cases
 }
 
@@ -126,6 +132,7 @@ impl Case {
             Kind::Inspector(visit) => inspector::visit(bench, &place, visit),
             Kind::InspectorEveryTool => inspector::every_tool(bench, &place),
             Kind::GuardKilled => guard_killed::check(bench, &place),
+            Kind::Conformance(requirements) => conformance::check(bench, &place, *requirements),
         }
     }
 }
