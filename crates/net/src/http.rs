@@ -13,11 +13,12 @@ pub use bytes::Bytes;
 pub use reqwest::Url;
 use reqwest::{
     Client, Method, Response,
-    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION},
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE},
     redirect::Policy,
 };
 
 use crate::{
+    oauth::{Authorization, AuthorizationError},
     sse::{Event, Events},
     tls::client_builder,
 };
@@ -77,6 +78,9 @@ pub enum HttpError {
     /// It is longer than the limit, which is this many bytes.
     #[error("it is longer than the limit of {0} bytes")]
     TooLarge(usize),
+    /// There is no token for it.
+    #[error("{0}")]
+    Authorization(#[from] AuthorizationError),
     /// It leads away from where it was asked.
     #[error("it redirects to {0}, which is another origin")]
     Redirected(String),
@@ -112,15 +116,21 @@ pub struct Connection {
     client: Client,
     url: Url,
     headers: HeaderMap,
+    authorization: Option<Authorization>,
     limit: usize,
 }
 
 impl Connection {
-    /// Messages of up to `limit` bytes are received. Nothing is connected yet.
+    /// Messages of up to `limit` bytes are received. Nothing is connected yet. `authorization` has the tokens that go along, where
+    /// the server wants some.
     ///
     /// # Errors
     /// [`HttpError::Address`], with what is wrong with it.
-    pub fn new(address: &Address, limit: usize) -> Result<Self, HttpError> {
+    pub fn new(
+        address: &Address,
+        authorization: Option<Authorization>,
+        limit: usize,
+    ) -> Result<Self, HttpError> {
         let wrong = |why: String| HttpError::Address(format!("`{}` {why}", address.shown()));
         let url = Url::parse(&address.url).map_err(|error| wrong(format!("is no URL: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -140,7 +150,7 @@ impl Connection {
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|error| HttpError::Address(told(&error)))?;
-        Ok(Self { client, url, headers, limit })
+        Ok(Self { client, url, headers, authorization, limit })
     }
 
     /// Where it leads.
@@ -157,15 +167,29 @@ impl Connection {
         same_origin(&self.url, reference)
     }
 
-    /// Makes a request, and waits until its answer has begun.
+    /// Makes a request, and waits until its answer has begun. One that is refused for its token is made again with a better one,
+    /// where there is one to be had.
     ///
     /// # Errors
     /// [`HttpError`]; an answer that tells of an error is an answer.
     pub async fn ask(&self, ask: Ask) -> Result<Reply, HttpError> {
+        let Some(authorization) = &self.authorization else { return self.attempt(&ask, None).await };
+        loop {
+            let token = authorization.token().await?;
+            let reply = self.attempt(&ask, token.as_deref()).await?;
+            let is_refused = matches!(reply.status(), 401 | 403);
+            let challenge = reply.header(WWW_AUTHENTICATE.as_str());
+            if !is_refused || !authorization.refused(token.as_deref(), reply.status(), challenge).await? {
+                return Ok(reply);
+            }
+        }
+    }
+
+    async fn attempt(&self, ask: &Ask, token: Option<&str>) -> Result<Reply, HttpError> {
         let Ask { verb, url, headers, body } = ask;
-        let mut url = url.unwrap_or_else(|| self.url.clone());
+        let mut url = url.as_ref().unwrap_or(&self.url).clone();
         let mut all = self.headers.clone();
-        for (name, value) in &headers {
+        for (name, value) in headers {
             if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
                 all.insert(name, value);
             }
@@ -176,11 +200,13 @@ impl Connection {
             Verb::Delete => Method::DELETE,
         };
         for _ in 0..=REDIRECTS {
-            let request = self.client.request(method.clone(), url.clone()).headers(all.clone());
-            let request = match &body {
-                Some(body) => request.body(body.clone()),
-                None => request,
-            };
+            let mut request = self.client.request(method.clone(), url.clone()).headers(all.clone());
+            if let Some(token) = token {
+                request = request.bearer_auth(token);
+            }
+            if let Some(body) = body {
+                request = request.body(body.clone());
+            }
             let response = request.send().await.map_err(|error| {
                 let is_early = error.is_connect() || error.is_builder();
                 if is_early { HttpError::Unreachable(told(&error)) } else { HttpError::Broken(told(&error)) }

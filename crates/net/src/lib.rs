@@ -7,5 +7,6 @@
 //! - TLS is rustls with the system's certificates; nothing turns their verification off.
 
 pub mod http;
+pub mod oauth;
 pub mod sse;
 pub mod tls;

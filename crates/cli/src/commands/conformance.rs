@@ -4,7 +4,14 @@
 //! Invariants: it is the client of the library and nothing else; which scenario it is in changes nothing of what it does, but for
 //! the calls and the credentials that a scenario hands over in `MCP_CONFORMANCE_CONTEXT`.
 
-use std::{env, future::Future, pin::Pin, process::ExitCode, sync::Arc};
+use std::{
+    env, fs,
+    future::Future,
+    path::Path,
+    pin::Pin,
+    process::{self, ExitCode},
+    sync::Arc,
+};
 
 use serde_json::{Map, Value, json, value::RawValue};
 use unhang::{
@@ -13,26 +20,68 @@ use unhang::{
     },
     config::Limits,
     exit,
+    oauth::{
+        Authorization, AuthorizationError, AuthorizationSpec, ClientSettings, Follower, RequestLimits,
+        TokenStore,
+    },
 };
 
 use super::engine::to_its_end;
 use crate::{arguments::ConformanceClient, output::Failure};
+
+/// What the suite's server is called.
+const SERVER: &str = "the suite";
 
 /// Runs one scenario.
 pub(super) fn run(ConformanceClient { url }: &ConformanceClient, verbose: bool) -> ExitCode {
     to_its_end(None, verbose, async || {
         let context = context()?;
         let address = Address { url: url.clone(), headers: Vec::new(), uses_proxies: false };
+        // Each scenario is a world of its own.
+        let tokens = env::temp_dir().join(format!("unhang-conformance-{}", process::id()));
+        let authorization = Some(authorization(url, &context, &tokens)?);
         let client = Client::start(ClientSpec {
-            name: "the suite".to_owned(),
-            endpoint: Endpoint::Http(HttpServer { address, dialect: None }),
+            name: SERVER.to_owned(),
+            endpoint: Endpoint::Http(HttpServer { address, dialect: None, authorization }),
             limits: Limits::default(),
             listener: Arc::new(Willing),
         });
         let outcome = use_everything(&client, &context).await;
         client.dispose().await;
+        // Most scenarios have left nothing there.
+        let _none = fs::remove_dir_all(&tokens);
         outcome.map(|()| exit::DONE).map_err(Failure::from)
     })
+}
+
+/// The document about us that the suite knows of, and where it sends browsers. Nobody listens there.
+const CLIENT_METADATA: &str = "https://conformance-test.local/client-metadata.json";
+const REDIRECT: &str = "http://localhost:3000/callback";
+
+fn authorization(url: &str, context: &Value, tokens: &Path) -> Result<Authorization, Failure> {
+    let known = |member: &str| context[member].as_str().map(str::to_owned);
+    let limits = RequestLimits::default();
+    let failed = |error: AuthorizationError| Failure {
+        code: exit::UNREACHABLE,
+        kind: error.kind(),
+        message: error.to_string(),
+        hint: None,
+        data: None,
+    };
+    Authorization::new(AuthorizationSpec {
+        name: SERVER.to_owned(),
+        url: url.to_owned(),
+        store: TokenStore::new(tokens.to_owned()),
+        settings: ClientSettings {
+            client_id: known("client_id"),
+            client_secret: known("client_secret"),
+            client_metadata_url: Some(CLIENT_METADATA.to_owned()),
+            scopes: Vec::new(),
+        },
+        agent: Arc::new(Follower::new(REDIRECT.to_owned(), limits.clone()).map_err(failed)?),
+        limits,
+    })
+    .map_err(failed)
 }
 
 /// What the suite hands over.

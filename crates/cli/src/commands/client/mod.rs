@@ -146,7 +146,7 @@ impl Desk {
                     // It differs in what is not shown.
                     name.push('\'');
                 }
-                let server = HttpServer { address, dialect: None };
+                let server = HttpServer { address, dialect: None, authorization: None };
                 self.launch(&name, Endpoint::Http(server), &LimitSettings::default())
             }
             Target::Named(name) => {
@@ -176,7 +176,11 @@ impl Desk {
             }
             Transport::Http { url, headers, dialect } => {
                 let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                let server = HttpServer { address: address(url.clone(), headers), dialect: *dialect };
+                let server = HttpServer {
+                    address: address(url.clone(), headers),
+                    dialect: *dialect,
+                    authorization: None,
+                };
                 self.launch(name, Endpoint::Http(server), limits)
             }
         }

@@ -154,7 +154,8 @@ impl Actor {
             }
             Close::Refused(status, told) => self.refused(id, status, &told),
             close => {
-                let is_away = matches!(close, Close::Failed(HttpError::Unreachable(_)));
+                let is_away =
+                    matches!(close, Close::Failed(HttpError::Unreachable(_) | HttpError::Authorization(_)));
                 let (kind, hint) = close.verdict(self.dialogue.session.is_none());
                 let (name, why) = (self.dialogue.name.clone(), close.told());
                 let happened = |method: &str| match is_away {

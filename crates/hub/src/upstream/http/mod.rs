@@ -33,7 +33,10 @@ use tokio::{
     task::{AbortHandle, JoinSet},
     time::{Instant, timeout},
 };
-use unhang_net::http::{Address, Ask, Bytes, Connection, HttpError, Url, Verb};
+use unhang_net::{
+    http::{Address, Ask, Bytes, Connection, HttpError, Url, Verb},
+    oauth::Authorization,
+};
 use unhang_wire::Id;
 
 use self::exchange::{Close, Said, Which, exchange};
@@ -57,17 +60,20 @@ const LEAST_RETRY: Duration = Duration::from_millis(50);
 const MOST_RETRY: Duration = Duration::from_secs(30);
 
 /// A server over HTTP.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct HttpServer {
     /// Where it is.
     pub address: Address,
     /// Which of the ways of HTTP it speaks, where that is known.
     pub dialect: Option<HttpDialect>,
+    /// Its tokens, where it wants some.
+    pub authorization: Option<Authorization>,
 }
 
 /// Speaks with the server until it is told to end.
 pub(crate) async fn live(server: HttpServer, spoken: Spoken, mailbox: Mailbox) {
-    let connection = Connection::new(&server.address, spoken.limits.max_message);
+    let connection =
+        Connection::new(&server.address, server.authorization.clone(), spoken.limits.max_message);
     let mut dialogue = Dialogue::new(spoken, mailbox, unhang_proc::drain::Tail::new(0));
     let connection = match connection {
         Ok(connection) => connection,
