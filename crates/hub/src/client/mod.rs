@@ -32,6 +32,7 @@ mod listener;
 mod lists;
 mod mirrors;
 mod pool;
+mod subscription;
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,6 +47,7 @@ pub use self::{
     listener::{Answer, Listener, Silent, declined},
     lists::List,
     pool::{Disposed, Pool},
+    subscription::{Subscription, Topics},
 };
 pub use unhang_net::http::Address;
 

@@ -391,7 +391,7 @@ impl Dialogue {
                         progress.send_replace(Some(params));
                     }
                 }
-                Event::Notification(method, params) => self.listener.notified(&method, params.as_deref()),
+                Event::Notification(method, params) => self.notified(&method, params),
                 Event::Question(id, method, params) => self.question(id, &method, params),
                 Event::QuestionWithdrawn(id) => {
                     if let Some(task) = self.asking.remove(&id) {
@@ -399,6 +399,21 @@ impl Dialogue {
                     }
                 }
             }
+        }
+    }
+
+    fn notified(&mut self, method: &str, params: Option<Box<RawValue>>) {
+        if method != "notifications/subscriptions/acknowledged" {
+            return self.listener.notified(method, params.as_deref());
+        }
+        // It is for whoever subscribed, and the first that they hear.
+        let Some(params) = params else { return };
+        let members: Value = serde_json::from_str(params.get()).unwrap_or_default();
+        let id = members["_meta"]["io.modelcontextprotocol/subscriptionId"].as_i64().map(Id::Integer);
+        if let Some(Whose::Caller { progress: Some(told), .. }) =
+            id.and_then(|id| self.conversation.whose(&id))
+        {
+            told.send_replace(Some(params));
         }
     }
 
