@@ -8,9 +8,11 @@ use crate::arguments::{Arguments, Command};
 
 mod bench;
 mod client;
+mod completions;
 mod demo;
 mod engine;
 mod job;
+mod man;
 mod serve;
 mod state;
 mod wrap;
@@ -35,6 +37,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Batch(batch) => client::batch(&batch, verbose),
         Command::Demo(demo) => demo::run(&demo),
         Command::Bench(bench) => bench::run(&bench),
+        Command::Completions(completions) => completions::run(&completions),
+        Command::Man(man) => man::run(&man),
         Command::Zoo(zoo) => zoo::run(&zoo),
     };
     // The default hook has told the person already; what is left is the code.

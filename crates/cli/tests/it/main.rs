@@ -23,6 +23,7 @@ mod harness;
 mod hostile_clients;
 mod job_commands;
 mod jobs;
+mod manual;
 mod processes;
 mod promise_1_answered;
 mod promise_2_clean_wire;
