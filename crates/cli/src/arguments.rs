@@ -277,6 +277,18 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     Arguments::try_parse()
 }
 
+/// The command that the words of a wrong command line name, as far as they name one: `unhang job show`.
+pub(crate) fn meant(words: impl Iterator<Item = OsString>) -> String {
+    let mut command = &Arguments::command();
+    let mut path = command.get_name().to_owned();
+    for word in words.filter(|word| !word.as_encoded_bytes().starts_with(b"-")) {
+        let Some(below) = command.find_subcommand(&word) else { break };
+        path = format!("{path} {}", below.get_name());
+        command = below;
+    }
+    path
+}
+
 /// What a user may see of the declaration: all but hidden commands, which completions would tell of otherwise.
 pub(crate) fn shown() -> clap::Command {
     let whole = Arguments::command();
@@ -324,6 +336,18 @@ mod tests {
         );
         assert_eq!(run.patience, unhang_zoo::corpus::PATIENCE);
         assert!(parse_zoo_run(&["run", "--promise", "7"].map(str::to_owned)).is_err());
+    }
+
+    #[test]
+    fn the_command_that_was_meant_is_told_from_the_words() {
+        for (words, path) in [
+            ("-v job show --nosuch", "unhang job show"),
+            ("call --cal-timeout 5s job", "unhang call"),
+            ("cal time", "unhang"),
+            ("", "unhang"),
+        ] {
+            assert_eq!(meant(words.split_whitespace().map(OsString::from)), path);
+        }
     }
 
     #[test]

@@ -123,3 +123,25 @@ fn bash_completes_commands_and_flags() {
     assert_eq!(complete("unhang wrap --call", 2).trim(), "--call-timeout");
     assert_eq!(complete("unhang zo", 1).trim(), "");
 }
+
+#[test]
+fn r_16_a_wrong_command_line_is_told_with_two_hints_at_most() {
+    let sandbox = Sandbox::new();
+    for (words, message, hint) in [
+        (&["cal", "time"][..], "unrecognized subcommand 'cal'", "hint: a similar subcommand exists: 'call'"),
+        (&["call", "--cal-timeout", "5s"], "unexpected argument '--cal-timeout' found", "'--call-timeout'"),
+        (&["job", "show"], "were not provided: <ID>", "Usage: unhang job show <ID>"),
+        (&["wrap", "--call-timeout", "5", "--", "x"], "needs a unit", "hint: `unhang wrap --help` says more"),
+        (&["call"], "the tool is missing", "hint: give both"),
+    ] {
+        let mut command = sandbox.unhang();
+        command.args(words);
+        let (code, stdout, stderr) = run_to_end(command);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{words:?}: {stderr}");
+        assert!(
+            stderr.starts_with("unhang: ") && stderr.contains(message) && stderr.contains(hint),
+            "{stderr}"
+        );
+        assert!(stderr.matches("hint: ").count() <= 2 && !stderr.contains("tip"), "{stderr}");
+    }
+}
