@@ -13,6 +13,7 @@ mod bench;
 mod both_ways;
 mod client_library;
 mod combinations;
+mod contract;
 mod contract_commands;
 mod contract_jobs;
 mod corpus;
