@@ -176,6 +176,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     unhang completions bash > ~/.local/share/bash-completion/completions/unhang\n  \
+    unhang completions zsh > \"${fpath[1]}/_unhang\"\n  \
     unhang completions fish > ~/.config/fish/completions/unhang.fish\n\n\
     Exit codes: 0 done; 2 wrong usage.")]
 pub(crate) struct Completions {
