@@ -1,17 +1,18 @@
 //! What was typed. Every limit is a flag, an environment variable and a default, declared once (R-43).
 
 pub(crate) mod client;
+pub(crate) mod limits;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand};
-use unhang::{
-    config::{self, Limits, parse_duration, parse_size},
-    tools::ModeOverrides,
-};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use unhang::{config::parse_duration, tools::ModeOverrides};
 use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 
-use self::client::{Batch, Call, Listing, Prompt, Read, Servers};
+use self::{
+    client::{Batch, Call, Listing, Prompt, Read, Servers},
+    limits::{GuardLimits, SessionLimits},
+};
 use crate::{
     job_arguments::{Job, JobLimits, State},
     words,
@@ -19,10 +20,20 @@ use crate::{
 
 /// Puts itself between MCP clients and servers so that nothing can hang.
 #[derive(Debug, Parser)]
-#[command(name = "unhang", version, max_term_width = 100, propagate_version = true)]
+#[command(
+    name = "unhang",
+    version,
+    max_term_width = 100,
+    propagate_version = true,
+    after_help = "Examples:\n  \
+    unhang wrap -- npx -y @modelcontextprotocol/server-everything\n  \
+    unhang call time get_current_time timezone=Europe/Vienna\n  \
+    unhang job run -- python simulate.py\n\n\
+    `unhang COMMAND --help` has the flags, their defaults and the exit codes."
+)]
 pub(crate) struct Arguments {
     /// Say on stderr what is being done and waited for
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = 900)]
     pub(crate) verbose: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -33,10 +44,6 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Guard one stdio server: put `unhang wrap --` in front of any command in an mcp.json
     Wrap(Wrap),
-    /// Run commands as durable background jobs: submit, follow, wait, cancel
-    Job(Job),
-    /// Read and set the named documents that jobs work on
-    State(State),
     /// Offer the commands of unhang.toml, background jobs and named state to an MCP client
     Serve(Serve),
     /// List the configured servers, and where each was found
@@ -57,10 +64,18 @@ pub(crate) enum Command {
     Prompt(Prompt),
     /// Make many requests: one JSON object a line in, one a line out
     Batch(Batch),
+    /// Run commands as durable background jobs: submit, follow, wait, cancel
+    Job(Job),
+    /// Read and set the named documents that jobs work on
+    State(State),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
     /// Measure what the guard and the jobs cost, beside what nobody can do without
     Bench(Bench),
+    /// Print the completions of a shell
+    Completions(Completions),
+    /// Write the manual pages, one a command
+    Man(Man),
     /// Go through one scenario of the official conformance suite
     #[command(hide = true)]
     ConformanceClient(ConformanceClient),
@@ -73,8 +88,11 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unhang wrap [OPTIONS] -- <CMD>...",
-    after_help = "Times need a unit (500ms, 30s, 5m), sizes too (64KiB, 16MiB). Each flag is also an\n\
-    environment variable: --call-timeout is UNHANG_CALL_TIMEOUT.\n\n\
+    after_help = "Times need a unit (500ms, 30s, 5m), sizes too (64KiB, 16MiB). Each limit is\n\
+    also an environment variable: --call-timeout is UNHANG_CALL_TIMEOUT. For a\n\
+    client that is known to give up sooner, call-timeout is less by itself.\n\n\
+    Example:\n  \
+    unhang wrap --call-timeout 90s -- uvx mcp-server-time\n\n\
     Exit codes: 0 done; 2 wrong usage; 3 the server could not be started;\n\
     4 the server never answered; 130 and 143 ended by SIGINT and SIGTERM."
 )]
@@ -88,18 +106,16 @@ pub(crate) struct Wrap {
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
-    pub(crate) limits: LimitArguments,
+    pub(crate) limits: GuardLimits,
 }
 
 /// `unhang serve`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Times need a unit (500ms, 30s, 5m), sizes too (64KiB, 16MiB). Each limit is also an\n\
-    environment variable: --call-timeout is UNHANG_CALL_TIMEOUT. UNHANG_TOOL_MODE overrides\n\
-    the mode of tools: simulate=child,*=job.\n\n\
-    Exit codes: 0 the client has ended; 2 wrong usage or configuration; 130 and 143 ended by\n\
-    SIGINT and SIGTERM."
-)]
+#[command(after_help = "Times need a unit (500ms, 30s, 5m), sizes too (64KiB, 16MiB). Each limit is\n\
+    also an environment variable: --call-timeout is UNHANG_CALL_TIMEOUT. For a\n\
+    client that is known to give up sooner, call-timeout is less by itself.\n\n\
+    Exit codes: 0 the client has ended; 2 wrong usage or configuration; 130 and\n\
+    143 ended by SIGINT and SIGTERM.")]
 pub(crate) struct Serve {
     /// The configuration file [default: unhang.toml here, else in ~/.config/unhang]
     #[arg(long, env = "UNHANG_CONFIG", hide_env = true, value_name = "FILE")]
@@ -110,13 +126,13 @@ pub(crate) struct Serve {
     /// Print the JSON schema of the configuration file, for editors, and end
     #[arg(long)]
     pub(crate) print_config_schema: bool,
-    /// Which modes tools have, above the file; read from the environment alone
-    #[arg(long, env = "UNHANG_TOOL_MODE", hide = true, value_name = "TOOL=MODE,...", default_value = "", value_parser = ModeOverrides::parse)]
+    /// Modes of tools, above the file, as in `simulate=child,*=job`
+    #[arg(long, env = "UNHANG_TOOL_MODE", hide_env = true, hide_default_value = true, value_name = "TOOL=MODE,...", default_value = "", value_parser = ModeOverrides::parse)]
     pub(crate) tool_mode: ModeOverrides,
     #[command(flatten)]
     pub(crate) job_limits: JobLimits,
     #[command(flatten)]
-    pub(crate) limits: SessionLimitArguments,
+    pub(crate) limits: SessionLimits,
 }
 
 /// `unhang conformance-client`.
@@ -128,20 +144,20 @@ pub(crate) struct ConformanceClient {
 
 /// `unhang demo`.
 #[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 every promise was kept; 1 one was not; 2 wrong usage.")]
 pub(crate) struct Demo {
-    /// Print the outcome as JSON
+    /// Print text or JSON
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub(crate) output: String,
 }
 
 /// `unhang bench`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Jobs are measured in a folder of their own where jobs would lie: under UNHANG_HOME, else in\n\
-    ~/.local/state/unhang. It is removed at the end.\n\n\
-    Exit codes: 0 done; 1 a bar was missed (with --check); 2 wrong usage; 3 a way, a peer or the\n\
-    jobs could not be measured; 130 and 143 interrupted."
-)]
+#[command(after_help = "Jobs are measured in a folder of their own where jobs would lie: under\n\
+    UNHANG_HOME, else in ~/.local/state/unhang. It is removed at the end.\n\n\
+    Exit codes: 0 done; 1 a bar was missed (with --check); 2 wrong usage; 3 a way,\n\
+    a peer or the jobs could not be measured; 130 and 143 ended by SIGINT and\n\
+    SIGTERM.")]
 pub(crate) struct Bench {
     /// Measure one part alone: `unhang wrap`, or the jobs
     #[arg(long, value_name = "PART", value_enum)]
@@ -161,17 +177,45 @@ pub(crate) struct Bench {
     /// A few hundred calls only: shows that it works, not how fast
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Print the outcome as JSON
+    /// Print text or JSON
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub(crate) output: String,
+}
+
+/// `unhang completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    unhang completions bash > ~/.local/share/bash-completion/completions/unhang\n  \
+    unhang completions zsh > \"${fpath[1]}/_unhang\"\n  \
+    unhang completions fish > ~/.config/fish/completions/unhang.fish\n\n\
+    Exit codes: 0 done; 2 wrong usage.")]
+pub(crate) struct Completions {
+    /// Which shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// `unhang man`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    unhang man ~/.local/share/man/man1\n  \
+    man unhang-call\n\n\
+    Exit codes: 0 done; 2 wrong usage, or the pages cannot be written.")]
+pub(crate) struct Man {
+    /// The folder, which is made if it is missing
+    #[arg(value_name = "DIR", required_unless_present = "page", conflicts_with = "page")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Print all of it as one page of Markdown instead
+    #[arg(long)]
+    pub(crate) page: bool,
 }
 
 /// What `unhang bench` can be confined to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum BenchPart {
-    /// The guard
+    // The guard.
     Wrap,
-    /// The jobs
+    // The jobs. Without texts of their own the help names both on one line.
     Jobs,
 }
 
@@ -222,7 +266,7 @@ pub(crate) struct ZooRun {
     /// Fail unless unhang kept every case and the other two did what they are known to do
     #[arg(long, conflicts_with = "wrapper")]
     pub(crate) check: bool,
-    /// Print the outcome as JSON
+    /// Print text or JSON
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub(crate) output: String,
     /// A command that takes a server's command after it, after `--`
@@ -236,108 +280,40 @@ fn known_promise(text: &str) -> Result<u8, String> {
     known.ok_or_else(|| format!("there are cases for {}", numbers()))
 }
 
-/// One argument a limit of a session with a client: flag, variable and default (design 3).
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Limits")]
-pub(crate) struct SessionLimitArguments {
-    /// A `tools/call` in all; progress does not extend it [default: 5m, or less for a client that gives up sooner]
-    #[arg(long, env = "UNHANG_CALL_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
-    call_timeout: Option<Duration>,
-    /// For calls in flight after the client's stdin ended [default: 5s]
-    #[arg(long, env = "UNHANG_EOF_GRACE", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "5s", hide_default_value = true)]
-    eof_grace: Duration,
-    /// One message in either direction [default: 64MiB]
-    #[arg(long, env = "UNHANG_MAX_MESSAGE", hide_env = true, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB", hide_default_value = true)]
-    max_message: u64,
-    /// Requests at the same time [default: 1000]
-    #[arg(long, env = "UNHANG_MAX_IN_FLIGHT", hide_env = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), default_value = "1000", hide_default_value = true)]
-    max_in_flight: u32,
-    /// Bytes that may wait for a client or a server that does not read [default: 16MiB]
-    #[arg(long, env = "UNHANG_QUEUE_BYTES", hide_env = true, value_name = "SIZE", value_parser = parse_size, default_value = "16MiB", hide_default_value = true)]
-    queue_bytes: u64,
-}
-
-/// The limits of a session, and one argument a limit of its server.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Limits")]
-pub(crate) struct LimitArguments {
-    #[command(flatten)]
-    session: SessionLimitArguments,
-    /// From spawn to the first answer [default: 55s]
-    #[arg(long, env = "UNHANG_START_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "55s", hide_default_value = true)]
-    start_timeout: Duration,
-    /// Any request but `tools/call` [default: 30s]
-    #[arg(long, env = "UNHANG_REQUEST_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "30s", hide_default_value = true)]
-    request_timeout: Duration,
-    /// Between closing stdin, SIGTERM and SIGKILL [default: 1s]
-    #[arg(long, env = "UNHANG_STOP_GRACE", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "1s", hide_default_value = true)]
-    stop_grace: Duration,
-    /// Pause before the first restart; it doubles up to 30s [default: 250ms]
-    #[arg(long, env = "UNHANG_RESTART_DELAY", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "250ms", hide_default_value = true)]
-    restart_delay: Duration,
-    /// Failures in a row after which the server is left alone [default: 5]
-    #[arg(long, env = "UNHANG_BREAKER_FAILURES", hide_env = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), default_value = "5", hide_default_value = true)]
-    breaker_failures: u32,
-    /// For how long it is left alone [default: 30s]
-    #[arg(long, env = "UNHANG_BREAKER_COOLDOWN", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "30s", hide_default_value = true)]
-    breaker_cooldown: Duration,
-    /// Idle time before the server is asked whether it lives [default: 30s]
-    #[arg(long, env = "UNHANG_HEALTH_INTERVAL", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "30s", hide_default_value = true)]
-    health_interval: Duration,
-    /// Last bytes of stderr kept for error messages [default: 64KiB]
-    #[arg(long, env = "UNHANG_STDERR_TAIL", hide_env = true, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB", hide_default_value = true)]
-    stderr_tail: u64,
-    /// Log of the server on disk [default: 10MiB]
-    #[arg(long, env = "UNHANG_STDERR_LOG", hide_env = true, value_name = "SIZE", value_parser = parse_size, default_value = "10MiB", hide_default_value = true)]
-    stderr_log: u64,
-    /// Keep every notification from the client while a call runs
-    #[arg(long, env = "UNHANG_QUIET", hide_env = true, value_parser = clap::builder::BoolishValueParser::new())]
-    quiet: bool,
-}
-
-impl SessionLimitArguments {
-    /// The limits that these arguments mean, with the defaults of all others.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
-            call_timeout: self.call_timeout.unwrap_or(config::CALL_TIMEOUT),
-            eof_grace: self.eof_grace,
-            max_message: bytes(self.max_message),
-            max_in_flight: usize::try_from(self.max_in_flight).unwrap_or(usize::MAX),
-            queue_bytes: bytes(self.queue_bytes),
-            ..Limits::default()
-        }
-    }
-}
-
-fn bytes(size: u64) -> usize {
-    usize::try_from(size).unwrap_or(usize::MAX)
-}
-
-impl LimitArguments {
-    /// The limits that these arguments mean.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
-            start_timeout: self.start_timeout,
-            request_timeout: self.request_timeout,
-            stop_grace: self.stop_grace,
-            restart_delay: self.restart_delay,
-            breaker_failures: self.breaker_failures,
-            breaker_cooldown: self.breaker_cooldown,
-            health_interval: self.health_interval,
-            stderr_tail: bytes(self.stderr_tail),
-            stderr_log: self.stderr_log,
-            quiet: self.quiet,
-            ..self.session.limits()
-        }
-    }
-}
-
 /// Parses the command line and the environment.
 ///
 /// # Errors
 /// Whatever clap finds wrong, with its suggestion; also the requests for help and version.
 pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     Arguments::try_parse()
+}
+
+/// The command that the words of a wrong command line name, as far as they name one: `unhang job show`.
+pub(crate) fn meant(words: impl Iterator<Item = OsString>) -> String {
+    let mut command = &Arguments::command();
+    let mut path = command.get_name().to_owned();
+    for word in words.filter(|word| !word.as_encoded_bytes().starts_with(b"-")) {
+        let Some(below) = command.find_subcommand(&word) else { break };
+        path = format!("{path} {}", below.get_name());
+        command = below;
+    }
+    path
+}
+
+/// What a user may see of the declaration: all but hidden commands, which completions would tell of otherwise.
+pub(crate) fn shown() -> clap::Command {
+    let whole = Arguments::command();
+    let commands = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let about = whole.get_about().cloned().unwrap_or_default();
+    let after = whole.get_after_help().cloned().unwrap_or_default();
+    clap::Command::new("unhang")
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
+        .subcommand_required(true)
+        .about(about)
+        .after_help(after)
+        .args(whole.get_arguments().cloned())
+        .subcommands(commands)
 }
 
 /// Parses what follows `unhang zoo`, where it begins with `run`.
@@ -350,8 +326,6 @@ pub(crate) fn parse_zoo_run(words: &[String]) -> Result<ZooRun, clap::Error> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -376,19 +350,21 @@ mod tests {
     }
 
     #[test]
+    fn the_command_that_was_meant_is_told_from_the_words() {
+        for (words, path) in [
+            ("-v job show --nosuch", "unhang job show"),
+            ("call --cal-timeout 5s job", "unhang call"),
+            ("cal time", "unhang"),
+            ("", "unhang"),
+        ] {
+            assert_eq!(meant(words.split_whitespace().map(OsString::from)), path);
+        }
+    }
+
+    #[test]
     fn x_03_modes_can_be_overridden_and_what_is_no_mode_is_refused() {
         let serve = |modes: &str| Arguments::try_parse_from(["unhang", "serve", "--tool-mode", modes]);
         assert!(serve("simulate=child,*=job").is_ok());
         assert!(serve("simulate=direct").unwrap_err().to_string().contains("`direct` is no mode"));
-    }
-
-    #[test]
-    fn the_defaults_in_the_texts_are_those_of_the_library() {
-        let arguments = Arguments::try_parse_from(["unhang", "wrap", "--", "true"]).unwrap();
-        let Command::Wrap(wrap) = arguments.command else { panic!("not a wrap") };
-        assert_eq!(wrap.limits.limits(), Limits::default());
-        let arguments = Arguments::try_parse_from(["unhang", "serve"]).unwrap();
-        let Command::Serve(serve) = arguments.command else { panic!("not a serve") };
-        assert_eq!(serve.limits.limits(), Limits::default());
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct JobLimits {
     /// Per cent of the memory in use above which nothing starts [default: 90]
     #[arg(long, global = true, env = "UNHANG_MEMORY_LIMIT", hide_env = true, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) memory_limit: Option<u8>,
-    /// How long an ended job is kept [default: 7days]
+    /// How long an ended job is kept [default: 7d]
     #[arg(long, global = true, env = "UNHANG_RETENTION", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) retention: Option<Duration>,
 }
@@ -117,7 +117,10 @@ pub(crate) enum JobVerb {
     LANG, LC_*, TZ and TMPDIR of this environment, and with UNHANG_JOB_ID and\n\
     UNHANG_JOB_DIR, which is where inputs and results lie. Its stdin is empty.\n\n\
     With --wait the exit code is the job's own, or 128 and its signal; 1 if it\n\
-    failed in another way."
+    failed in another way.\n\n\
+    Examples:\n  \
+    unhang job run -- python simulate.py\n  \
+    unhang job run --wait --result results.json --state plant -- ./simulate"
 )]
 pub(crate) struct JobRun {
     /// What to call it [default: the program]
@@ -152,7 +155,7 @@ pub(crate) struct JobRun {
 /// `unhang job list`.
 #[derive(Debug, Args)]
 pub(crate) struct JobList {
-    /// Only jobs in this state
+    /// Only jobs that are queued, starting, running, completed, failed, cancelled or lost
     #[arg(long, value_name = "STATUS")]
     pub(crate) status: Option<JobState>,
     /// How many at most
@@ -178,10 +181,8 @@ pub(crate) struct ManyJobs {
 
 /// `unhang job logs`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Where stdout is a terminal, what would steer it is taken out. As JSON, one page of\n\
-    at most 1 MiB is printed, and with -f one page a line."
-)]
+#[command(after_help = "Where stdout is a terminal, what would steer it is taken out. As JSON, one\n\
+    page of at most 1 MiB is printed, and with -f one page a line.")]
 pub(crate) struct JobLogs {
     /// Which job
     #[arg(value_name = "ID")]

@@ -25,6 +25,6 @@ fn main() -> ExitCode {
     diagnostics::report_bugs();
     match arguments::parse() {
         Ok(arguments) => commands::run(arguments),
-        Err(error) => output::usage_error(&error),
+        Err(error) => output::usage_error(&error, &arguments::meant(std::env::args_os().skip(1))),
     }
 }

@@ -5,6 +5,7 @@ use std::{
     process::ExitCode,
 };
 
+use clap::error::ErrorKind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use unhang::exit;
@@ -121,8 +122,65 @@ pub(crate) fn error(message: &str, hint: Option<&str>) {
     let _nobody_reads = write!(io::stderr().lock(), "unhang: {message}\n{hint}");
 }
 
-/// Prints what is wrong with the command line (exit 2), or help and version (exit 0).
-pub(crate) fn usage_error(error: &clap::Error) -> ExitCode {
-    let _nobody_reads = error.print();
-    if error.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::from(exit::DONE) }
+/// Prints what is wrong with the command line (exit 2), or help and version (exit 0). `command` is the one that was meant.
+pub(crate) fn usage_error(error: &clap::Error, command: &str) -> ExitCode {
+    if !error.use_stderr() {
+        let _nobody_reads = error.print();
+        return ExitCode::from(exit::DONE);
+    }
+    let told = match error.kind() {
+        // A help, which says all there is to say.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.render().to_string(),
+        _ => usage_told(&error.render().to_string(), command),
+    };
+    let _nobody_reads = io::stderr().lock().write_all(told.as_bytes());
+    ExitCode::from(exit::USAGE)
+}
+
+/// What the parser says of a wrong command line, in the form of all other errors, with two hints at most (R-16).
+fn usage_told(parser: &str, command: &str) -> String {
+    let mut parts = parser.split("\n\n");
+    let joined = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    let message = joined(parts.next().unwrap_or_default());
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    let mut told = format!("unhang: {message}\n");
+    let rest: Vec<&str> = parts.collect();
+    let tip =
+        rest.iter().flat_map(|part| part.lines()).find_map(|line| line.trim_start().strip_prefix("tip: "));
+    let usage = rest.iter().find(|part| part.starts_with("Usage: "));
+    match (tip, usage) {
+        (Some(tip), _) => told.push_str(&format!("hint: {tip}\n")),
+        (None, Some(usage)) => told.push_str(&format!("{}\n", usage.trim_end())),
+        (None, None) => {}
+    }
+    told.push_str(&format!("hint: `{command} --help` says more\n"));
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::usage_told;
+
+    #[test]
+    fn a_wrong_command_line_is_told_in_our_own_form_with_two_hints_at_most() {
+        let help = "hint: `unhang call --help` says more\n";
+        for (parser, told) in [
+            (
+                "error: unexpected argument '--cal' found\n\n  tip: a similar argument exists: '--call-timeout'\n  tip: to pass \
+                 '--cal' as a value, use '-- --cal'\n\nUsage: unhang call\n\nFor more information, try '--help'.\n",
+                "unhang: unexpected argument '--cal' found\nhint: a similar argument exists: '--call-timeout'\n",
+            ),
+            (
+                "error: the following required arguments were not provided:\n  <ID>\n\nUsage: unhang job show <ID>\n\nFor more \
+                 information, try '--help'.\n",
+                "unhang: the following required arguments were not provided: <ID>\nUsage: unhang job show <ID>\n",
+            ),
+            (
+                "error: invalid value 'x' for '<SHELL>'\n  [possible values: bash, zsh]\n\nFor more information, try '--help'.\n",
+                "unhang: invalid value 'x' for '<SHELL>' [possible values: bash, zsh]\n",
+            ),
+        ] {
+            assert_eq!(usage_told(parser, "unhang call"), format!("{told}{help}"));
+        }
+    }
 }

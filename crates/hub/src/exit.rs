@@ -23,3 +23,17 @@ pub const BUG: u8 = 70;
 pub const INTERRUPTED: u8 = 130;
 /// Ended by SIGTERM.
 pub const TERMINATED: u8 = 143;
+
+/// All of them, each with what it means to whoever started the command.
+pub const MEANINGS: [(u8, &str); 10] = [
+    (DONE, "everything that was asked for was done"),
+    (FAILED, "the tool, task or job failed"),
+    (USAGE, "wrong usage or configuration"),
+    (UNREACHABLE, "the server could not be started or reached, or died"),
+    (DEADLINE, "a deadline passed"),
+    (PROTOCOL, "the server broke the protocol"),
+    (NOT_FOUND, "no such server, tool, resource, prompt, job or state field"),
+    (BUG, "a bug in unhang"),
+    (INTERRUPTED, "ended by SIGINT"),
+    (TERMINATED, "ended by SIGTERM"),
+];

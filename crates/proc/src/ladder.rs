@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn x12_the_rungs_come_in_order_and_within_the_limit() {
+    fn x_12_the_rungs_come_in_order_and_within_the_limit() {
         let mut ladder = Ladder::new(PATIENCE);
         check(&mut ladder, &[(5_000, None)]);
         ladder.begin(ms(10_000));

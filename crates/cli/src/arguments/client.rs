@@ -3,20 +3,25 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Args;
-use unhang::{
-    config::{parse_duration, parse_size},
-    settings::LimitSettings,
-};
+use unhang::config::parse_duration;
 
+use super::limits::AskingLimits;
 use crate::job_arguments::Format;
 
-/// The end of the help of each of them.
-pub(crate) const EXIT_CODES: &str = "S is the name of a configured server (`unhang servers` lists them), or\n\
-    nothing where `-- CMD ARGS...` follows.\n\n\
-    Exit codes: 0 done; 1 the tool failed or the server refused; 2 wrong usage\n\
-    or configuration; 3 the server could not be started or reached, or died;\n\
-    4 a deadline passed; 5 the server broke the protocol; 6 no such server, tool,\n\
-    resource or prompt; 130 and 143 ended by SIGINT and SIGTERM.";
+/// The end of the help of each of them, with its examples.
+macro_rules! ending {
+    ($examples:literal) => {
+        concat!(
+            "S is the name of a configured server (`unhang servers` lists them), or\n\
+            nothing where `-- CMD ARGS...` follows.",
+            $examples,
+            "\n\nExit codes: 0 done; 1 the tool failed or the server refused; 2 wrong usage\n\
+            or configuration; 3 the server could not be started or reached, or died;\n\
+            4 a deadline passed; 5 the server broke the protocol; 6 no such server, tool,\n\
+            resource or prompt; 130 and 143 ended by SIGINT and SIGTERM."
+        )
+    };
+}
 
 /// What every one of them takes.
 #[derive(Debug, Args)]
@@ -27,44 +32,9 @@ pub(crate) struct ServerCommon {
     /// Print text or JSON [default: text on a terminal, else JSON]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
+    /// Limits above those of the file.
     #[command(flatten)]
-    pub(crate) limits: ClientLimits,
-}
-
-/// Limits above those of the file.
-#[derive(Clone, Copy, Debug, Args)]
-#[command(next_help_heading = "Limits")]
-pub(crate) struct ClientLimits {
-    /// From the start of a server to its first answer [default: 55s]
-    #[arg(long, env = "UNHANG_START_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
-    start_timeout: Option<Duration>,
-    /// Any request but a tool call [default: 30s]
-    #[arg(long, env = "UNHANG_REQUEST_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
-    request_timeout: Option<Duration>,
-    /// A tool call in all; progress does not extend it [default: 5m]
-    #[arg(long, env = "UNHANG_CALL_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
-    call_timeout: Option<Duration>,
-    /// Between closing a server's stdin, SIGTERM and SIGKILL [default: 1s]
-    #[arg(long, env = "UNHANG_STOP_GRACE", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
-    stop_grace: Option<Duration>,
-    /// One message in either direction [default: 64MiB]
-    #[arg(long, env = "UNHANG_MAX_MESSAGE", hide_env = true, value_name = "SIZE", value_parser = parse_size)]
-    max_message: Option<u64>,
-}
-
-impl ClientLimits {
-    /// The same as a file would say it.
-    pub(crate) fn settings(&self) -> LimitSettings {
-        let &ClientLimits { start_timeout, request_timeout, call_timeout, stop_grace, max_message } = self;
-        LimitSettings {
-            start_timeout,
-            request_timeout,
-            call_timeout,
-            stop_grace,
-            max_message,
-            ..LimitSettings::default()
-        }
-    }
+    pub(crate) limits: AskingLimits,
 }
 
 /// `unhang servers`.
@@ -73,7 +43,8 @@ impl ClientLimits {
     ~/.config/unhang; then the files of this project: .mcp.json, .cursor/mcp.json,\n\
     .vscode/mcp.json, .gemini/settings.json, .codex/config.toml, opencode.json; then\n\
     the user's files of Claude Code, Claude Desktop, Cursor, VS Code, Codex, Gemini,\n\
-    Windsurf, Copilot, Cline and opencode. None is started.")]
+    Windsurf, Copilot, Cline and opencode. None is started.\n\n\
+    Exit codes: 0 done; 2 wrong usage or configuration.")]
 pub(crate) struct Servers {
     #[command(flatten)]
     pub(crate) common: ServerCommon,
@@ -81,7 +52,7 @@ pub(crate) struct Servers {
 
 /// `unhang tools`, `resources`, `prompts` and `ping`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = ending!(""))]
 pub(crate) struct Listing {
     /// The server [default: all that are configured]
     #[arg(value_name = "S")]
@@ -96,8 +67,8 @@ pub(crate) struct Listing {
 /// One request to one server.
 #[derive(Debug, Args)]
 pub(crate) struct Request {
-    /// The server, what is asked for, and its arguments
-    #[arg(value_name = "WORD", required = true)]
+    /// The words of the usage above: the server, what is asked of it, the arguments
+    #[arg(value_name = "WORD")]
     pub(crate) words: Vec<String>,
     /// Where what is no text is put, as text output [default: here]
     #[arg(long, value_name = "FOLDER", default_value = ".", hide_default_value = true)]
@@ -113,7 +84,11 @@ pub(crate) struct Request {
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unhang call [OPTIONS] <S> <TOOL> [KEY=VALUE]...\n       unhang call [OPTIONS] <TOOL> [KEY=VALUE]... -- <CMD>...",
-    after_help = EXIT_CODES
+    after_help = ending!(
+        "\n\nExamples:\
+        \n  unhang call time get_current_time timezone=Europe/Vienna\
+        \n  unhang call get_current_time timezone=UTC -- uvx mcp-server-time"
+    )
 )]
 pub(crate) struct Call {
     /// The arguments as a JSON object, as a file with one after `@`, or `-` for stdin; KEY=VALUE goes above it
@@ -127,7 +102,11 @@ pub(crate) struct Call {
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unhang read [OPTIONS] <S> <URI>\n       unhang read [OPTIONS] <URI> -- <CMD>...",
-    after_help = EXIT_CODES
+    after_help = ending!(
+        "\n\nExamples:\
+        \n  unhang read docs file:///notes.md\
+        \n  unhang read file:///notes.md -- ./docs-server --stdio"
+    )
 )]
 pub(crate) struct Read {
     #[command(flatten)]
@@ -138,7 +117,10 @@ pub(crate) struct Read {
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unhang prompt [OPTIONS] <S> <NAME> [KEY=VALUE]...\n       unhang prompt [OPTIONS] <NAME> [KEY=VALUE]... -- <CMD>...",
-    after_help = EXIT_CODES
+    after_help = ending!(
+        "\n\nExample:\
+        \n  unhang prompt everything args-prompt city=Vienna"
+    )
 )]
 pub(crate) struct Prompt {
     #[command(flatten)]
@@ -152,6 +134,9 @@ pub(crate) struct Prompt {
     the place of \"tool\"; without \"server\" the command after `--` is asked. Out,\n\
     in the order in which they are done: {\"id\", \"line\", \"ok\", \"result\" or\n\
     \"error\", \"ms\"}.\n\n\
+    Examples:\n  \
+    unhang batch requests.jsonl > outcomes.jsonl\n  \
+    unhang batch -j 16 --resume outcomes.jsonl requests.jsonl\n\n\
     Exit codes: 0 all are ok; 1 some are not; 2 wrong usage or configuration;\n\
     4 the batch was not done in time; 130 and 143 ended by SIGINT and SIGTERM:\n\
     what is done is written, and --resume goes on from there."

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use comfy_table::Table;
+use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table, presets};
 use serde::Serialize;
 use tokio::{runtime, task::spawn_blocking, time::timeout};
 use unhang::{
@@ -208,6 +208,24 @@ pub(super) fn json_line(document: &impl Serialize) -> Result<(), u8> {
     output::write(format!("{text}\n").as_bytes())
 }
 
+/// Columns of a terminal that everybody has.
+const COLUMNS: u16 = 80;
+
+/// A table without lines between its cells, as wide as [`COLUMNS`]. The first `unbroken` columns are never wrapped, even where they
+/// are wider.
+pub(super) fn table(head: impl Into<Row>, unbroken: usize) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(COLUMNS)
+        .set_header(head);
+    for column in table.column_iter_mut().take(unbroken) {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    table
+}
+
 /// The lines of a table without the blanks around them.
 pub(super) fn lines(table: &Table) -> String {
     table.lines().map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(&line).trim_end())).collect()
@@ -233,4 +251,19 @@ pub(super) fn failure(error: &JobError) -> Failure {
         _ => None,
     };
     Failure { code, kind: kind(error), message: error.to_string(), hint: hint.map(str::to_owned), data: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_wraps_what_may_be_wrapped_and_has_80_columns() {
+        let (name, text) = ("n".repeat(60), "word ".repeat(20));
+        let mut wrapped = table(["NAME", "TEXT"], 1);
+        wrapped.add_row([&name, &text]);
+        let printed = lines(&wrapped);
+        assert!(printed.contains(&name) && printed.lines().count() > 3, "{printed}");
+        assert!(printed.lines().all(|line| line.chars().count() <= 80 && !line.ends_with(' ')), "{printed}");
+    }
 }

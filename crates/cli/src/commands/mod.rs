@@ -8,10 +8,12 @@ use crate::arguments::{Arguments, Command};
 
 mod bench;
 mod client;
+mod completions;
 mod conformance;
 mod demo;
 mod engine;
 mod job;
+mod man;
 mod serve;
 mod state;
 mod wrap;
@@ -36,6 +38,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Batch(batch) => client::batch(&batch, verbose),
         Command::Demo(demo) => demo::run(&demo),
         Command::Bench(bench) => bench::run(&bench),
+        Command::Completions(completions) => completions::run(&completions),
+        Command::Man(man) => man::run(&man),
         Command::ConformanceClient(client) => conformance::run(&client, verbose),
         Command::Zoo(zoo) => zoo::run(&zoo),
     };

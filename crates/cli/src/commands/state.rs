@@ -9,7 +9,6 @@ use std::{
     process::ExitCode,
 };
 
-use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 use unhang::{
     exit,
@@ -41,11 +40,7 @@ async fn list(desk: &Desk) -> Outcome {
         if reports.is_empty() {
             return "No field has been set.\n".to_owned();
         }
-        let mut table = Table::new();
-        table
-            .load_style(presets::NOTHING)
-            .set_content_arrangement(ContentArrangement::Disabled)
-            .set_header(["FIELD", "BYTES", "CHANGED"]);
+        let mut table = engine::table(["FIELD", "BYTES", "CHANGED"], 3);
         for ListedReport { field, bytes, updated_at } in &reports {
             table.add_row([field.to_string(), bytes.to_string(), updated_at.to_string()]);
         }

@@ -232,7 +232,7 @@ fn a_server_of_another_version() {
 }
 
 #[test]
-fn a_server_without_an_outcome() {
+fn l_45_a_server_without_an_outcome() {
     is_told_why("no-outcome", "neither", "jsonrpc");
 }
 

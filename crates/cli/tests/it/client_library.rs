@@ -27,7 +27,7 @@ use crate::harness::{PATIENCE, Sandbox, wait_until};
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// A server of this sandbox.
-fn spec(sandbox: &Sandbox, name: &str, program: &str, words: &[&str]) -> ClientSpec {
+pub(crate) fn spec(sandbox: &Sandbox, name: &str, program: &str, words: &[&str]) -> ClientSpec {
     let limits = Limits::default();
     let command = sandbox.unhang();
     let variables = command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
@@ -48,7 +48,7 @@ fn spec(sandbox: &Sandbox, name: &str, program: &str, words: &[&str]) -> ClientS
     }
 }
 
-fn animal(sandbox: &Sandbox, name: &str, animal: &[&str]) -> ClientSpec {
+pub(crate) fn animal(sandbox: &Sandbox, name: &str, animal: &[&str]) -> ClientSpec {
     spec(sandbox, name, UNHANG, &[&["zoo"], animal].concat())
 }
 
@@ -90,7 +90,7 @@ impl WithDiscovery for ClientSpec {
     }
 }
 
-fn arguments(value: Value) -> Map<String, Value> {
+pub(crate) fn arguments(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(members) => members,
         other => panic!("an object: {other}"),
@@ -113,7 +113,7 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
     timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("in vain: {what}"));
 }
 
-async fn echo(client: &Client, words: &str) -> Result<String, Error> {
+pub(crate) async fn echo(client: &Client, words: &str) -> Result<String, Error> {
     let result = client.call_tool("echo", arguments(json!({ "text": words })), &Options::default()).await?;
     Ok(text(&result))
 }
@@ -156,7 +156,7 @@ async fn calls_run_side_by_side_over_one_connection_and_each_gets_its_own_answer
 }
 
 #[tokio::test]
-async fn c_51_disposing_ends_every_server_at_once_as_often_as_one_likes() {
+async fn c_64_disposing_ends_every_server_at_once_as_often_as_one_likes() {
     let sandbox = Sandbox::new();
     let stubborn = ["a", "b", "c"].map(|name| animal(&sandbox, name, &["ignores-everything"]));
     let pool = Pool::new(stubborn);
@@ -247,7 +247,7 @@ async fn l_55_a_server_that_died_is_started_again_when_it_is_asked_again() {
 }
 
 #[tokio::test]
-async fn c_17_the_two_tools_of_the_contract_are_there() {
+async fn c_63_the_two_tools_of_the_contract_are_there() {
     let sandbox = Sandbox::new();
     let pool = Pool::new([animal(&sandbox, "srv", &["well-behaved"])]);
     let result = pool.use_mcp_tool("srv", "echo", r#"{"text": "x"}"#).await.expect("a result");
@@ -412,7 +412,7 @@ async fn progress_is_seen_while_the_call_runs() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_dropped_leaves_nothing() {
+async fn c_72_a_client_that_is_dropped_leaves_nothing() {
     let sandbox = Sandbox::new();
     let client = Client::start(animal(&sandbox, "srv", &["ignores-everything"]));
     client.ready().await.expect("it is ready");

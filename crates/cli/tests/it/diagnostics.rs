@@ -34,7 +34,7 @@ fn flood_lines(bytes: usize) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn l_07_each_line_of_stderr_is_logged_as_a_warning() {
+fn l_39_each_line_of_stderr_is_logged_as_a_warning() {
     let sandbox = Sandbox::new();
     session(&sandbox, &["--name", "flooder"], &["stderr-flood", "300"]);
     let log = sandbox.log();

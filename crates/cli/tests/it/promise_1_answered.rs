@@ -481,7 +481,7 @@ fn a_server_that_reads_no_more_is_answered_for() {
 }
 
 #[test]
-fn a_server_that_never_answers_anything_ends_at_the_start_deadline() {
+fn l_48_a_server_that_never_answers_anything_ends_at_the_start_deadline() {
     for animal in ["silent-at-start", "never-reads-stdin"] {
         let sandbox = Sandbox::new();
         let mut client = sandbox.wrap(&["--start-timeout", "1s", "--stop-grace", "100ms"], &[animal]);

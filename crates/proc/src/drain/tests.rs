@@ -66,7 +66,7 @@ fn a_character_cut_by_the_ring_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn l06_the_drain_ends_at_end_of_file() {
+async fn l_06_the_drain_ends_at_end_of_file() {
     let (reader, mut writer) = pipe();
     let tail = Tail::new(1024);
     let mut drain = drain(reader, tail.clone(), |_| {});
@@ -121,7 +121,7 @@ async fn what_was_written_before_the_end_is_read_although_the_drain_is_late() {
 }
 
 #[tokio::test]
-async fn a_dropped_drain_ends_its_thread() {
+async fn l_40_a_dropped_drain_ends_its_thread() {
     let (reader, mut writer) = pipe();
     drop(drain(reader, Tail::new(1024), |_| {}));
     wait_until_broken(&mut writer).await;

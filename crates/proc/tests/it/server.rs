@@ -49,7 +49,7 @@ async fn a_polite_server_ends_when_its_stdin_does() {
 }
 
 #[tokio::test]
-async fn l14_a_server_that_minds_only_sigterm_gets_it() {
+async fn l_50_a_server_that_minds_only_sigterm_gets_it() {
     let mut run =
         Run::patient("trap 'exit 4' TERM; echo ready; while :; do sleep 0.05; done", Tier::Subreaper);
     run.ready().await;
@@ -59,7 +59,7 @@ async fn l14_a_server_that_minds_only_sigterm_gets_it() {
 }
 
 #[tokio::test]
-async fn x12_a_server_that_minds_nothing_is_gone_within_the_limit() {
+async fn l_51_a_server_that_minds_nothing_is_gone_within_the_limit() {
     for tier in TIERS {
         let marker = marker();
         let spec = script("trap '' TERM HUP INT; echo ready; while :; do sleep $1; done", &marker, tier);
@@ -223,7 +223,7 @@ async fn environment_folder_name_and_group_are_as_asked_for() {
 }
 
 #[tokio::test]
-async fn g11_a_process_gets_the_null_device_unless_told_otherwise() {
+async fn g_11_a_process_gets_the_null_device_unless_told_otherwise() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("links");
     let arguments = [
@@ -252,7 +252,7 @@ async fn g11_a_process_gets_the_null_device_unless_told_otherwise() {
 }
 
 #[tokio::test]
-async fn g07_taken_streams_are_out_of_reach_of_prints_and_children() {
+async fn g_07_taken_streams_are_out_of_reach_of_prints_and_children() {
     let mut spec = script("", "", Tier::Subreaper);
     spec.program = fixture().into();
     spec.arguments = vec!["streams".into()];
@@ -321,7 +321,7 @@ async fn events_survive_being_waited_for_in_slices() {
 }
 
 #[tokio::test]
-async fn l05_stderr_is_drained_from_start_to_the_last_byte() {
+async fn l_37_stderr_is_drained_from_start_to_the_last_byte() {
     // A burst over a pipe's size (L-70), a line over every limit (contract 3.3), a flood while dying (X-12).
     let text = "head -c 100000 /dev/zero | tr '\\0' 'b' >&2; echo >&2; head -c 200000 /dev/zero | tr '\\0' 'l' >&2; echo >&2
         echo ready; cat >/dev/null; head -c 5000000 /dev/zero | tr '\\0' 'f' >&2; echo >&2; echo 'last words' >&2";

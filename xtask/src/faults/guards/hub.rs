@@ -585,7 +585,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         end_to_end("client_library::what_has_no_end_is_ended");
     "disposed-is-disposed" [5]
         "A pool that was disposed of starts nothing any more."
-        end_to_end("client_library::c_51_disposing_ends_every_server_at_once_as_often_as_one_likes");
+        end_to_end("client_library::c_64_disposing_ends_every_server_at_once_as_often_as_one_likes");
     "dead-client-replaced" [6]
         "A server that has died is started again when it is asked again."
         end_to_end("client_library::l_55_a_server_that_died_is_started_again_when_it_is_asked_again");

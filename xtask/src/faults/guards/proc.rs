@@ -6,19 +6,19 @@ use super::{Guard, end_to_end, process, unit};
 pub(super) const GUARDS: &[Guard] = guards! {
     "null-streams" [4]
         "A process gets the null device for each stream that its caller did not name, so the protocol is never inherited by accident."
-        process("server::g11_a_process_gets_the_null_device_unless_told_otherwise");
+        process("server::g_11_a_process_gets_the_null_device_unless_told_otherwise");
     "lifeline-own-session" [5, 8]
         "A lifeline has a session of its own, so no signal of the terminal reaches it or its server past the guard."
         end_to_end("promise_5_nothing_left_behind::the_terminals_signals_do_not_reach_the_server");
     "server-own-group" [5]
         "A server leads a process group of its own, so SIGTERM reaches all of it and nobody else."
-        process("server::l14_a_server_that_minds_only_sigterm_gets_it");
+        process("server::l_50_a_server_that_minds_only_sigterm_gets_it");
     "signals-reset" [5]
         "A server starts with every signal at its default, also where we inherited ignored ones, so it can be stopped politely."
         process("server::signals_ignored_by_the_owner_are_not_ignored_by_the_server");
     "exit-kept" [5]
         "How a process ended is asked for once and kept, because a second question would be about nobody, or about another process."
-        process("server::g11_a_process_gets_the_null_device_unless_told_otherwise");
+        process("server::g_11_a_process_gets_the_null_device_unless_told_otherwise");
     "no-signal-to-the-reaped" [8]
         "A process that was reaped is not signalled, because its number may be another process by then."
         unit("proc", "spawn::tests::what_was_reaped_is_not_signalled");
@@ -39,10 +39,10 @@ pub(super) const GUARDS: &[Guard] = guards! {
         end_to_end("promise_4_isolated::g_22_the_guards_own_stdin_and_stdout_are_the_null_device");
     "stdout-taken" [2, 4]
         "Our own stdout becomes the null device, so no stray print reaches the wire."
-        process("server::g07_taken_streams_are_out_of_reach_of_prints_and_children");
+        process("server::g_07_taken_streams_are_out_of_reach_of_prints_and_children");
     "taken-streams-not-inherited" [4]
         "The duplicate of the client's stream is closed in every child, so none can write to it under another number."
-        process("server::g07_taken_streams_are_out_of_reach_of_prints_and_children");
+        process("server::g_07_taken_streams_are_out_of_reach_of_prints_and_children");
     "inherited-flags-kept" [4]
         "A descriptor that the client shares is never made non-blocking, because its own writes would begin to fail."
         unit("proc", "pipe::tests::an_inherited_pipe_keeps_its_flags_and_its_bytes");
@@ -75,7 +75,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         unit("proc", "drain::tests::what_was_written_before_the_end_is_read_although_the_drain_is_late");
     "drain-stops" [3]
         "The drain's thread listens for the word to end beside the pipe, which may never say anything again."
-        unit("proc", "drain::tests::a_dropped_drain_ends_its_thread");
+        unit("proc", "drain::tests::l_40_a_dropped_drain_ends_its_thread");
     "line-in-pieces" [3]
         "A line of stderr that does not end is handed on in pieces, so that it cannot fill the memory."
         unit("proc", "drain::tests::any_split_of_the_bytes_gives_the_same_lines");
@@ -144,19 +144,19 @@ pub(super) const GUARDS: &[Guard] = guards! {
         process("server::a_polite_server_ends_when_its_stdin_does");
     "sigterm-first" [5]
         "A server that stays is sent SIGTERM before SIGKILL."
-        process("server::l14_a_server_that_minds_only_sigterm_gets_it");
+        process("server::l_50_a_server_that_minds_only_sigterm_gets_it");
     "sigkill-at-last" [5]
         "A server that minds nothing is killed after the second grace."
-        unit("proc", "ladder::tests::x12_the_rungs_come_in_order_and_within_the_limit");
+        unit("proc", "ladder::tests::x_12_the_rungs_come_in_order_and_within_the_limit");
     "lifeline-given-up" [1, 5]
         "A lifeline that does not answer is given up in time, and its owner ends the tree by itself."
-        unit("proc", "ladder::tests::x12_the_rungs_come_in_order_and_within_the_limit");
+        unit("proc", "ladder::tests::x_12_the_rungs_come_in_order_and_within_the_limit");
     "grace-within-limit" [5]
         "A long grace is cut, so that the whole stop stays within its limit."
         unit("proc", "ladder::tests::a_long_grace_is_cut_so_that_the_limit_holds");
     "force-has-its-share" [5]
         "A tenth of the limit is left for the force of the last rung."
-        unit("proc", "ladder::tests::x12_the_rungs_come_in_order_and_within_the_limit");
+        unit("proc", "ladder::tests::x_12_the_rungs_come_in_order_and_within_the_limit");
     "owner-wakes-for-the-ladder" [5]
         "The owner of a server that is to stop wakes for each rung of the ladder, also where nothing happens."
         unit("proc", "server::supervision::tests::a_stop_says_when_to_look_again");

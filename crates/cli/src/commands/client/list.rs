@@ -4,7 +4,6 @@
 
 use std::process::ExitCode;
 
-use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use serde_json::{Map, Value, value::RawValue};
 use tokio::task::JoinSet;
 use unhang::{
@@ -15,14 +14,11 @@ use unhang::{
 use super::{Desk, Target, run};
 use crate::{
     arguments::client::Listing,
-    commands::engine::{Outcome, lines},
+    commands::engine::{Outcome, lines, table},
     job_arguments::Format,
     output::Failure,
     terminal_text::escaped,
 };
-
-/// Columns of a terminal that everybody has.
-const COLUMNS: u16 = 80;
 
 impl Target {
     /// The server that a list is of; none where it is of all.
@@ -152,14 +148,9 @@ fn text(list: List, items: &[Value], with_server: bool) -> String {
     if items.is_empty() {
         return format!("There are no {what}.\n");
     }
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(COLUMNS);
     let title = if what == "resources" { "URI" } else { "NAME" };
     let header = with_server.then_some("SERVER").into_iter().chain([title, "DESCRIPTION"]);
-    table.set_header(header);
+    let mut table = table(header.collect::<Vec<_>>(), usize::from(with_server));
     for item in items {
         let text = |name: &str| item[name].as_str().unwrap_or_default();
         let server = with_server.then(|| escaped(text("server")));
@@ -176,9 +167,6 @@ fn text(list: List, items: &[Value], with_server: bool) -> String {
         let first = described.trim().split("\n\n").next().unwrap_or_default().split_whitespace();
         let described = first.collect::<Vec<_>>().join(" ");
         table.add_row(server.into_iter().chain([escaped(&name), escaped(&described)]));
-    }
-    if with_server && let Some(column) = table.column_mut(0) {
-        column.set_constraint(ColumnConstraint::ContentWidth);
     }
     lines(&table)
 }

@@ -2,18 +2,17 @@
 
 use std::process::ExitCode;
 
-use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
 use unhang::settings::{ServerSettings, Transport};
 
 use super::{Desk, run};
 use crate::{
-    arguments::client::Servers, commands::client::files::Found, commands::engine::lines,
-    job_arguments::Format, terminal_text::escaped,
+    arguments::client::Servers,
+    commands::client::files::Found,
+    commands::engine::{lines, table},
+    job_arguments::Format,
+    terminal_text::escaped,
 };
-
-/// Columns of a terminal that everybody has.
-const COLUMNS: u16 = 80;
 
 /// A server as it is listed.
 #[derive(Serialize)]
@@ -80,12 +79,7 @@ fn text(listed: &[Listed]) -> String {
             of MCP clients that are read.\n"
             .to_owned();
     }
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(COLUMNS)
-        .set_header(["SERVER", "KIND", "COMMAND OR URL", "SOURCE"]);
+    let mut table = table(["SERVER", "KIND", "COMMAND OR URL", "SOURCE"], 2);
     for server in listed {
         let how = match (&server.command, &server.url) {
             (Some(command), _) => [std::slice::from_ref(command), &server.args].concat().join(" "),
@@ -98,9 +92,6 @@ fn text(listed: &[Listed]) -> String {
             None => how,
         };
         table.add_row([&server.name, server.transport.unwrap_or("-"), &how, &server.source].map(escaped));
-    }
-    for column in table.column_iter_mut().take(2) {
-        column.set_constraint(ColumnConstraint::ContentWidth);
     }
     lines(&table)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
+use comfy_table::{ColumnConstraint, Width};
 use unhang::{
     fault::in_words,
     job_report::{JobReport, Reader},
@@ -11,16 +11,13 @@ use unhang::{
 
 use super::progress::words;
 use crate::{
-    commands::engine::{Desk, Outcome, failure, lines},
+    commands::engine::{Desk, Outcome, failure, lines, table},
     job_arguments::JobList,
     terminal_text::escaped,
 };
 
 /// Characters of a name in the table.
 const NAME: usize = 16;
-
-/// Columns of a terminal that everybody has.
-const COLUMNS: u16 = 80;
 
 pub(super) async fn run(desk: &Desk, arguments: &JobList) -> Outcome {
     let engine = desk.engine().await?;
@@ -35,12 +32,8 @@ fn text(reports: &[JobReport], state: Option<JobState>, now: Moment) -> String {
         let state = state.map_or_else(String::new, |state| format!(" {state}"));
         return format!("There are no{state} jobs.\n");
     }
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(COLUMNS)
-        .set_header(["ID", "NAME", "STATUS", "AGE", "TOOK", "DETAIL"]);
+    // The last column is what may be wrapped.
+    let mut table = table(["ID", "NAME", "STATUS", "AGE", "TOOK", "DETAIL"], 5);
     for report in reports {
         table.add_row([
             report.job_id.to_string(),
@@ -52,10 +45,6 @@ fn text(reports: &[JobReport], state: Option<JobState>, now: Moment) -> String {
                 .map_or_else(String::new, |_| in_words(Duration::from_secs_f64(report.elapsed_time_seconds))),
             detail(report),
         ]);
-    }
-    // The last column is what may be wrapped.
-    for column in table.column_iter_mut().take(5) {
-        column.set_constraint(ColumnConstraint::ContentWidth);
     }
     if let Some(column) = table.column_mut(5) {
         column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(12)));

@@ -15,7 +15,7 @@ pub(crate) fn run(zoo: &Zoo) -> ExitCode {
         None => unhang_zoo::command(&["--list".to_owned()]),
         Some("run") => match arguments::parse_zoo_run(&zoo.words) {
             Ok(arguments) => run::run(&arguments),
-            Err(error) => output::usage_error(&error),
+            Err(error) => output::usage_error(&error, "unhang zoo run"),
         },
         Some(_) => unhang_zoo::command(&zoo.words),
     }
