@@ -78,7 +78,7 @@ fn authorization(url: &str, context: &Value, tokens: &Path) -> Result<Authorizat
             client_metadata_url: Some(CLIENT_METADATA.to_owned()),
             scopes: Vec::new(),
         },
-        agent: Arc::new(Follower::new(REDIRECT.to_owned(), limits.clone()).map_err(failed)?),
+        agent: Arc::new(Follower::new(REDIRECT.to_owned(), limits).map_err(failed)?),
         limits,
     })
     .map_err(failed)
