@@ -6,4 +6,5 @@
 //! - Memory is bounded by the limits that are handed in, whatever a server sends.
 //! - TLS is rustls with the system's certificates; nothing turns their verification off.
 
+pub mod oauth;
 pub mod tls;

@@ -12,7 +12,6 @@ use rustls::{ClientConfig, RootCertStore, crypto::ring, version};
 use rustls_platform_verifier::BuilderVerifierExt;
 
 /// The beginning of every HTTP client: timeouts, redirects and the rest are the caller's to set.
-#[must_use]
 pub fn client_builder() -> reqwest::ClientBuilder {
     static CONFIG: OnceLock<Option<ClientConfig>> = OnceLock::new();
     let builder = reqwest::Client::builder();

@@ -1,0 +1,168 @@
+//! Every request that is made on the way to a token goes through here.
+//!
+//! Invariants
+//!
+//! - Nothing is sent but over https, or to this machine.
+//! - No redirect is followed. Where one may be, whoever asked sees to it that it stays on its server.
+//! - An answer has a limit of time, head and body together, and of bytes.
+
+use std::{
+    error::Error,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::Response;
+use reqwest::{
+    Client, Request, Url,
+    header::{CONTENT_TYPE, HeaderValue},
+    redirect::Policy,
+};
+use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest};
+use tokio::time::timeout;
+
+use super::error::{AuthorizationError, told, told_url};
+use crate::tls;
+
+/// How much may be asked of others.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLimits {
+    /// One answer, from the request to its last byte.
+    pub answer: Duration,
+    /// The body of an answer.
+    pub body: usize,
+}
+
+impl Default for RequestLimits {
+    /// Metadata and tokens have a few kilobytes; half a minute is what the slowest login server needs to wake up.
+    fn default() -> Self {
+        Self { answer: Duration::from_secs(30), body: 1 << 20 }
+    }
+}
+
+/// The HTTP client of this module, and what went wrong in it last.
+pub(super) struct Requests {
+    client: Client,
+    limits: RequestLimits,
+    failure: Mutex<Option<AuthorizationError>>,
+}
+
+impl Requests {
+    pub(super) fn new(limits: RequestLimits) -> Result<Self, AuthorizationError> {
+        let client = tls::client_builder().redirect(Policy::none()).build();
+        let client = client.map_err(|error| AuthorizationError::System {
+            what: "there is no HTTP client",
+            why: root_of(&error),
+        })?;
+        Ok(Self { client, limits, failure: Mutex::default() })
+    }
+
+    /// The client, to build requests for [`Self::send`].
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Makes one request. The answer has its whole body.
+    pub(super) async fn send(&self, request: Request) -> Result<Response<Vec<u8>>, AuthorizationError> {
+        let url = told_url(request.url());
+        require_secure(request.url())?;
+        let answer = timeout(self.limits.answer, self.exchange(request, &url)).await;
+        answer.unwrap_or(Err(AuthorizationError::Deadline { url, limit: self.limits.answer }))
+    }
+
+    async fn exchange(&self, request: Request, url: &str) -> Result<Response<Vec<u8>>, AuthorizationError> {
+        let failed = |error: reqwest::Error| AuthorizationError::Unreachable {
+            url: url.to_owned(),
+            why: told(&root_of(&error)),
+        };
+        let mut response = self.client.execute(request).await.map_err(failed)?;
+        let mut body = Vec::new();
+        // The stream of a server that took the request for a subscription has no end, and nothing in it that is wanted here.
+        let is_stream = response.headers().get(CONTENT_TYPE).is_some_and(is_event_stream);
+        while !is_stream && let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len() + chunk.len() > self.limits.body {
+                return Err(AuthorizationError::TooLarge { url: url.to_owned(), limit: self.limits.body });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Response::from(response).map(|_taken: reqwest::Body| body))
+    }
+
+    /// What went wrong last, once: the words of whoever asked through [`OAuthHttpClient`] leave it out.
+    pub(super) fn take_failure(&self) -> Option<AuthorizationError> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl OAuthHttpClient for Requests {
+    fn execute(&self, asked: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
+        Box::pin(async move {
+            let answer = self.send(Request::try_from(asked.request)?).await;
+            answer.map_err(|error| {
+                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+                error.into()
+            })
+        })
+    }
+}
+
+fn is_event_stream(content: &HeaderValue) -> bool {
+    content.as_bytes().to_ascii_lowercase().starts_with(b"text/event-stream")
+}
+
+/// What the system said at the bottom of an error; what stands above it says only that something went wrong.
+fn root_of(error: &dyn Error) -> String {
+    let mut root = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    root.to_string()
+}
+
+/// Refuses a URL that is neither https nor on this machine.
+pub(super) fn require_secure(url: &Url) -> Result<(), AuthorizationError> {
+    let is_here = match url.host() {
+        Some(url::Host::Domain(name)) => {
+            let name = name.trim_end_matches('.').to_ascii_lowercase();
+            name == "localhost" || name.ends_with(".localhost")
+        }
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    if url.scheme() == "https" || url.scheme() == "http" && is_here {
+        Ok(())
+    } else {
+        Err(AuthorizationError::Insecure { url: told_url(url) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_go_over_https_or_stay_here() {
+        for url in [
+            "https://example.org/token",
+            "http://127.0.0.1:9/token",
+            "http://127.8.8.8/",
+            "http://[::1]:9/",
+            "http://localhost/",
+            "http://LOCALHOST.:9/",
+            "http://a.localhost/",
+        ] {
+            assert_eq!(require_secure(&Url::parse(url).expect("a URL")), Ok(()), "{url}");
+        }
+        for url in [
+            "http://example.org/token",
+            "http://10.0.0.1/token",
+            "http://localhost.example.org/",
+            "http://127.0.0.1.example.org/",
+            "ftp://127.0.0.1/",
+            "data:text/plain,token",
+        ] {
+            assert!(require_secure(&Url::parse(url).expect("a URL")).is_err(), "{url}");
+        }
+    }
+}
