@@ -1,6 +1,7 @@
 //! What was typed. Every limit is a flag, an environment variable and a default, declared once.
 
 pub(crate) mod client;
+pub(crate) mod login;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -11,7 +12,10 @@ use unhang::{
 };
 use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 
-use self::client::{Batch, Call, Listing, Prompt, Read, Servers};
+use self::{
+    client::{Batch, Call, Listing, Prompt, Read, Servers},
+    login::{Login, Logout},
+};
 use crate::{
     job_arguments::{Job, JobLimits, State},
     words,
@@ -57,6 +61,10 @@ pub(crate) enum Command {
     Prompt(Prompt),
     /// Make many requests: one JSON object a line in, one a line out
     Batch(Batch),
+    /// Log in to a server on the network
+    Login(Login),
+    /// Forget the login to a server
+    Logout(Logout),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
     /// Measure what the guard and the jobs cost, beside what nobody can do without

@@ -39,4 +39,5 @@ mod upstream;
 pub mod wording;
 
 pub use unhang_jobs as jobs;
+pub use unhang_net::oauth;
 pub use unhang_proc as process;

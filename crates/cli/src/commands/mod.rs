@@ -11,6 +11,7 @@ mod client;
 mod demo;
 mod engine;
 mod job;
+mod login;
 mod serve;
 mod state;
 mod wrap;
@@ -33,6 +34,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Read(read) => client::read(&read, verbose),
         Command::Prompt(prompt) => client::prompt(&prompt, verbose),
         Command::Batch(batch) => client::batch(&batch, verbose),
+        Command::Login(login) => login::login(&login, verbose),
+        Command::Logout(logout) => login::logout(&logout, verbose),
         Command::Demo(demo) => demo::run(&demo),
         Command::Bench(bench) => bench::run(&bench),
         Command::Zoo(zoo) => zoo::run(&zoo),

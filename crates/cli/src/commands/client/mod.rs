@@ -217,7 +217,7 @@ fn spec(
     ServerSpec { program, arguments, environment, folder, grace, stop_limit, lifeline: lifeline_command() }
 }
 
-fn no_such_server(known: &Known, name: &str) -> Failure {
+pub(super) fn no_such_server(known: &Known, name: &str) -> Failure {
     let names: Vec<&str> = known.in_use().map(|found| found.name.as_str()).collect();
     let hint = match (unhang::wording::nearest(name, names.iter().copied()), names.len()) {
         (Some(near), _) => format!("did you mean `{near}`?"),
