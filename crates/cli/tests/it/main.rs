@@ -5,6 +5,7 @@
 
 mod apart;
 mod asking;
+mod authorization;
 mod bad_disk;
 mod bad_input;
 mod bad_jobs;
@@ -23,6 +24,7 @@ mod harness;
 mod hostile_clients;
 mod job_commands;
 mod jobs;
+mod login;
 mod processes;
 mod promise_1_answered;
 mod promise_2_clean_wire;

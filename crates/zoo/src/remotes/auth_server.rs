@@ -3,8 +3,8 @@
 //! Habits: `--scopes` and `--supported` (what the challenge and the metadata of the server name), `--needs SCOPE`, `--expires SECONDS`,
 //! `--client ID:SECRET`, `--methods` (of clients to prove who they are), `--offline yes` and `--documents yes`.
 //!
-//! Its URL is `/mcp`; `/log` tells what came to its authorization server, and `/forget` makes it forget the tokens that it gave out,
-//! but for refresh tokens.
+//! Its URL is `/mcp`; `/log` tells what came to its authorization server, `/forget` makes it forget the tokens that it gave out, but for
+//! refresh tokens, and `/move` puts another authorization server in its place.
 //!
 //! # Invariants
 //!
@@ -156,6 +156,10 @@ impl Server {
             "/log" => Answer::json(200, &self.authority.log()),
             "/forget" => {
                 self.authority.forget();
+                Answer::new(204)
+            }
+            "/move" => {
+                self.authority.move_away();
                 Answer::new(204)
             }
             _ if habits.has("no-metadata") => Answer::new(404),

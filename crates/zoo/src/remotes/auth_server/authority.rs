@@ -38,6 +38,7 @@ struct State {
     tokens: BTreeMap<String, String>,
     log: Vec<String>,
     count: u64,
+    has_moved: bool,
 }
 
 pub(super) struct Authority {
@@ -63,7 +64,19 @@ impl Authority {
     }
 
     pub(super) fn issuer(&self) -> String {
-        format!("{}/as", self.base)
+        format!("{}{}", self.base, self.place())
+    }
+
+    /// Below which path it is.
+    fn place(&self) -> &'static str {
+        if lock(&self.state).has_moved { "/moved" } else { "/as" }
+    }
+
+    /// Becomes another one, which knows nobody.
+    pub(super) fn move_away(&self) {
+        let mut state = lock(&self.state);
+        let (log, count) = (std::mem::take(&mut state.log), state.count);
+        *state = State { log, count, has_moved: true, ..State::default() };
     }
 
     /// What came so far, a line each.
@@ -83,12 +96,14 @@ impl Authority {
     }
 
     pub(super) fn answer(&self, request: &Request) -> Option<Answer> {
-        Some(match (&*request.method, &*request.path) {
-            ("GET", "/.well-known/oauth-authorization-server/as") => Answer::json(200, &self.metadata()),
-            ("POST", "/as/register") => self.register(request),
-            ("GET", "/as/authorize") => self.authorize(&request.query),
-            ("POST", "/as/token") => self.token(request),
-            ("POST", "/as/revoke") => self.revoke(request),
+        let place = self.place();
+        let metadata = request.path.strip_prefix("/.well-known/oauth-authorization-server");
+        Some(match (&*request.method, request.path.strip_prefix(place)) {
+            ("GET", None) if metadata == Some(place) => Answer::json(200, &self.metadata()),
+            ("POST", Some("/register")) => self.register(request),
+            ("GET", Some("/authorize")) => self.authorize(&request.query),
+            ("POST", Some("/token")) => self.token(request),
+            ("POST", Some("/revoke")) => self.revoke(request),
             _ => return None,
         })
     }
@@ -142,6 +157,7 @@ impl Authority {
     /// Consents to everything that is asked for in the right way.
     fn authorize(&self, asked: &Form) -> Answer {
         let get = |name: &str| asked.get(name).map_or("", String::as_str);
+        let own_issuer = self.issuer();
         let mut state = lock(&self.state);
         let scope = asked.get("scope").map_or("none", String::as_str);
         state.log.push(format!("authorize client={} scope={scope}", get("client_id")));
@@ -175,7 +191,7 @@ impl Authority {
         let issuer = match &*self.habits.vice {
             "missing-iss" => String::new(),
             "wrong-iss" => format!("&iss={}", escaped("http://127.0.0.1:1/as")),
-            _ => format!("&iss={}", escaped(&self.issuer())),
+            _ => format!("&iss={}", escaped(&own_issuer)),
         };
         let state = escaped(sent_state);
         Answer::new(302).with("Location", format!("{}?{outcome}&state={state}{issuer}", get("redirect_uri")))
