@@ -140,6 +140,17 @@ async fn a_token_is_renewed_before_it_ends() {
 }
 
 #[tokio::test]
+async fn a_client_that_registered_itself_keeps_its_secret() {
+    let sandbox = Sandbox::with_logins();
+    let server = AuthServer::start(&sandbox, &["--methods", "client_secret_basic"]);
+    authorization(&sandbox, &server, follower()).log_in().await.expect("logged in");
+    get(&server.at("/forget"));
+    let later = authorization(&sandbox, &server, nobody());
+    assert_eq!(asked(&server, &later).await, Ok((200, 2)));
+    assert_eq!(server.count("token grant=refresh_token auth=basic"), 1, "{:?}", server.log());
+}
+
+#[tokio::test]
 async fn who_leaves_in_the_middle_leaves_no_used_up_refresh_token() {
     let sandbox = Sandbox::with_logins();
     let server = AuthServer::start(&sandbox, &[]);

@@ -309,6 +309,21 @@ fn an_answer_to_something_else_is_refused() {
 }
 
 #[test]
+fn what_was_sent_is_not_told_though_it_comes_back() {
+    let sandbox = Sandbox::with_logins();
+    let server = AuthServer::start(&sandbox, &["--vice", "repeats"]);
+    let login = Login::start(sandbox.unhang(), &["-v", &server.url]);
+    login.consent();
+    let (code, _, stderr) = login.end();
+    let said = format!(
+        "unhang: the authorization server {} refused: invalid_grant: this is of no use",
+        server.at("/as")
+    );
+    assert!(code == 1 && stderr.contains(&said) && stderr.contains("\"code\":\"[...]\""), "{stderr}");
+    assert!(!stderr.contains("secret-"), "{stderr}");
+}
+
+#[test]
 fn a_browser_that_wants_something_else_holds_nothing_up() {
     let sandbox = Sandbox::with_logins();
     let server = AuthServer::start(&sandbox, &[]);

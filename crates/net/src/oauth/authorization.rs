@@ -405,8 +405,14 @@ impl Inner {
                 why: error.without_url().to_string(),
             })?;
         let answer = requests.send(request).await?;
-        let challenge = answer.headers().get(WWW_AUTHENTICATE).and_then(|challenge| challenge.to_str().ok());
-        Ok(challenge.filter(|_| answer.status() == StatusCode::UNAUTHORIZED).map(str::to_owned))
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            return Ok(None);
+        }
+        // There may be several, on lines of their own or on one.
+        let challenges =
+            answer.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+        let challenges: Vec<&str> = challenges.collect();
+        Ok(Some(challenges.join(", ")).filter(|all| !all.is_empty()))
     }
 
     async fn keep(&self, login: Login) -> Result<(), AuthorizationError> {

@@ -41,7 +41,7 @@ pub(crate) const ANIMAL: Animal = Animal {
 };
 
 /// What it may do wrong.
-const VICES: [&str; 15] = [
+const VICES: [&str; 16] = [
     "denies",
     "endless",
     "insecure",
@@ -52,6 +52,7 @@ const VICES: [&str; 15] = [
     "refuses-every-token",
     "refuses-refresh",
     "refuses-registration",
+    "repeats",
     "silent",
     "wrong-iss",
     "wrong-issuer",

@@ -200,6 +200,10 @@ impl Authority {
     fn token(&self, request: &Request) -> Answer {
         let form = request.form();
         let mut state = lock(&self.state);
+        if self.habits.has("repeats") {
+            let why = format!("this is of no use: {}", json!(form));
+            return Answer::json(400, &json!({ "error": "invalid_grant", "error_description": why }));
+        }
         match self.exchanged(&mut state, request, &form) {
             Ok(answer) => Answer::json(200, &answer),
             Err((error, why)) => Answer::json(400, &json!({ "error": error, "error_description": why })),
