@@ -2,6 +2,7 @@
 
 pub(crate) mod client;
 pub(crate) mod limits;
+pub(crate) mod login;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -12,6 +13,7 @@ use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 use self::{
     client::{Batch, Call, Listing, Prompt, Read, Servers},
     limits::{GuardLimits, SessionLimits},
+    login::{Login, Logout},
 };
 use crate::{
     job_arguments::{Job, JobLimits, State},
@@ -68,6 +70,10 @@ pub(crate) enum Command {
     Job(Job),
     /// Read and set the named documents that jobs work on
     State(State),
+    /// Log in to a server on the network
+    Login(Login),
+    /// Forget the login to a server
+    Logout(Logout),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
     /// Measure what the guard and the jobs cost, beside what nobody can do without

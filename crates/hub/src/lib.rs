@@ -6,7 +6,8 @@
 //!
 //! Rooms: [`guard`] is one client and one server; [`front`] is one client and the [`tools`] of ours; [`queue`], [`breaker`],
 //! [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are told, and [`job_report`] how
-//! jobs are; [`config`] holds every limit, [`settings`] reads the configuration file.
+//! jobs are; [`config`] holds every limit, [`settings`] reads the configuration file, and
+//! [`oauth`] has the tokens of remote servers.
 //!
 //! A server of one's own, on whatever SDK, takes what it needs: [`jobs`] makes a slow tool a durable job, [`tools`] has the nine
 //! tools with which an agent follows jobs, and [`direct`] runs closures that may hang. `examples/rmcp-server` of the repository

@@ -21,11 +21,13 @@ pub enum Kind {
     Client,
     /// A command that is run as a background job, and talks to nobody.
     Job,
+    /// A server that is spoken to over HTTP.
+    Remote,
 }
 
 impl Kind {
     /// Every kind, in the order of the list.
-    pub const ALL: [Self; 4] = [Self::Server, Self::Combination, Self::Client, Self::Job];
+    pub const ALL: [Self; 5] = [Self::Server, Self::Combination, Self::Client, Self::Job, Self::Remote];
 
     /// Whether it speaks MCP on its stdin and stdout.
     #[must_use]

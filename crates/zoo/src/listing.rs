@@ -37,6 +37,10 @@ fn words_about(kind: Kind) -> (&'static str, &'static str) {
             "Each is a command that talks to nobody and misbehaves as a background job: `unhang job run -- unhang zoo NAME`. \
              What it leaves, it leaves in `UNHANG_JOB_DIR`, or where it is started if there is none.",
         ),
+        Kind::Remote => (
+            "Servers on the network",
+            "Each listens on a port of 127.0.0.1, prints its URL on the first line, and ends with its stdin.",
+        ),
     }
 }
 

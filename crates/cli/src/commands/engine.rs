@@ -85,17 +85,17 @@ pub(super) fn to_its_end(
 
 /// How the engine is to work on the data folder that the environment names: as each of `layers` says, over those before it.
 pub(super) fn options(layers: &[JobSettings]) -> Result<Options, Failure> {
-    let mut options = Options::new(wanted_data_folder()?, ShimCommand::this_program());
+    let mut options = Options::new(wanted_data_folder("jobs")?, ShimCommand::this_program());
     layers.iter().for_each(|layer| layer.apply(&mut options));
     Ok(options)
 }
 
-/// The data folder that the environment names, or what to do where it names none.
-pub(super) fn wanted_data_folder() -> Result<PathBuf, Failure> {
+/// The data folder that the environment names, or what to do where it names none and there is something to keep.
+pub(super) fn wanted_data_folder(what: &str) -> Result<PathBuf, Failure> {
     data_folder().ok_or_else(|| Failure {
         code: exit::USAGE,
         kind: "no_data_folder",
-        message: "there is no place for jobs: neither UNHANG_HOME nor HOME is set".to_owned(),
+        message: format!("there is no place for {what}: neither UNHANG_HOME nor HOME is set"),
         hint: Some("set UNHANG_HOME to the folder that shall hold them".to_owned()),
         data: None,
     })

@@ -13,6 +13,7 @@ mod conformance;
 mod demo;
 mod engine;
 mod job;
+mod login;
 mod man;
 mod serve;
 mod state;
@@ -36,6 +37,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Read(read) => client::read(&read, verbose),
         Command::Prompt(prompt) => client::prompt(&prompt, verbose),
         Command::Batch(batch) => client::batch(&batch, verbose),
+        Command::Login(login) => login::login(&login, verbose),
+        Command::Logout(logout) => login::logout(&logout, verbose),
         Command::Demo(demo) => demo::run(&demo),
         Command::Bench(bench) => bench::run(&bench),
         Command::Completions(completions) => completions::run(&completions),

@@ -93,6 +93,13 @@ impl Sandbox {
         sandbox
     }
 
+    /// One in which logins are kept.
+    pub(crate) fn with_logins() -> Sandbox {
+        let mut sandbox = Sandbox::new();
+        sandbox.may_keep = &["state/tokens"];
+        sandbox
+    }
+
     /// A folder that is removed with the sandbox.
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()

@@ -5,6 +5,7 @@
 
 mod apart;
 mod asking;
+mod authorization;
 mod bad_disk;
 mod bad_input;
 mod bad_jobs;
@@ -25,6 +26,7 @@ mod harness;
 mod hostile_clients;
 mod job_commands;
 mod jobs;
+mod login;
 mod manual;
 mod processes;
 mod promise_1_answered;

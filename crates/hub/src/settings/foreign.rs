@@ -24,6 +24,8 @@ use toml::{
     de::{DeArray, DeTable, DeValue},
 };
 
+use unhang_net::oauth::ClientSettings;
+
 use super::{
     LimitSettings, ServerSettings, Transport,
     expand::input_variable,
@@ -180,7 +182,7 @@ fn read(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> Result<ServerSett
                 _ if field.member("httpUrl").is_some() => Some(HttpDialect::Streamable),
                 _ => None,
             };
-            Transport::Http { url: checked_url(&url)?, headers, dialect }
+            Transport::Http { url: checked_url(&url)?, headers, dialect, oauth: ClientSettings::default() }
         }
         (Some(command), None) => {
             return Err(command.complaint(format!("a server of type `{kind}` has a URL and not a command")));

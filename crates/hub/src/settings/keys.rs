@@ -121,6 +121,11 @@ pub(super) const SERVER: &[Key] = &[
         "http: Streamable HTTP; sse: the old way. Default: what it answers to.",
     ),
     key("headers", Kind::Texts, "What goes along with every request to it."),
+    key(
+        "oauth",
+        Kind::Section(OAUTH),
+        "What is known of us where tokens for it are given; for `unhang login`.",
+    ),
     key("limits", Kind::Section(LIMITS), "Its limits."),
     key(
         "quiet",
@@ -131,6 +136,22 @@ pub(super) const SERVER: &[Key] = &[
 
 /// The transports of `[servers.NAME]`.
 pub(super) const TRANSPORTS: &[&str] = &["http", "sse"];
+
+/// `[servers.NAME.oauth]`.
+pub(super) const OAUTH: &[Key] = &[
+    key(
+        "client-id",
+        Kind::Text,
+        "As its authorization server knows us. Default: we register ourselves, where it lets us.",
+    ),
+    key("client-secret", Kind::Text, "What only we and it know, best as ${VARIABLE}."),
+    key(
+        "client-metadata-url",
+        Kind::Text,
+        "Where a client id metadata document is, for authorization servers that read one in place of a registration.",
+    ),
+    key("scopes", Kind::List, "What to ask for. Default: what the server says."),
+];
 
 /// `[servers.NAME.limits]`.
 pub(super) const LIMITS: &[Key] = &[

@@ -9,8 +9,10 @@ use std::{
     time::Duration,
 };
 
+use unhang_net::oauth::ClientSettings;
+
 use super::{
-    keys::{COUNT, LIMITS, SERVER, TRANSPORTS},
+    keys::{COUNT, LIMITS, OAUTH, SERVER, TRANSPORTS},
     section::{Complaint, Field, Section},
 };
 use crate::config::Limits;
@@ -50,6 +52,8 @@ pub enum Transport {
         headers: BTreeMap<String, String>,
         /// Which of the ways of HTTP it speaks, where that is said.
         dialect: Option<HttpDialect>,
+        /// What is known of us where tokens for it are given.
+        oauth: ClientSettings,
     },
 }
 
@@ -178,7 +182,7 @@ pub(super) fn read(name: &str, field: &Field<'_>, folder: &Path) -> Result<Serve
 }
 
 fn stdio(section: &Section<'_>, command: &Field<'_>, folder: &Path) -> Result<Transport, Complaint> {
-    for only_http in ["headers", "transport"] {
+    for only_http in ["headers", "oauth", "transport"] {
         if let Some(field) = section.get(only_http) {
             return Err(field.complaint("is for a server with a URL; this one has a command"));
         }
@@ -212,7 +216,35 @@ fn http(section: &Section<'_>, url: &Field<'_>) -> Result<Transport, Complaint> 
         Some(_) => Some(HttpDialect::Sse),
         None => None,
     };
-    Ok(Transport::Http { url: checked_url(url)?, headers, dialect })
+    let oauth = match section.get("oauth") {
+        Some(field) => client_settings(&field)?,
+        None => ClientSettings::default(),
+    };
+    Ok(Transport::Http { url: checked_url(url)?, headers, dialect, oauth })
+}
+
+fn client_settings(field: &Field<'_>) -> Result<ClientSettings, Complaint> {
+    let section = field.section(OAUTH)?;
+    let text = |name| section.get(name).map(|field| field.plain()).transpose();
+    let (client_id, client_secret) = (text("client-id")?, text("client-secret")?);
+    if client_id.is_none()
+        && let Some(secret) = section.get("client-secret")
+    {
+        return Err(secret.complaint("is the secret of a client; its `client-id` is missing"));
+    }
+    let document = section.get("client-metadata-url");
+    let client_metadata_url = document.as_ref().map(checked_url).transpose()?;
+    // The URL is the name of the client, and the path is what tells it from others on its host.
+    let has_path = |url: &String| {
+        url.strip_prefix("https://")
+            .and_then(|rest| rest.split_once('/'))
+            .is_some_and(|(_, path)| !path.is_empty())
+    };
+    if let Some(field) = document.filter(|_| !client_metadata_url.as_ref().is_some_and(has_path)) {
+        return Err(field.complaint("must be an https:// URL with a path"));
+    }
+    let scopes = section.get("scopes").map(|field| texts(&field)).transpose()?.unwrap_or_default();
+    Ok(ClientSettings { client_id, client_secret, client_metadata_url, scopes })
 }
 
 pub(super) fn texts(field: &Field<'_>) -> Result<Vec<String>, Complaint> {

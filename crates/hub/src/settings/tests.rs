@@ -1,6 +1,7 @@
 //! Files as users write them, right and wrong.
 
 use unhang_jobs::{document::Pointer, shims::ShimCommand, submission::LOG_LIMIT};
+use unhang_net::oauth::ClientSettings;
 
 use serde_json::{Map, Value};
 
@@ -50,6 +51,7 @@ limits = { call-timeout = "30s", max-message = "1MiB", max-in-flight = 7 }
 url = "https://example.org/mcp"
 transport = "sse"
 headers = { Authorization = "Bearer ${env:PYTHON}" }
+oauth = { client-id = "unhang", client-secret = "${PYTHON}", client-metadata-url = "https://example.org/unhang.json", scopes = ["read", "write"] }
 "#;
 
 #[test]
@@ -111,6 +113,12 @@ fn servers_are_read_with_their_limits() {
         url: "https://example.org/mcp".to_owned(),
         headers: BTreeMap::from([("Authorization".to_owned(), "Bearer /opt/python".to_owned())]),
         dialect: Some(HttpDialect::Sse),
+        oauth: ClientSettings {
+            client_id: Some("unhang".to_owned()),
+            client_secret: Some("/opt/python".to_owned()),
+            client_metadata_url: Some("https://example.org/unhang.json".to_owned()),
+            scopes: vec!["read".to_owned(), "write".to_owned()],
+        },
     };
     assert_eq!((&*search.name, &search.transport), ("search", &http));
 }
@@ -181,6 +189,20 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ("[servers.a]\nurl = \"https://b\"\nargs = []", "servers.a.args: is for a server with a command"),
         ("[servers.a]\ncommand = \"a\"\nheaders = {}", "servers.a.headers: is for a server with a URL"),
         ("[servers.a]\nurl = \"https://b\"\nheaders = { A = \"a\\nb\" }", "no header can have"),
+        ("[servers.a]\ncommand = \"a\"\noauth = {}", "servers.a.oauth: is for a server with a URL"),
+        (
+            "[servers.a]\nurl = \"https://b\"\noauth = { client-secret = \"c\" }",
+            "unhang.toml:3:11: servers.a.oauth.client-secret: is the secret of a client; its `client-id` is missing",
+        ),
+        (
+            "[servers.a]\nurl = \"https://b\"\noauth = { client-metadata-url = \"https://c/\" }",
+            "oauth.client-metadata-url: must be an https:// URL with a path",
+        ),
+        (
+            "[servers.a]\nurl = \"https://b\"\noauth = { client-metadata-url = \"http://c/d\" }",
+            "oauth.client-metadata-url: must be an https:// URL with a path",
+        ),
+        ("[servers.a]\nurl = \"https://b\"\noauth = { scopes = \"c\" }", "oauth.scopes: expected a list"),
         ("[servers.a]\nurl = \"https://${HOST}\"", "the variable HOST is not set"),
         ("[servers.a]\ncommand = \"a\"\ninherit-env = 1", "expected `true` or `false`, found the number 1"),
         (
@@ -239,6 +261,7 @@ fn the_schema_of_the_file_knows_what_the_reader_knows() {
         "[jobs]\nlog-limit = \"8\"",
         "[servers.a]\nargs = \"a\"",
         "[servers.a]\nquiet = 1",
+        "[servers.a]\noauth = { scopes = \"c\" }",
         "[servers.a]\nlimits = { call-timeout = 30 }",
     ] {
         assert!(!schema.is_valid(&json(wrong)), "{wrong}");

@@ -25,6 +25,7 @@ use tokio::{
     task::JoinError,
     time::Instant,
 };
+use unhang_switches::stands;
 
 use super::{
     ClientSettings,
@@ -268,7 +269,7 @@ impl Authorization {
     async fn in_turn(&self, ended: u64, flow: Flow) -> Result<bool, AuthorizationError> {
         // Whoever holds it has limits of its own for each step.
         let mut turn: OwnedMutexGuard<Turn> = Arc::clone(&self.0.turn).lock_owned().await;
-        if self.0.ended.load(Ordering::Acquire) != ended {
+        if stands("one-login-for-all") && self.0.ended.load(Ordering::Acquire) != ended {
             let has_other = self.0.known().is_some_and(|login| Some(&*login.access_token) != flow.used());
             if has_other {
                 return Ok(true);
@@ -319,7 +320,7 @@ impl Inner {
         if turn.renewed.is_none_or(|renewed| renewed.elapsed() > IN_A_ROW) {
             turn.in_a_row = 0;
         }
-        if turn.in_a_row >= MAX_RENEWALS {
+        if stands("renewals-end") && turn.in_a_row >= MAX_RENEWALS {
             return Ok(false);
         }
         turn.in_a_row += 1;
@@ -404,8 +405,14 @@ impl Inner {
                 why: error.without_url().to_string(),
             })?;
         let answer = requests.send(request).await?;
-        let challenge = answer.headers().get(WWW_AUTHENTICATE).and_then(|challenge| challenge.to_str().ok());
-        Ok(challenge.filter(|_| answer.status() == StatusCode::UNAUTHORIZED).map(str::to_owned))
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            return Ok(None);
+        }
+        // There may be several, on lines of their own or on one.
+        let challenges =
+            answer.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+        let challenges: Vec<&str> = challenges.collect();
+        Ok(Some(challenges.join(", ")).filter(|all| !all.is_empty()))
     }
 
     async fn keep(&self, login: Login) -> Result<(), AuthorizationError> {

@@ -69,6 +69,8 @@ pub(super) struct Discovered<'a> {
     manager: AuthorizationManager,
     metadata: AuthorizationMetadata,
     pub(super) issuer: String,
+    /// What was sent that nobody else may see, should it come back in an error.
+    sent: Vec<String>,
 }
 
 /// Lets `rmcp` work without its log.
@@ -102,7 +104,7 @@ pub(super) async fn discover<'a>(
         require_secure(&url)?;
     }
     manager.set_metadata(metadata.clone());
-    Ok(Discovered { server, requests, manager, metadata, issuer })
+    Ok(Discovered { server, requests, manager, metadata, issuer, sent: Vec::new() })
 }
 
 impl Discovered<'_> {
@@ -127,6 +129,7 @@ impl Discovered<'_> {
         let url = url.map_err(|error| self.explained(error))?;
         let redirect = agent.authorize(url.clone()).await?;
         let (code, state) = self.judged(&url, &redirect)?;
+        self.sent.extend([code.clone()].into_iter().chain(client.client_secret.clone()));
         let token =
             self.manager.exchange_code_for_token_with_issuer(&code, &state, redirect.issuer.as_deref());
         let token = quietly(token).await.map_err(|error| self.explained(error))?;
@@ -154,6 +157,7 @@ impl Discovered<'_> {
             Some(secret) => config.with_client_secret(secret),
             None => config,
         };
+        self.sent.extend(login.refresh_token.iter().chain(&login.client_secret).cloned());
         self.manager.configure_client(config).map_err(|error| self.explained(error))?;
         let token = json!({ "access_token": login.access_token, "token_type": "bearer", "refresh_token": login.refresh_token });
         let token = serde_json::from_value(token).map_err(|error| self.unusable(&error.to_string()))?;
@@ -286,8 +290,15 @@ impl Discovered<'_> {
         AuthorizationError::Refused { issuer: self.told_issuer(), why: told(why) }
     }
 
+    /// An error, without what was sent: some authorization servers repeat it.
     fn explained(&self, error: AuthError) -> AuthorizationError {
-        explain(self.server, &self.requests, Some(&self.issuer), error)
+        match explain(self.server, &self.requests, Some(&self.issuer), error) {
+            AuthorizationError::Refused { issuer, why } => {
+                let why = self.sent.iter().fold(why, |why, secret| why.replace(secret.as_str(), "[...]"));
+                AuthorizationError::Refused { issuer, why: told(&why) }
+            }
+            other => other,
+        }
     }
 }
 
@@ -332,9 +343,12 @@ fn explain(
         AuthError::RegistrationFailed(why) => AuthorizationError::NoClient { issuer, why: told(&why) },
         AuthError::PkceUnsupported => AuthorizationError::NoPkce { issuer },
         AuthError::TokenExchangeFailed(why) | AuthError::TokenRefreshFailed(why) => {
-            AuthorizationError::Refused { issuer, why: told(&why) }
+            // What could not be read may be a token, and the words for that repeat it.
+            let said = why.strip_prefix("Server returned error response: ");
+            let why = said.unwrap_or("its answer has no token that can be used").to_owned();
+            AuthorizationError::Refused { issuer, why }
         }
-        other => AuthorizationError::Refused { issuer, why: told(&other.to_string()) },
+        other => AuthorizationError::Refused { issuer, why: other.to_string() },
     }
 }
 

@@ -7,6 +7,7 @@ mod jobs;
 mod lives;
 mod load;
 mod reference;
+mod remotes;
 mod tee;
 mod visitor;
 
@@ -55,6 +56,7 @@ fn wrong_arguments_are_usage_errors() {
         "dies-by 65",
         "odd-result",
         "leaves-behind --marker x",
+        "auth-server --vice none",
     ] {
         let mut visitor = visitor::Visitor::meet(line);
         assert_eq!(visitor.end().code(), Some(2), "{line}");

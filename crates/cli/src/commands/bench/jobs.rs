@@ -135,7 +135,7 @@ const MEASURES: [Measure<JobRound>; 11] = [
 ///
 /// The exit code, where they cannot be measured.
 pub(super) fn measure(program: &str, bench: &Bench) -> Result<(Part, bool), u8> {
-    let folder = wanted_data_folder().map_err(|failure| {
+    let folder = wanted_data_folder("jobs").map_err(|failure| {
         failure.print(None);
         failure.code
     })?;

@@ -32,15 +32,19 @@ use unhang::{
     config::{EXIT_LIMIT, Limits},
     exit,
     guard::Stop,
+    oauth::{ClientSettings, Nobody},
     process::{server::ServerSpec, spawn::Environment},
-    settings::{LimitSettings, ServerSettings, Transport},
+    settings::{HttpDialect, LimitSettings, ServerSettings, Transport},
 };
 
 use self::ask::Person;
 pub(super) use self::{
     batch::batch, call::call, call::prompt, call::read, list::list, ping::ping, servers::servers,
 };
-use super::engine::{Outcome, to_its_end};
+use super::{
+    engine::{Outcome, to_its_end},
+    login::authorization,
+};
 use crate::{
     arguments::client::{Request, ServerCommon},
     commands::client::files::{Found, Known},
@@ -140,13 +144,13 @@ impl Desk {
                     let message = format!("`{}` is no URL of http:// or https://", escaped(url));
                     return Err(Failure::usage(message, None));
                 }
-                let address = address(url.clone(), Vec::new());
+                let address = Address { url: url.clone(), headers: Vec::new(), uses_proxies: true };
                 let mut name = address.shown();
                 while self.pool.names().contains(&name) {
                     // It differs in what is not shown.
                     name.push('\'');
                 }
-                let server = HttpServer { address, dialect: None, authorization: None };
+                let server = self.remote(url, address, None, ClientSettings::default());
                 self.launch(&name, Endpoint::Http(server), &LimitSettings::default())
             }
             Target::Named(name) => {
@@ -174,16 +178,31 @@ impl Desk {
                 let server = spec(command.into(), arguments, environment, Some(folder.clone()));
                 self.launch(name, Endpoint::Stdio(server), limits)
             }
-            Transport::Http { url, headers, dialect } => {
+            Transport::Http { url, headers, dialect, oauth } => {
                 let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                let server = HttpServer {
-                    address: address(url.clone(), headers),
-                    dialect: *dialect,
-                    authorization: None,
-                };
+                let address = Address { url: url.clone(), headers, uses_proxies: true };
+                let server = self.remote(name, address, *dialect, oauth.clone());
                 self.launch(name, Endpoint::Http(server), limits)
             }
         }
+    }
+
+    /// A server somewhere, with the login that there may be. Nobody is asked to log in here.
+    fn remote(
+        &self,
+        name: &str,
+        address: Address,
+        dialect: Option<HttpDialect>,
+        oauth: ClientSettings,
+    ) -> HttpServer {
+        let has_token = address.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        let authorization = (!has_token).then(|| {
+            let answer = self.limits.request_timeout.unwrap_or(Limits::default().request_timeout);
+            let nobody = Arc::new(Nobody { server: name.to_owned() });
+            authorization(name.to_owned(), address.url.clone(), oauth, answer, nobody)
+        });
+        // Without a home there are no logins, and servers that want none all the same.
+        HttpServer { address, dialect, authorization: authorization.and_then(Result::ok) }
     }
 
     fn launch(&self, name: &str, endpoint: Endpoint, of_file: &LimitSettings) -> Result<Client, Failure> {
@@ -233,11 +252,6 @@ impl Desk {
     }
 }
 
-/// A server somewhere. The proxies of the environment are for it, as for other programs.
-fn address(url: String, headers: Vec<(String, String)>) -> Address {
-    Address { url, headers, uses_proxies: true }
-}
-
 /// Its limits come with the rest of what is known of it.
 fn spec(
     program: OsString,
@@ -250,7 +264,7 @@ fn spec(
     ServerSpec { program, arguments, environment, folder, grace, stop_limit, lifeline: lifeline_command() }
 }
 
-fn no_such_server(known: &Known, name: &str) -> Failure {
+pub(super) fn no_such_server(known: &Known, name: &str) -> Failure {
     let names: Vec<&str> = known.in_use().map(|found| found.name.as_str()).collect();
     let hint = match (unhang::wording::nearest(name, names.iter().copied()), names.len()) {
         (Some(near), _) => format!("did you mean `{near}`?"),

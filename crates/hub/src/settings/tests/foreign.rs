@@ -37,7 +37,7 @@ fn stdio(settings: &ServerSettings) -> (String, String, String) {
 }
 
 fn http(settings: &ServerSettings) -> (&str, String, Option<HttpDialect>) {
-    let Transport::Http { url, headers, dialect } = &settings.transport else {
+    let Transport::Http { url, headers, dialect, .. } = &settings.transport else {
         panic!("a URL: {settings:?}")
     };
     let headers: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();

@@ -153,9 +153,12 @@ impl Actor {
                 self.try_old(id);
             }
             Close::Refused(status, told) => self.refused(id, status, &told),
+            Close::Failed(HttpError::Authorization(error)) => {
+                let (kind, hint) = (Kind::StartFailed, "or give it a token in `headers`");
+                self.dialogue.fail(id, kind, |_| error.to_string(), hint);
+            }
             close => {
-                let is_away =
-                    matches!(close, Close::Failed(HttpError::Unreachable(_) | HttpError::Authorization(_)));
+                let is_away = matches!(close, Close::Failed(HttpError::Unreachable(_)));
                 let (kind, hint) = close.verdict(self.dialogue.session.is_none());
                 let (name, why) = (self.dialogue.name.clone(), close.told());
                 let happened = |method: &str| match is_away {

@@ -20,9 +20,6 @@ impl Close {
             Close::Failed(HttpError::Unreachable(_)) => {
                 (lost, "see whether it runs, and whether its URL is right")
             }
-            Close::Failed(HttpError::Authorization(_)) => {
-                (Kind::StartFailed, "log in with `unhang login`, or give it the header that it wants")
-            }
             Close::Failed(HttpError::Redirected(_)) => (lost, "use that URL, if it is trusted"),
             _ => (lost, "ask again"),
         }

@@ -1,0 +1,55 @@
+//! What can be typed after `login` and `logout`.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use unhang::config::parse_duration;
+
+use crate::job_arguments::Format;
+
+/// What both take.
+#[derive(Debug, Args)]
+pub(crate) struct LoginCommon {
+    /// The server: a configured name, or its URL
+    #[arg(value_name = "S")]
+    pub(crate) server: String,
+    /// Read servers from this file alone: unhang.toml, or any client's file as it is
+    #[arg(long, env = "UNHANG_CONFIG", hide_env = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print text or JSON [default: text on a terminal, else JSON]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+    /// One answer of the server, or of its authorization server [default: 30s]
+    #[arg(long, env = "UNHANG_REQUEST_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "30s", hide_default_value = true)]
+    pub(crate) request_timeout: Duration,
+}
+
+/// `unhang login`.
+#[derive(Debug, Args)]
+#[command(after_help = "The page to log in on is printed on stderr; open it in a browser on this machine.\n\
+    Tokens are kept in the folder `tokens` below UNHANG_HOME, for you alone, and renewed\n\
+    where the server allows it.\n\n\
+    Exit codes: 0 logged in; 1 refused; 2 wrong usage or configuration; 3 the server could\n\
+    not be reached or has no logins; 4 nobody logged in or no answer came in time; 5 what\n\
+    came back could not be trusted; 6 no such server; 130 and 143 ended by SIGINT and\n\
+    SIGTERM.")]
+pub(crate) struct Login {
+    #[command(flatten)]
+    pub(crate) common: LoginCommon,
+    /// For you to log in and the browser to come back [default: 5m]
+    #[arg(long, env = "UNHANG_LOGIN_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "5m", hide_default_value = true)]
+    pub(crate) login_timeout: Duration,
+}
+
+/// `unhang logout`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The authorization server is told as well, where it can be. To have been logged out\n\
+    before is no error.\n\n\
+    Exit codes: 0 logged out; 1 the tokens could not be removed; 2 wrong usage or\n\
+    configuration; 6 no such server; 130 and 143 ended by SIGINT and SIGTERM."
+)]
+pub(crate) struct Logout {
+    #[command(flatten)]
+    pub(crate) common: LoginCommon,
+}

@@ -1,0 +1,209 @@
+//! `unhang login` and `unhang logout`: a person consents in a browser, and takes it back.
+//!
+//! Invariants
+//!
+//! - No token is printed; what the page to log in on has in its address is of no use without what stays here.
+//! - Each wait has a limit, and a signal ends all of them.
+
+use std::{
+    io::{self, IsTerminal},
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use serde::Serialize;
+use unhang::{
+    exit,
+    oauth::{
+        Agent, Authorization, AuthorizationError, AuthorizationSpec, Browser, ClientSettings, LoggedIn,
+        LoggedOut, Nobody, RequestLimits, TokenStore,
+    },
+    settings::{ServerSettings, Transport},
+};
+
+use super::{
+    client::{files::Known, no_such_server},
+    engine::{Outcome, json, to_its_end, wanted_data_folder},
+};
+use crate::{
+    arguments::login::{Login, LoginCommon, Logout},
+    job_arguments::Format,
+    output::{self, Failure},
+    signals::signals,
+    terminal_text::escaped,
+};
+
+/// A login, as it is told.
+#[derive(Serialize)]
+struct Told<'a> {
+    server: &'a str,
+    issuer: &'a str,
+    scopes: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+    /// Whether it goes on after that without a person.
+    is_renewed: bool,
+}
+
+/// A logout, as it is told.
+#[derive(Serialize)]
+struct ToldOut<'a> {
+    server: &'a str,
+    was_logged_in: bool,
+    /// Whether the authorization server was told.
+    is_revoked: bool,
+}
+
+/// Logs in to a server.
+pub(super) fn login(arguments: &Login, verbose: bool) -> ExitCode {
+    run(&arguments.common, verbose, async || logged_in(arguments).await)
+}
+
+/// Forgets the login to a server.
+pub(super) fn logout(arguments: &Logout, verbose: bool) -> ExitCode {
+    run(&arguments.common, verbose, async || logged_out(&arguments.common).await)
+}
+
+fn run(common: &LoginCommon, verbose: bool, work: impl AsyncFnOnce() -> Outcome) -> ExitCode {
+    to_its_end(common.output, verbose, async || {
+        let mut stops = signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
+        tokio::select! {
+            outcome = work() => outcome,
+            Some(stop) = stops.recv() => Ok(stop.exit_code()),
+        }
+    })
+}
+
+async fn logged_in(arguments: &Login) -> Outcome {
+    let common = &arguments.common;
+    let server = Remote::find(common)?;
+    let name = escaped(&server.name);
+    let show =
+        move |page: &str| output::note(&format!("to log in to {name}, open this page in a browser:\n{page}"));
+    let browser = Browser::new(arguments.login_timeout, show).await.map_err(|error| failure(&error))?;
+    let name = escaped(&server.name);
+    let authorization = server.authorization(common.request_timeout, Arc::new(browser))?;
+    tracing::debug!("waiting for {name} to say who gives tokens for it");
+    let LoggedIn { issuer, scopes, expires, is_renewed } =
+        authorization.log_in().await.map_err(|error| failure(&error))?;
+    let expires = expires.map(moment);
+    Ok(match format(common) {
+        Format::Json => json(&Told { server: &name, issuer: &issuer, scopes: &scopes, expires, is_renewed }),
+        Format::Text => {
+            let until = expires.map_or_else(String::new, |end| format!(" until {end}"));
+            let after = if is_renewed { ", renewed when it ends" } else { "" };
+            output::bytes(format!("logged in to {name} at {issuer}{until}{after}\n").as_bytes())
+        }
+    })
+}
+
+async fn logged_out(common: &LoginCommon) -> Outcome {
+    let server = Remote::find(common)?;
+    let name = escaped(&server.name);
+    let nobody = Nobody { server: name.clone() };
+    let authorization = server.authorization(common.request_timeout, Arc::new(nobody))?;
+    let (was_logged_in, is_revoked) = match authorization.log_out().await.map_err(|error| failure(&error))? {
+        LoggedOut::WasNot => (false, false),
+        LoggedOut::Here { revoked } => {
+            if let Err(error) = &revoked {
+                output::note(&format!("the tokens were removed here, and may be good elsewhere: {error}"));
+            }
+            (true, revoked == Ok(true))
+        }
+    };
+    Ok(match format(common) {
+        Format::Json => json(&ToldOut { server: &name, was_logged_in, is_revoked }),
+        Format::Text if was_logged_in => output::bytes(format!("logged out of {name}\n").as_bytes()),
+        Format::Text => output::bytes(format!("there was no login to {name}\n").as_bytes()),
+    })
+}
+
+/// A server that is spoken to over HTTP.
+struct Remote {
+    name: String,
+    url: String,
+    settings: ClientSettings,
+}
+
+impl Remote {
+    fn find(common: &LoginCommon) -> Result<Self, Failure> {
+        let name = &common.server;
+        if name.contains("://") {
+            return Ok(Self { name: name.clone(), url: name.clone(), settings: ClientSettings::default() });
+        }
+        let known = Known::find(common.config.as_deref()).map_err(|why| Failure::usage(why, None))?;
+        known.warnings.iter().for_each(|warning| output::error(warning, None));
+        let found = known.named(name).ok_or_else(|| no_such_server(&known, name))?;
+        let settings = found.settings.as_ref();
+        let ServerSettings { transport, .. } =
+            settings.map_err(|complaint| Failure::usage(complaint.to_string(), None))?;
+        match transport {
+            Transport::Http { url, oauth, .. } => {
+                Ok(Self { name: name.clone(), url: url.clone(), settings: oauth.clone() })
+            }
+            Transport::Stdio { .. } => {
+                let name = escaped(name);
+                Err(Failure::usage(
+                    format!("`{name}` is a command on this machine, which has no logins"),
+                    None,
+                ))
+            }
+        }
+    }
+
+    fn authorization(self, answer: Duration, agent: Arc<dyn Agent>) -> Result<Authorization, Failure> {
+        let Self { name, url, settings } = self;
+        authorization(name, url, settings, answer, agent)
+    }
+}
+
+/// The tokens of a server, as they are kept on this machine.
+pub(super) fn authorization(
+    name: String,
+    url: String,
+    settings: ClientSettings,
+    answer: Duration,
+    agent: Arc<dyn Agent>,
+) -> Result<Authorization, Failure> {
+    let store = TokenStore::new(wanted_data_folder("tokens")?.join("tokens"));
+    let limits = RequestLimits { answer, ..RequestLimits::default() };
+    Authorization::new(AuthorizationSpec { name, url, store, settings, limits, agent })
+        .map_err(|error| failure(&error))
+}
+
+fn format(common: &LoginCommon) -> Format {
+    let unsaid = if io::stdout().is_terminal() { Format::Text } else { Format::Json };
+    common.output.unwrap_or(unsaid)
+}
+
+/// To the second, as people and programs read it.
+fn moment(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+/// How an error of a login is told.
+fn failure(error: &AuthorizationError) -> Failure {
+    let code = match error {
+        AuthorizationError::NoUrl { .. } => exit::USAGE,
+        AuthorizationError::LoginNeeded { .. }
+        | AuthorizationError::NoMetadata { .. }
+        | AuthorizationError::Unreachable { .. } => exit::UNREACHABLE,
+        AuthorizationError::Deadline { .. } | AuthorizationError::NobodyCame { .. } => exit::DEADLINE,
+        AuthorizationError::Metadata { .. }
+        | AuthorizationError::WrongResource { .. }
+        | AuthorizationError::WrongIssuer { .. }
+        | AuthorizationError::MissingIssuer { .. }
+        | AuthorizationError::WrongState
+        | AuthorizationError::EmptyRedirect { .. }
+        | AuthorizationError::NoPkce { .. }
+        | AuthorizationError::Insecure { .. }
+        | AuthorizationError::TooLarge { .. } => exit::PROTOCOL,
+        AuthorizationError::NoClient { .. }
+        | AuthorizationError::Moved { .. }
+        | AuthorizationError::Refused { .. }
+        | AuthorizationError::Store { .. }
+        | AuthorizationError::System { .. } => exit::FAILED,
+    };
+    Failure { code, kind: error.kind(), message: error.to_string(), hint: None, data: None }
+}

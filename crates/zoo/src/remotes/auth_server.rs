@@ -1,0 +1,220 @@
+//! Asks for a token, and gives tokens: an MCP server over HTTP with its authorization server, with one vice or none.
+//!
+//! Habits: `--scopes` and `--supported` (what the challenge and the metadata of the server name), `--needs SCOPE`, `--expires SECONDS`,
+//! `--client ID:SECRET`, `--methods` (of clients to prove who they are), `--offline yes` and `--documents yes`.
+//!
+//! Its URL is `/mcp`; `/log` tells what came to its authorization server, `/forget` makes it forget the tokens that it gave out, but for
+//! refresh tokens, and `/move` puts another authorization server in its place.
+//!
+//! # Invariants
+//!
+//! - It is strict: what a client leaves out that it must send is refused with a sentence.
+//! - Every token, code and secret begins with `secret-`, so that a test finds it where it must not be.
+
+mod authority;
+mod digest;
+mod http;
+
+use std::io::{self, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use serde_json::json;
+
+use self::authority::Authority;
+use self::http::{Answer, Request};
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::keeper::{self, BOUND};
+use crate::pipe::{self, Message};
+use crate::plain::Plain;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "auth-server",
+    incident: "RFC 9207, RFC 9700 and RFC 9728 tell of the attacks and mix-ups; an authorization server that hangs is the rest.",
+    usage: "[--vice NAME] [--HABIT VALUE ...]",
+    promises: &[1],
+    run,
+};
+
+/// What it may do wrong.
+const VICES: [&str; 16] = [
+    "denies",
+    "endless",
+    "insecure",
+    "missing-iss",
+    "no-metadata",
+    "no-pkce",
+    "redirects",
+    "refuses-every-token",
+    "refuses-refresh",
+    "refuses-registration",
+    "repeats",
+    "silent",
+    "wrong-iss",
+    "wrong-issuer",
+    "wrong-resource",
+    "wrong-state",
+];
+
+/// What it was told to be.
+struct Habits {
+    vice: String,
+    /// What the challenge of a request without a token says.
+    scopes: Option<String>,
+    /// What the metadata of the resource says.
+    supported: Option<String>,
+    /// What a token must be good for.
+    needs: Option<String>,
+    expires: Option<u64>,
+    /// One that is known, with its secret.
+    client: Option<(String, String)>,
+    /// How clients may prove who they are.
+    methods: String,
+    offers_offline: bool,
+    reads_documents: bool,
+}
+
+impl Habits {
+    fn of(arguments: &Arguments) -> io::Result<Self> {
+        let text = |name| Ok::<_, io::Error>(arguments.option(name)?.map(str::to_owned));
+        let vice = text("vice")?.unwrap_or_default();
+        if !vice.is_empty() && !VICES.contains(&&*vice) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("the vices are {}", VICES.join(", ")),
+            ));
+        }
+        let client = text("client")?;
+        Ok(Self {
+            vice,
+            scopes: text("scopes")?,
+            supported: text("supported")?,
+            needs: text("needs")?,
+            expires: arguments
+                .option("expires")?
+                .map(|_| arguments.number_option("expires", 0))
+                .transpose()?,
+            client: client
+                .and_then(|client| client.split_once(':').map(|(id, secret)| (id.into(), secret.into()))),
+            methods: text("methods")?.unwrap_or_else(|| "none".to_owned()),
+            offers_offline: arguments.option("offline")?.is_some(),
+            reads_documents: arguments.option("documents")?.is_some(),
+        })
+    }
+
+    fn has(&self, vice: &str) -> bool {
+        self.vice == vice
+    }
+}
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let habits = Habits::of(arguments)?;
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let base = format!("http://{}", listener.local_addr()?);
+    pipe::send_line(&format!("{base}/mcp"))?;
+    let server = Arc::new(Server { authority: Authority::new(habits, base.clone()), base });
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let server = Arc::clone(&server);
+            // Who goes away in the middle of it is no concern of ours.
+            thread::spawn(move || server.serve(stream));
+        }
+    });
+    let (sender, end) = sync_channel(1);
+    thread::spawn(move || sender.send(pipe::drain()));
+    end.recv_timeout(BOUND).map_or_else(|_| Ok(keeper::linger()), |ended| ended.map(|()| ExitCode::SUCCESS))
+}
+
+struct Server {
+    authority: Authority,
+    base: String,
+}
+
+impl Server {
+    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        let Some(request) = Request::read(&mut stream)? else { return Ok(()) };
+        let habits = self.authority.habits();
+        let is_metadata = request.path.starts_with("/.well-known/oauth-authorization-server");
+        if habits.has("silent") && is_metadata {
+            keeper::pause(BOUND);
+            return Ok(());
+        }
+        if habits.has("endless") && is_metadata {
+            stream.write_all(b"HTTP/1.1 200 Zoo\r\nContent-Type: application/json\r\n\r\n{\"issuer\": \"")?;
+            return pipe::send_letters(&mut stream, 64 << 20);
+        }
+        self.answer(&request).write(&mut stream)
+    }
+
+    fn answer(&self, request: &Request) -> Answer {
+        let habits = self.authority.habits();
+        match &*request.path {
+            "/mcp" => self.resource(request),
+            "/log" => Answer::json(200, &self.authority.log()),
+            "/forget" => {
+                self.authority.forget();
+                Answer::new(204)
+            }
+            "/move" => {
+                self.authority.move_away();
+                Answer::new(204)
+            }
+            _ if habits.has("no-metadata") => Answer::new(404),
+            "/.well-known/oauth-protected-resource/mcp" if habits.has("redirects") => {
+                let elsewhere = self.base.replace("127.0.0.1", "localhost");
+                Answer::new(302).with("Location", format!("{elsewhere}/elsewhere"))
+            }
+            "/.well-known/oauth-protected-resource/mcp" => Answer::json(200, &self.metadata()),
+            _ => self.authority.answer(request).unwrap_or_else(|| Answer::new(404)),
+        }
+    }
+
+    fn metadata(&self) -> serde_json::Value {
+        let habits = self.authority.habits();
+        let resource = if habits.has("wrong-resource") {
+            "http://127.0.0.1:1/mcp"
+        } else {
+            &format!("{}/mcp", self.base)
+        };
+        let mut metadata =
+            json!({ "resource": resource, "authorization_servers": [self.authority.issuer()] });
+        if let Some(scopes) = &habits.supported {
+            metadata["scopes_supported"] = scopes.split_whitespace().collect();
+        }
+        metadata
+    }
+
+    /// The MCP server, for who has a token.
+    fn resource(&self, request: &Request) -> Answer {
+        let habits = self.authority.habits();
+        let token = request.header("authorization").strip_prefix("Bearer ").unwrap_or_default();
+        let Some(granted) = self.authority.granted(token) else {
+            let scope =
+                habits.scopes.as_ref().map_or_else(String::new, |scopes| format!(", scope=\"{scopes}\""));
+            return self.challenge(401, &scope);
+        };
+        if let Some(needs) =
+            habits.needs.as_ref().filter(|needs| !granted.split(' ').any(|scope| scope == **needs))
+        {
+            return self.challenge(403, &format!(", error=\"insufficient_scope\", scope=\"{needs}\""));
+        }
+        let Some(message) = Message::parse(&request.body) else { return Answer::new(400) };
+        Plain::new(ANIMAL.name)
+            .answer(&message)
+            .map_or_else(|| Answer::new(202), |answer| Answer::json(200, &answer))
+    }
+
+    fn challenge(&self, status: u16, more: &str) -> Answer {
+        let metadata = format!("{}/.well-known/oauth-protected-resource/mcp", self.base);
+        let says = if self.authority.habits().has("no-metadata") {
+            "Bearer".to_owned()
+        } else {
+            format!("Bearer resource_metadata=\"{metadata}\"{more}")
+        };
+        Answer::new(status).with("WWW-Authenticate", says)
+    }
+}

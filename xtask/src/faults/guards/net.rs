@@ -1,0 +1,19 @@
+//! The guards of `net`.
+
+use super::{Guard, end_to_end};
+
+#[rustfmt::skip]
+pub(super) const GUARDS: &[Guard] = guards! {
+    "login-answer-limit" [1]
+        "Each answer on the way to a token has a limit of time, so an authorization server that hangs hangs nobody else."
+        end_to_end("login::what_cannot_be_trusted_is_refused_before_a_person_is_asked");
+    "login-answer-bytes" [3]
+        "Each answer on the way to a token has a limit of bytes, so one without end fills no memory."
+        end_to_end("login::what_cannot_be_trusted_is_refused_before_a_person_is_asked");
+    "renewals-end" [1]
+        "After three tokens in a row that a server refused none is asked for any more, so nobody goes round in circles."
+        end_to_end("authorization::a_server_that_refuses_every_token_has_the_last_word");
+    "one-login-for-all" [8]
+        "Who waited while another one was asking for a token takes what came of it, so many do not ask one after the other."
+        end_to_end("authorization::many_refusals_that_come_to_nothing_ask_once");
+};
