@@ -435,3 +435,30 @@ fn what_has_no_logins_is_told() {
          hint: set UNHANG_HOME to the folder that shall hold them\n";
     assert_eq!(said(&["login", "http://127.0.0.1:1/mcp"], false), (2, nowhere.to_owned()));
 }
+
+#[test]
+fn whatever_asks_a_server_has_the_login_to_it_and_nobody_is_asked_to_log_in() {
+    let sandbox = Sandbox::with_logins();
+    let server = AuthServer::start(&sandbox, &[]);
+    let call = || {
+        let mut command = sandbox.unhang();
+        command.args(["-v", "call", &server.url, "echo", "text=hi"]);
+        run_to_end(command)
+    };
+    let (code, out, err) = call();
+    let expect = format!("wants you to be logged in: run `unhang login {}`", server.url);
+    assert!(code == 3 && out.is_empty() && err.contains(&expect), "{code} {err}");
+
+    log_in(&sandbox, &server);
+    let (code, out, err) = call();
+    let result: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{code} {out} {err}"));
+    assert_eq!(result["content"][0]["text"], "hi");
+    assert!(!format!("{out}{err}").contains("secret-"), "no token is told: {err}");
+
+    // The server forgets what it gave out; the login is renewed on the way, and nobody sees it.
+    get(&server.at("/forget"));
+    let (code, _, err) = call();
+    assert_eq!(code, 0, "{err}");
+    drop(server);
+    sandbox.assert_nothing_left();
+}
