@@ -165,7 +165,7 @@ pub(crate) struct Demo {
     a peer or the jobs could not be measured; 130 and 143 ended by SIGINT and\n\
     SIGTERM.")]
 pub(crate) struct Bench {
-    /// Measure one part alone: `unhang wrap`, or the jobs
+    /// Measure one part alone: `unhang wrap`, the jobs, or the command line
     #[arg(long, value_name = "PART", value_enum)]
     pub(crate) only: Option<BenchPart>,
     /// Measure this too: a command that takes a server's command after it; split at white space, quotes keep words together
@@ -221,8 +221,10 @@ pub(crate) struct Man {
 pub(crate) enum BenchPart {
     // The guard.
     Wrap,
-    // The jobs. Without texts of their own the help names both on one line.
+    // The jobs.
     Jobs,
+    // The command line. Without texts of their own the help names all on one line.
+    Commands,
 }
 
 /// The words of a `--peer`.

@@ -15,6 +15,7 @@
 //! - The peak of memory is taken in a session whose messages are at most 1 MiB.
 
 mod answers;
+mod commands;
 mod echoes;
 mod jobs;
 mod samples;
@@ -24,6 +25,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+pub use commands::{CommandFigures, CommandPlan, CommandRound, measure_commands};
 pub(crate) use echoes::echo;
 pub use jobs::{EndedUse, JobFigures, JobLoadError, JobPeer, JobPlan, JobRound, LogUse, measure_jobs};
 pub use samples::median;

@@ -89,9 +89,28 @@ fn with_check_a_missed_bar_is_exit_1_and_named() {
     let sandbox = Sandbox::with_jobs();
     let (code, text, stderr) = bench(&sandbox, &["--quick", "--check", "--output", "json"]);
     let report: Value = serde_json::from_str(&text).expect("JSON");
-    let missed = missed(&report["wrap"]) + missed(&report["jobs"]);
+    let missed: usize = ["wrap", "jobs", "commands"].map(|part| missed(&report[part])).iter().sum();
     assert_eq!(code, i32::from(missed > 0), "{stderr}");
     assert_eq!(stderr.matches(", the bar is ").count(), missed, "{stderr}");
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn the_command_line_is_measured_as_whole_processes() {
+    let sandbox = Sandbox::new();
+    let (code, text, stderr) = bench(&sandbox, &["--only", "commands", "--quick", "--output", "json"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let whole: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(whole.get("wrap").is_none() && whole.get("jobs").is_none(), "it was confined");
+    let report = &whole["commands"];
+    assert_eq!(texts(report, "ways", "name"), ["direct", "unhang"]);
+    let measures =
+        ["call_ms", "batch_lines_per_second", "end_ms", "end_ignoring_ms", "end_three_ignoring_ms"];
+    assert_eq!(texts(report, "bars", "measure"), measures);
+    for measure in measures {
+        let value = &report["ways"][1]["measures"][measure]["value"];
+        assert!(value.as_f64().is_some_and(|value| value > 0.0), "{measure}: {report}");
+    }
     sandbox.assert_nothing_left();
 }
 
@@ -240,6 +259,7 @@ fn a_peer_that_is_no_command_is_wrong_usage() {
         &["--job-peer", "/missing"],
         &["--job-peer", "/dev/null"],
         &["--only", "wrap", "--job-peer", &job_peer],
+        &["--only", "commands", "--peer", "proxy"],
     ] {
         let (code, text, stderr) = bench(&sandbox, words);
         assert_eq!((code, text.as_str()), (2, ""), "{words:?}: {stderr}");

@@ -5,6 +5,7 @@
 //!
 //! Invariant: what one part cannot measure does not take the figures of the other.
 
+mod commands;
 mod jobs;
 mod measures;
 mod report;
@@ -23,12 +24,13 @@ use report::Part;
 
 /// Measures, shows and judges.
 pub(crate) fn run(bench: &Bench) -> ExitCode {
-    if bench.only == Some(BenchPart::Jobs) && !bench.peer.is_empty() {
-        output::error("a --peer is measured beside `unhang wrap`, which --only jobs leaves out", None);
+    let is_wanted = |part| bench.only.is_none_or(|only| only == part);
+    if !is_wanted(BenchPart::Wrap) && !bench.peer.is_empty() {
+        output::error("a --peer is measured beside `unhang wrap`, which --only leaves out", None);
         return ExitCode::from(exit::USAGE);
     }
-    if bench.only == Some(BenchPart::Wrap) && !bench.job_peer.is_empty() {
-        output::error("a --job-peer is measured beside the jobs, which --only wrap leaves out", None);
+    if !is_wanted(BenchPart::Jobs) && !bench.job_peer.is_empty() {
+        output::error("a --job-peer is measured beside the jobs, which --only leaves out", None);
         return ExitCode::from(exit::USAGE);
     }
     let program = match own_path() {
@@ -39,7 +41,7 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
         }
     };
     let (mut parts, mut is_whole) = (Vec::new(), true);
-    if bench.only != Some(BenchPart::Jobs) {
+    if is_wanted(BenchPart::Wrap) {
         match wrap::measure(&program, bench) {
             Ok((part, is_complete)) => {
                 parts.push(part);
@@ -48,7 +50,7 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
             Err(code) => return ExitCode::from(code),
         }
     }
-    if bench.only != Some(BenchPart::Wrap) {
+    if is_wanted(BenchPart::Jobs) {
         match jobs::measure(&program, bench) {
             Ok((part, is_complete)) => {
                 parts.push(part);
@@ -56,6 +58,12 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
             }
             Err(exit::UNREACHABLE) => is_whole = false,
             Err(code) => return ExitCode::from(code),
+        }
+    }
+    if is_wanted(BenchPart::Commands) {
+        match commands::measure(&program, bench) {
+            Ok(part) => parts.push(part),
+            Err(_) => is_whole = false,
         }
     }
     if parts.is_empty() { ExitCode::from(exit::UNREACHABLE) } else { conclude(&parts, bench, is_whole) }
