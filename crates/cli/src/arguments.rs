@@ -1,6 +1,7 @@
 //! What was typed. Every limit is a flag, an environment variable and a default, declared once.
 
 pub(crate) mod client;
+pub(crate) mod doctor;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -11,7 +12,10 @@ use unhang::{
 };
 use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 
-use self::client::{Batch, Call, Listing, Prompt, Read, Servers};
+use self::{
+    client::{Batch, Call, Listing, Prompt, Read, Servers},
+    doctor::Doctor,
+};
 use crate::{
     job_arguments::{Job, JobLimits, State},
     words,
@@ -57,6 +61,8 @@ pub(crate) enum Command {
     Prompt(Prompt),
     /// Make many requests: one JSON object a line in, one a line out
     Batch(Batch),
+    /// Find out what could hang: start, use, annoy and end a server, or all
+    Doctor(Doctor),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
     /// Measure what the guard and the jobs cost, beside what nobody can do without

@@ -9,6 +9,7 @@ use crate::arguments::{Arguments, Command};
 mod bench;
 mod client;
 mod demo;
+mod doctor;
 mod engine;
 mod job;
 mod serve;
@@ -33,6 +34,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Read(read) => client::read(&read, verbose),
         Command::Prompt(prompt) => client::prompt(&prompt, verbose),
         Command::Batch(batch) => client::batch(&batch, verbose),
+        Command::Doctor(doctor) => doctor::run(&doctor, verbose),
         Command::Demo(demo) => demo::run(&demo),
         Command::Bench(bench) => bench::run(&bench),
         Command::Zoo(zoo) => zoo::run(&zoo),

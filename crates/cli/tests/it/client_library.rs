@@ -48,7 +48,7 @@ fn spec(sandbox: &Sandbox, name: &str, program: &str, words: &[&str]) -> ClientS
     }
 }
 
-fn animal(sandbox: &Sandbox, name: &str, animal: &[&str]) -> ClientSpec {
+pub(crate) fn animal(sandbox: &Sandbox, name: &str, animal: &[&str]) -> ClientSpec {
     spec(sandbox, name, UNHANG, &[&["zoo"], animal].concat())
 }
 

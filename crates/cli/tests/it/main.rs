@@ -16,6 +16,7 @@ mod combinations;
 mod contract_jobs;
 mod corpus;
 mod diagnostics;
+mod doctor;
 mod endings;
 mod example_digester;
 mod guide;

@@ -10,7 +10,11 @@ const TABLE: &[(&str, &[&str], &[&str])] = &[
     ("unhang-jobs", &["unhang-proc", "unhang-switches"], &["unhang-zoo"]),
     ("unhang-net", &["unhang-wire", "unhang-switches"], &[]),
     ("unhang-zoo", &[], &[]),
-    ("unhang", &["unhang-wire", "unhang-proc", "unhang-jobs", "unhang-net", "unhang-switches"], &["unhang-zoo"]),
+    (
+        "unhang",
+        &["unhang-wire", "unhang-proc", "unhang-jobs", "unhang-net", "unhang-switches"],
+        &["unhang-zoo"],
+    ),
     ("unhang-cli", &["unhang", "unhang-zoo"], &[]),
     // Judges rooms from outside; nothing uses it.
     ("unhang-fuzz", &["unhang", "unhang-wire"], &[]),

@@ -38,7 +38,8 @@ use unhang::{
 
 use self::ask::Person;
 pub(super) use self::{
-    batch::batch, call::call, call::prompt, call::read, list::list, ping::ping, servers::servers,
+    batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, ping::ping,
+    servers::servers,
 };
 use super::engine::{Outcome, to_its_end};
 use crate::{
@@ -64,7 +65,11 @@ pub(super) struct Desk {
 }
 
 /// Lets a command work to its end, ends its servers, and tells what went wrong.
-fn run(common: &ServerCommon, verbose: bool, work: impl AsyncFnOnce(&Desk) -> Outcome) -> ExitCode {
+pub(super) fn run(
+    common: &ServerCommon,
+    verbose: bool,
+    work: impl AsyncFnOnce(&Desk) -> Outcome,
+) -> ExitCode {
     to_its_end(common.output, verbose, async || {
         let desk = Desk::new(common);
         let mut stops = signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
@@ -116,7 +121,7 @@ impl Desk {
     }
 
     /// The servers that are configured. Read when somebody needs them: a command behind `--` does not, whatever is wrong in a file.
-    fn known(&self) -> Result<&Known, Failure> {
+    pub(super) fn known(&self) -> Result<&Known, Failure> {
         if let Some(known) = self.known.get() {
             return Ok(known);
         }
@@ -130,21 +135,32 @@ impl Desk {
     /// The server that is meant, which is started now.
     fn client(&self, target: &Target) -> Result<Client, Failure> {
         match target {
-            Target::Command(command) => {
-                let arguments = command[1..].to_vec();
-                let server = spec(command[0].clone(), arguments, Environment::Inherit, None);
-                self.launch(&server_name(command), server, &LimitSettings::default())
-            }
+            Target::Command(command) => self.launch(self.of_command(command)),
             Target::Named(name) if name.contains("://") => Err(unserved(name)),
-            Target::Named(name) => {
-                let known = self.known()?;
-                self.start(known.named(name).ok_or_else(|| no_such_server(known, name))?)
-            }
+            Target::Named(name) => self.start(self.named(name)?),
         }
     }
 
     /// A configured server, which is started now.
     fn start(&self, found: &Found) -> Result<Client, Failure> {
+        self.launch(self.of_file(found)?)
+    }
+
+    /// The configured server of this name.
+    pub(super) fn named(&self, name: &str) -> Result<&Found, Failure> {
+        let known = self.known()?;
+        known.named(name).ok_or_else(|| no_such_server(known, name))
+    }
+
+    /// How a server is reached whose command was typed.
+    pub(super) fn of_command(&self, command: &[OsString]) -> ClientSpec {
+        let arguments = command[1..].to_vec();
+        let server = spec(command[0].clone(), arguments, Environment::Inherit, None);
+        self.client_spec(&server_name(command), server, &LimitSettings::default())
+    }
+
+    /// How a configured server is reached.
+    pub(super) fn of_file(&self, found: &Found) -> Result<ClientSpec, Failure> {
         let settings = found.settings.as_ref();
         let ServerSettings { name, transport, limits } =
             settings.map_err(|complaint| Failure::usage(complaint.to_string(), None))?;
@@ -158,20 +174,26 @@ impl Desk {
                 variables.extend(environment.iter().map(|(name, value)| (name.into(), value.into())));
                 let arguments = arguments.iter().map(OsString::from).collect();
                 let environment = Environment::Exactly(variables);
-                self.launch(name, spec(command.into(), arguments, environment, Some(folder.clone())), limits)
+                let server = spec(command.into(), arguments, environment, Some(folder.clone()));
+                Ok(self.client_spec(name, server, limits))
             }
             Transport::Http { url, .. } => Err(unserved(url)),
         }
     }
 
-    fn launch(&self, name: &str, server: ServerSpec, of_file: &LimitSettings) -> Result<Client, Failure> {
+    fn client_spec(&self, name: &str, server: ServerSpec, of_file: &LimitSettings) -> ClientSpec {
         let mut limits = Limits::default();
         of_file.apply(&mut limits);
         self.limits.apply(&mut limits);
         let server = ServerSpec { grace: limits.stop_grace, stop_limit: limits.stop_limit(), ..server };
         let (endpoint, listener) = (Endpoint::Stdio(server), Arc::new(Person::new(name)));
-        self.pool.register(ClientSpec { name: name.to_owned(), endpoint, limits, listener });
-        self.pool.client(name).map_err(Failure::from)
+        ClientSpec { name: name.to_owned(), endpoint, limits, listener }
+    }
+
+    fn launch(&self, spec: ClientSpec) -> Result<Client, Failure> {
+        let name = spec.name.clone();
+        self.pool.register(spec);
+        self.pool.client(&name).map_err(Failure::from)
     }
 
     /// Ends every server. A second signal ends us at once; their lifelines go on without us.
@@ -186,19 +208,19 @@ impl Desk {
         }
     }
 
-    fn format(&self) -> Format {
+    pub(super) fn format(&self) -> Format {
         let unsaid = if io::stdout().is_terminal() { Format::Text } else { Format::Json };
         self.format.unwrap_or(unsaid)
     }
 
     /// Prints data, beside everything else: a reader that stops reading does not keep us from ending.
-    async fn print(&self, data: Vec<u8>) -> u8 {
+    pub(super) async fn print(&self, data: Vec<u8>) -> u8 {
         // A panic has been told.
         spawn_blocking(move || output::bytes(&data)).await.unwrap_or(exit::BUG)
     }
 
     /// Prints a document.
-    async fn print_json(&self, document: &impl Serialize) -> u8 {
+    pub(super) async fn print_json(&self, document: &impl Serialize) -> u8 {
         // Nothing that is printed has keys that are no text.
         let text = serde_json::to_string_pretty(document).unwrap_or_default();
         self.print(format!("{text}\n").into_bytes()).await
@@ -233,7 +255,7 @@ fn no_such_server(known: &Known, name: &str) -> Failure {
     }
 }
 
-fn unserved(url: &str) -> Failure {
+pub(super) fn unserved(url: &str) -> Failure {
     Failure {
         code: exit::UNREACHABLE,
         kind: "unsupported_transport",
