@@ -8,12 +8,15 @@
 //! down what it got; that must be what the scenario expects, so that a case cannot pass by doing nothing. At the end no
 //! process of the case may be left.
 //!
+//! One case more lets `unhang doctor` examine five of the servers, and compares its report with what is known of them.
+//!
 //! # Invariants
 //!
 //! - Servers and clients are pinned and live in `target/real/`; once they are there, nothing uses the network.
 //! - Every case has a folder of its own that is also its home folder, so nothing is written elsewhere.
 
 mod bench;
+mod doctor;
 mod guard_killed;
 mod inspector;
 mod install;
@@ -46,6 +49,7 @@ enum Kind {
     Inspector(inspector::Visit),
     InspectorEveryTool,
     GuardKilled,
+    Doctor,
 }
 
 /// Runs every case: the last step of `ci`, which has built the release binary before.
@@ -96,6 +100,7 @@ fn cases() -> Vec<Case> {
     }
     cases.push(Case { name: "inspector/everything/npx".to_owned(), kind: Kind::InspectorEveryTool });
     cases.push(Case { name: "guard-killed/everything/npx".to_owned(), kind: Kind::GuardKilled });
+    cases.push(Case { name: "doctor/five".to_owned(), kind: Kind::Doctor });
     cases
 }
 
@@ -126,6 +131,7 @@ impl Case {
             Kind::Inspector(visit) => inspector::visit(bench, &place, visit),
             Kind::InspectorEveryTool => inspector::every_tool(bench, &place),
             Kind::GuardKilled => guard_killed::check(bench, &place),
+            Kind::Doctor => doctor::check(bench, &place),
         }
     }
 }
