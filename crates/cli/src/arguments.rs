@@ -1,6 +1,7 @@
 //! What was typed. Every limit is a flag, an environment variable and a default, declared once.
 
 pub(crate) mod client;
+pub(crate) mod doctor;
 pub(crate) mod limits;
 pub(crate) mod login;
 
@@ -12,6 +13,7 @@ use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 
 use self::{
     client::{Batch, Call, Listing, Prompt, Read, Servers},
+    doctor::Doctor,
     limits::{GuardLimits, SessionLimits},
     login::{Login, Logout},
 };
@@ -66,6 +68,8 @@ pub(crate) enum Command {
     Prompt(Prompt),
     /// Make many requests: one JSON object a line in, one a line out
     Batch(Batch),
+    /// Find out what could hang: start, use, annoy and end a server, or all
+    Doctor(Doctor),
     /// Run commands as durable background jobs: submit, follow, wait, cancel
     Job(Job),
     /// Read and set the named documents that jobs work on

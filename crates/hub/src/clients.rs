@@ -34,6 +34,22 @@ const CLOCKS: &[Clock] = &[
     clock("cai", 30),
 ];
 
+/// After how long clients give a start up, where that is known (peers.md 3.3). The shortest comes first.
+pub const START_CLOCKS: [(&str, Duration); 3] = [
+    ("Codex", Duration::from_secs(10)),
+    ("Claude Code", Duration::from_secs(30)),
+    ("the TypeScript SDK", Duration::from_secs(60)),
+];
+
+/// The same for a list of tools, which they ask for right after the start.
+pub const LIST_CLOCKS: [(&str, Duration); 2] =
+    [("opencode", Duration::from_secs(5)), ("the TypeScript SDK", Duration::from_secs(60))];
+
+/// After how long clients give a `tools/call` up, by the beginning of their names.
+pub fn call_clocks() -> impl Iterator<Item = (&'static str, Duration)> {
+    CLOCKS.iter().map(|clock| (clock.name, clock.call))
+}
+
 /// After how long the client of this name gives a `tools/call` up, where that is known.
 pub fn call_clock(client_name: &str) -> Option<Duration> {
     let name = client_name.trim().to_ascii_lowercase();

@@ -4,9 +4,9 @@
 //! and processes that outlive their owner make clients hang. This crate stands between the two and keeps eight promises
 //! (see the README). The binary `unhang` is a thin shell over it.
 //!
-//! Rooms: [`guard`] is one client and one server; [`front`] is one client and the [`tools`] of ours; [`queue`], [`breaker`],
-//! [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are told, and [`job_report`] how
-//! jobs are; [`config`] holds every limit, [`settings`] reads the configuration file, and
+//! Rooms: [`guard`] is one client and one server; [`front`] is one client and the [`tools`] of ours; [`doctor`] examines a
+//! server; [`queue`], [`breaker`], [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are
+//! told, and [`job_report`] how jobs are; [`config`] holds every limit, [`settings`] reads the configuration file, and
 //! [`oauth`] has the tokens of remote servers.
 //!
 //! A server of one's own, on whatever SDK, takes what it needs: [`jobs`] makes a slow tool a durable job, [`tools`] has the nine
@@ -22,6 +22,7 @@ pub mod client;
 pub mod clients;
 pub mod config;
 pub mod direct;
+pub mod doctor;
 pub mod exit;
 pub mod fault;
 pub mod front;

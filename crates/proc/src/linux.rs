@@ -65,6 +65,22 @@ pub(crate) fn table() -> Vec<Entry> {
     entries
 }
 
+/// Whether the process's stdin is the other end of a pipe that we hold. Both ends of a pipe are one file.
+pub(crate) fn reads_from(pid: Pid, pipe: BorrowedFd<'_>) -> bool {
+    let theirs = rustix::fs::stat(format!("/proc/{}/fd/0", pid.as_raw_nonzero()));
+    let same = |(theirs, ours): (rustix::fs::Stat, rustix::fs::Stat)| {
+        (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino)
+    };
+    theirs.ok().zip(fstat(pipe).ok()).is_some_and(same)
+}
+
+/// How long the process's first thread was ready to run and had no processor: the second number of /proc/PID/schedstat.
+pub(crate) fn processor_wait(pid: Pid) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{}/schedstat", pid.as_raw_nonzero()));
+    let nanoseconds = text.ok().and_then(|text| text.split_ascii_whitespace().nth(1)?.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or_default())
+}
+
 /// One process, if it is there.
 pub(crate) fn look(pid: Pid) -> Option<Entry> {
     let path = format!("/proc/{}/stat", pid.as_raw_nonzero());

@@ -11,10 +11,12 @@ mod crlf;
 mod dies_at_start;
 mod dies_every_call;
 mod dies_idle;
+mod dies_on_garbage;
 mod era_ambiguous;
 mod era_locked;
 mod exits_on_first_request;
 mod exits_zero_after_each_answer;
+mod faulty_tools;
 mod floods_requests_to_client;
 mod forks_forever;
 mod giant_answer;
@@ -80,10 +82,12 @@ pub(crate) const ALL: &[Entry] = table!(
     dies_at_start,
     dies_every_call,
     dies_idle,
+    dies_on_garbage,
     era_ambiguous,
     era_locked,
     exits_on_first_request,
     exits_zero_after_each_answer,
+    faulty_tools,
     floods_requests_to_client,
     forks_forever,
     giant_answer,

@@ -104,6 +104,7 @@ impl Plain {
                     "name": name,
                     "description": format!("The tool `{name}` of the animal `{}`", self.name),
                     "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
+                    "annotations": {"readOnlyHint": true},
                 })
             })
             .collect();

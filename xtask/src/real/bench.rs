@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::clock;
@@ -138,11 +139,22 @@ impl Place {
 
     /// Waits for a client that was started and makes sure that nothing of the case is left after it.
     pub(crate) fn finish(&self, running: &Running) -> Result<(), Failure> {
-        let outcome = running.wait();
+        self.ended(running, running.wait())
+    }
+
+    /// The same where any end of the program will do.
+    pub(crate) fn finish_in_any_way(&self, running: &Running) -> Result<ExitStatus, Failure> {
+        self.ended(running, running.status())
+    }
+
+    fn ended<T>(&self, running: &Running, outcome: Result<T, Failure>) -> Result<T, Failure> {
         let left = self.left_after(LEFTOVER_LIMIT, |_| true);
         running.end();
-        outcome?;
-        if left.is_empty() { Ok(()) } else { Err(Failure::new(format!("left behind: {}", commands(&left)))) }
+        let outcome = outcome?;
+        if left.is_empty() {
+            return Ok(outcome);
+        }
+        Err(Failure::new(format!("left behind: {}", commands(&left))))
     }
 
     /// Waits until no process of the case that counts is left; returns those that still are.

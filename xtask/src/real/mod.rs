@@ -8,6 +8,8 @@
 //! down what it got; that must be what the scenario expects, so that a case cannot pass by doing nothing. At the end no
 //! process of the case may be left.
 //!
+//! One case more lets `unhang doctor` examine five of the servers, and compares its report with what is known of them.
+//!
 //! # Invariants
 //!
 //! - Servers and clients are pinned and live in `target/real/`; once they are there, nothing uses the network.
@@ -15,6 +17,7 @@
 
 mod bench;
 mod conformance;
+mod doctor;
 mod guard_killed;
 mod inspector;
 mod install;
@@ -48,6 +51,7 @@ enum Kind {
     InspectorEveryTool,
     GuardKilled,
     Conformance(conformance::Requirements),
+    Doctor,
 }
 
 /// Runs every case: the last step of `ci`, which has built the release binary before.
@@ -102,6 +106,7 @@ fn cases() -> Vec<Case> {
         let name = format!("conformance/client/{}", requirements.revision);
         cases.push(Case { name, kind: Kind::Conformance(requirements) });
     }
+    cases.push(Case { name: "doctor/five".to_owned(), kind: Kind::Doctor });
     cases
 }
 
@@ -133,6 +138,7 @@ impl Case {
             Kind::InspectorEveryTool => inspector::every_tool(bench, &place),
             Kind::GuardKilled => guard_killed::check(bench, &place),
             Kind::Conformance(requirements) => conformance::check(bench, &place, *requirements),
+            Kind::Doctor => doctor::check(bench, &place),
         }
     }
 }

@@ -11,6 +11,7 @@ mod client;
 mod completions;
 mod conformance;
 mod demo;
+mod doctor;
 mod engine;
 mod job;
 mod login;
@@ -39,6 +40,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Batch(batch) => client::batch(&batch, verbose),
         Command::Login(login) => login::login(&login, verbose),
         Command::Logout(logout) => login::logout(&logout, verbose),
+        Command::Doctor(doctor) => doctor::run(&doctor, verbose),
         Command::Demo(demo) => demo::run(&demo),
         Command::Bench(bench) => bench::run(&bench),
         Command::Completions(completions) => completions::run(&completions),

@@ -19,6 +19,7 @@ mod contract_commands;
 mod contract_jobs;
 mod corpus;
 mod diagnostics;
+mod doctor;
 mod endings;
 mod example_digester;
 mod guide;

@@ -162,6 +162,11 @@ impl Server {
         self.supervision().begin_stop(Instant::now());
     }
 
+    /// SIGTERM to the server's process group, with its stdin left open and without the rest of the stop.
+    pub fn terminate(&mut self) {
+        supervision::tell(self.lifeline.get_ref(), command::TERMINATE);
+    }
+
     /// Kills the whole tree now.
     pub fn kill_now(&mut self) {
         self.input = None;
@@ -205,6 +210,20 @@ impl Server {
     #[must_use]
     pub fn cpu_time(&self) -> Option<Duration> {
         self.supervision().cpu_time()
+    }
+
+    /// How long the living processes of the server's tree were ready to run and had no processor, in all: what the machine, and
+    /// not the server, has to answer for. Nothing where the system does not tell.
+    #[must_use]
+    pub fn processor_wait(&self) -> Duration {
+        self.supervision().processor_wait()
+    }
+
+    /// Processes of the server's tree whose stdin is the pipe that we write to, the server among them. None where the system
+    /// does not tell.
+    #[must_use]
+    pub fn input_holders(&self) -> Vec<u32> {
+        self.input.as_ref().map(|input| self.supervision().holders(input.as_fd())).unwrap_or_default()
     }
 
     /// Process number of the lifeline.

@@ -4,7 +4,13 @@
 //! Invariants: [`Supervision::advance`] and [`Supervision::hear`] never wait. Events come in the order Started or Failed,
 //! Exited, Gone, each at most once, and Gone always comes.
 
-use std::{collections::VecDeque, io, os::fd::OwnedFd, path::PathBuf, time::Duration};
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+    path::PathBuf,
+    time::Duration,
+};
 
 use rustix::{
     io::Errno,
@@ -21,7 +27,7 @@ use crate::{
     spawn::{Process, SpawnError, reap_departed},
     sweep,
     system::{self, control_group},
-    table::descendants,
+    table::{Entry, descendants},
 };
 
 /// How often a lifeline that has said goodbye is looked at until it can be reaped.
@@ -127,6 +133,24 @@ impl Supervision {
         let ended = if stands("ended-count-as-busy") { lifeline.reaped_ticks } else { 0 };
         let millis = (living + ended) * 1000 / rustix::param::clock_ticks_per_second().max(1);
         Some(Duration::from_millis(millis))
+    }
+
+    fn tree(&self) -> Vec<Entry> {
+        if matches!(self.phase, Phase::Gone) {
+            return Vec::new();
+        }
+        descendants(&system::table(), self.lifeline.id())
+    }
+
+    pub(super) fn processor_wait(&self) -> Duration {
+        self.tree().iter().map(|entry| system::processor_wait(entry.pid)).sum()
+    }
+
+    /// Processes of the tree whose stdin is the other end of this pipe.
+    pub(super) fn holders(&self, pipe: BorrowedFd<'_>) -> Vec<u32> {
+        let tree = self.tree();
+        let holding = tree.iter().filter(|entry| system::reads_from(entry.pid, pipe));
+        holding.map(|entry| entry.pid.as_raw_nonzero().get().unsigned_abs()).collect()
     }
 
     /// Reads what the lifeline said. False when there is nothing more at the moment.

@@ -589,4 +589,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "dead-client-replaced" [6]
         "A server that has died is started again when it is asked again."
         end_to_end("client_library::l_55_a_server_that_died_is_started_again_when_it_is_asked_again");
+    "doctor-comes-home" [1]
+        "An examination ends when its time is up, whatever the server does, and says so."
+        end_to_end("doctor::it_comes_home_when_its_time_is_up");
 };

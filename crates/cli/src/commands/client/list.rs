@@ -96,13 +96,7 @@ pub(super) async fn each<T: Send + 'static>(
         }
     }
     if clients.is_empty() && code == exit::DONE {
-        return Err(Failure {
-            code: exit::NOT_FOUND,
-            kind: "no_server",
-            message: "no server is configured".to_owned(),
-            hint: Some("write unhang.toml, or give a server's command after `--`".to_owned()),
-            data: None,
-        });
+        return Err(no_server());
     }
     let local = tokio::task::LocalSet::new();
     let answers = local
@@ -127,6 +121,17 @@ pub(super) async fn each<T: Send + 'static>(
     }
     found.sort_by_key(|(place, ..)| *place);
     Ok((found.into_iter().map(|(_, name, answer)| (name, answer)).collect(), code))
+}
+
+/// There is nobody to ask.
+pub(in crate::commands) fn no_server() -> Failure {
+    Failure {
+        code: exit::NOT_FOUND,
+        kind: "no_server",
+        message: "no server is configured".to_owned(),
+        hint: Some("write unhang.toml, or give a server's command after `--`".to_owned()),
+        data: None,
+    }
 }
 
 /// Items as the server gave them.

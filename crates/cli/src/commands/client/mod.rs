@@ -39,7 +39,8 @@ use unhang::{
 
 use self::ask::Person;
 pub(super) use self::{
-    batch::batch, call::call, call::prompt, call::read, list::list, ping::ping, servers::servers,
+    batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, ping::ping,
+    servers::servers,
 };
 use super::{
     engine::{Outcome, to_its_end},
@@ -68,7 +69,11 @@ pub(super) struct Desk {
 }
 
 /// Lets a command work to its end, ends its servers, and tells what went wrong.
-fn run(common: &ServerCommon, verbose: bool, work: impl AsyncFnOnce(&Desk) -> Outcome) -> ExitCode {
+pub(super) fn run(
+    common: &ServerCommon,
+    verbose: bool,
+    work: impl AsyncFnOnce(&Desk) -> Outcome,
+) -> ExitCode {
     to_its_end(common.output, verbose, async || {
         let desk = Desk::new(common);
         let mut stops = signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
@@ -120,7 +125,7 @@ impl Desk {
     }
 
     /// The servers that are configured. Read when somebody needs them: a command behind `--` does not, whatever is wrong in a file.
-    fn known(&self) -> Result<&Known, Failure> {
+    pub(super) fn known(&self) -> Result<&Known, Failure> {
         if let Some(known) = self.known.get() {
             return Ok(known);
         }
@@ -134,34 +139,32 @@ impl Desk {
     /// The server that is meant, which is started now.
     fn client(&self, target: &Target) -> Result<Client, Failure> {
         match target {
-            Target::Command(command) => {
-                let arguments = command[1..].to_vec();
-                let server = spec(command[0].clone(), arguments, Environment::Inherit, None);
-                self.launch(&server_name(command), Endpoint::Stdio(server), &LimitSettings::default())
-            }
-            Target::Named(url) if url.contains("://") => {
-                if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
-                    let message = format!("`{}` is no URL of http:// or https://", escaped(url));
-                    return Err(Failure::usage(message, None));
-                }
-                let address = Address { url: url.clone(), headers: Vec::new(), uses_proxies: true };
-                let mut name = address.shown();
-                while self.pool.names().contains(&name) {
-                    // It differs in what is not shown.
-                    name.push('\'');
-                }
-                let server = self.remote(url, address, None, ClientSettings::default());
-                self.launch(&name, Endpoint::Http(server), &LimitSettings::default())
-            }
-            Target::Named(name) => {
-                let known = self.known()?;
-                self.start(known.named(name).ok_or_else(|| no_such_server(known, name))?)
-            }
+            Target::Command(command) => self.launch(self.of_command(command)),
+            Target::Named(url) if url.contains("://") => self.launch(self.of_url(url)?),
+            Target::Named(name) => self.start(self.named(name)?),
         }
     }
 
     /// A configured server, which is started now.
     fn start(&self, found: &Found) -> Result<Client, Failure> {
+        self.launch(self.of_file(found)?)
+    }
+
+    /// The configured server of this name.
+    pub(super) fn named(&self, name: &str) -> Result<&Found, Failure> {
+        let known = self.known()?;
+        known.named(name).ok_or_else(|| no_such_server(known, name))
+    }
+
+    /// How a server is reached whose command was typed.
+    pub(super) fn of_command(&self, command: &[OsString]) -> ClientSpec {
+        let arguments = command[1..].to_vec();
+        let server = spec(command[0].clone(), arguments, Environment::Inherit, None);
+        self.client_spec(&server_name(command), Endpoint::Stdio(server), &LimitSettings::default())
+    }
+
+    /// How a configured server is reached.
+    pub(super) fn of_file(&self, found: &Found) -> Result<ClientSpec, Failure> {
         let settings = found.settings.as_ref();
         let ServerSettings { name, transport, limits } =
             settings.map_err(|complaint| Failure::usage(complaint.to_string(), None))?;
@@ -176,15 +179,31 @@ impl Desk {
                 let arguments = arguments.iter().map(OsString::from).collect();
                 let environment = Environment::Exactly(variables);
                 let server = spec(command.into(), arguments, environment, Some(folder.clone()));
-                self.launch(name, Endpoint::Stdio(server), limits)
+                Ok(self.client_spec(name, Endpoint::Stdio(server), limits))
             }
             Transport::Http { url, headers, dialect, oauth } => {
                 let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
                 let address = Address { url: url.clone(), headers, uses_proxies: true };
                 let server = self.remote(name, address, *dialect, oauth.clone());
-                self.launch(name, Endpoint::Http(server), limits)
+                Ok(self.client_spec(name, Endpoint::Http(server), limits))
             }
         }
+    }
+
+    /// How a server is reached whose URL was typed.
+    pub(super) fn of_url(&self, url: &str) -> Result<ClientSpec, Failure> {
+        if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+            let message = format!("`{}` is no URL of http:// or https://", escaped(url));
+            return Err(Failure::usage(message, None));
+        }
+        let address = Address { url: url.to_owned(), headers: Vec::new(), uses_proxies: true };
+        let mut name = address.shown();
+        while self.pool.names().contains(&name) {
+            // It differs in what is not shown.
+            name.push('\'');
+        }
+        let server = self.remote(url, address, None, ClientSettings::default());
+        Ok(self.client_spec(&name, Endpoint::Http(server), &LimitSettings::default()))
     }
 
     /// A server somewhere, with the login that there may be. Nobody is asked to log in here.
@@ -205,7 +224,7 @@ impl Desk {
         HttpServer { address, dialect, authorization: authorization.and_then(Result::ok) }
     }
 
-    fn launch(&self, name: &str, endpoint: Endpoint, of_file: &LimitSettings) -> Result<Client, Failure> {
+    fn client_spec(&self, name: &str, endpoint: Endpoint, of_file: &LimitSettings) -> ClientSpec {
         let mut limits = Limits::default();
         of_file.apply(&mut limits);
         self.limits.apply(&mut limits);
@@ -216,9 +235,13 @@ impl Desk {
             }
             remote => remote,
         };
-        let listener = Arc::new(Person::new(name));
-        self.pool.register(ClientSpec { name: name.to_owned(), endpoint, limits, listener });
-        self.pool.client(name).map_err(Failure::from)
+        ClientSpec { name: name.to_owned(), endpoint, limits, listener: Arc::new(Person::new(name)) }
+    }
+
+    fn launch(&self, spec: ClientSpec) -> Result<Client, Failure> {
+        let name = spec.name.clone();
+        self.pool.register(spec);
+        self.pool.client(&name).map_err(Failure::from)
     }
 
     /// Ends every server. A second signal ends us at once; their lifelines go on without us.
@@ -233,19 +256,19 @@ impl Desk {
         }
     }
 
-    fn format(&self) -> Format {
+    pub(super) fn format(&self) -> Format {
         let unsaid = if io::stdout().is_terminal() { Format::Text } else { Format::Json };
         self.format.unwrap_or(unsaid)
     }
 
     /// Prints data, beside everything else: a reader that stops reading does not keep us from ending.
-    async fn print(&self, data: Vec<u8>) -> u8 {
+    pub(super) async fn print(&self, data: Vec<u8>) -> u8 {
         // A panic has been told.
         spawn_blocking(move || output::bytes(&data)).await.unwrap_or(exit::BUG)
     }
 
     /// Prints a document.
-    async fn print_json(&self, document: &impl Serialize) -> u8 {
+    pub(super) async fn print_json(&self, document: &impl Serialize) -> u8 {
         // Nothing that is printed has keys that are no text.
         let text = serde_json::to_string_pretty(document).unwrap_or_default();
         self.print(format!("{text}\n").into_bytes()).await

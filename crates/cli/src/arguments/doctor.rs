@@ -1,0 +1,36 @@
+//! What can be typed after `unhang doctor`.
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::Args;
+use unhang::config::parse_duration;
+
+use super::client::ServerCommon;
+
+/// `unhang doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "S is the name of a configured server (`unhang servers` lists them), or\n\
+    nothing where `-- CMD ARGS...` follows. Each server is started three times. A\n\
+    tool is called only if it says that it only reads, and needs no arguments; a\n\
+    call is waited for a minute at most.\n\n\
+    Exit codes: 0 nothing was found (notes do not count); 1 findings; 2 wrong usage\n\
+    or configuration; 6 no such server; 130 and 143 ended by SIGINT and SIGTERM.")]
+pub(crate) struct Doctor {
+    /// The server [default: all that are configured]
+    #[arg(value_name = "S")]
+    pub(crate) server: Option<String>,
+    /// Print JSON, as `--output json` does
+    #[arg(long, conflicts_with = "junit")]
+    pub(crate) json: bool,
+    /// Print JUnit's XML: a suite a server, a case a check
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) junit: bool,
+    /// How long the examination of one server may take
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "3m")]
+    pub(crate) timeout: Duration,
+    /// The command of a server that is in no file, after `--`
+    #[arg(last = true, value_name = "CMD", conflicts_with = "server")]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) common: ServerCommon,
+}

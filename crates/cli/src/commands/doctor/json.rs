@@ -1,0 +1,156 @@
+//! The report for programs.
+//!
+//! Invariants: times are milliseconds; what was not seen is absent.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use unhang::doctor::{
+    Report,
+    observations::{Ending, Handshake, Modern, Start},
+};
+
+/// What is printed of one server.
+#[derive(Serialize)]
+pub(super) struct Document<'a> {
+    server: &'a str,
+    clean: bool,
+    ms: u64,
+    facts: Facts<'a>,
+    findings: Vec<Finding<'a>>,
+    /// Checks that cannot be made over HTTP.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unchecked: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Finding<'a> {
+    id: &'a str,
+    severity: &'a str,
+    evidence: &'a str,
+    means: &'a str,
+    remedy: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Facts<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cold_start_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warm_start_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stateless: Option<bool>,
+    lists: Vec<List>,
+    calls: Vec<Call<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slowest: Option<Slowest<'a>>,
+    stderr_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdin_end: Option<End<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sigterm: Option<End<'a>>,
+}
+
+#[derive(Serialize)]
+struct List {
+    method: &'static str,
+    items: usize,
+    bytes: usize,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    tool: &'a str,
+    ms: u64,
+    refused: bool,
+}
+
+#[derive(Serialize)]
+struct Slowest<'a> {
+    what: &'a str,
+    ms: u64,
+}
+
+#[derive(Serialize)]
+struct End<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit: Option<&'a str>,
+    leaked: u32,
+}
+
+impl<'a> Document<'a> {
+    pub(super) fn of(report: &'a Report) -> Self {
+        let findings = report.findings.iter().map(|finding| Finding {
+            id: finding.check.id,
+            severity: finding.check.severity.word(),
+            evidence: &finding.evidence,
+            means: finding.check.means,
+            remedy: finding.check.remedy,
+        });
+        Document {
+            server: &report.server,
+            clean: report.is_clean(),
+            ms: milliseconds(report.took),
+            facts: Facts::of(report),
+            findings: findings.collect(),
+            unchecked: report.unchecked.iter().map(|check| check.id).collect(),
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    fn of(report: &'a Report) -> Self {
+        let seen = &report.observations;
+        let calls = seen.calls.iter().map(|call| Call {
+            tool: &call.tool,
+            ms: milliseconds(call.took),
+            refused: call.refusal.is_some(),
+        });
+        Facts {
+            cold_start_ms: answered(seen.cold.as_ref()).map(milliseconds),
+            warm_start_ms: answered(seen.warm.as_ref()).map(milliseconds),
+            revision: seen.handshake.as_ref().and_then(|handshake| match handshake {
+                Handshake::Agreed(revision) => Some(revision.as_str()),
+                Handshake::Refused(..) => None,
+            }),
+            stateless: seen.modern.as_ref().map(|modern| matches!(modern, Modern::Spoken { .. })),
+            lists: seen
+                .lists
+                .iter()
+                .map(|list| List { method: list.method, items: list.items, bytes: list.bytes })
+                .collect(),
+            calls: calls.collect(),
+            slowest: seen
+                .slowest
+                .as_ref()
+                .map(|slowest| Slowest { what: &slowest.what, ms: milliseconds(slowest.took) }),
+            stderr_bytes: seen.stderr_bytes,
+            stdin_end: seen.stdin_end.as_ref().map(End::of),
+            sigterm: seen.sigterm.as_ref().map(End::of),
+        }
+    }
+}
+
+impl<'a> End<'a> {
+    fn of(ending: &'a Ending) -> Self {
+        let Ending { after, exit, leaked, .. } = ending;
+        End { ms: after.map(milliseconds), exit: exit.as_deref(), leaked: *leaked }
+    }
+}
+
+/// How long a start took, where it came to an answer.
+pub(super) fn answered(start: Option<&Start>) -> Option<Duration> {
+    match start {
+        Some(Start::Answered(after)) => Some(*after),
+        _ => None,
+    }
+}
+
+fn milliseconds(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}

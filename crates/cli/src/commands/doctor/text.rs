@@ -1,0 +1,224 @@
+//! The report for a person: one table, then what was found, then what is worth knowing.
+//!
+//! Invariants: nothing is wider than 80 columns but a word that is; nothing that a server wrote steers the terminal.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
+use unhang::{
+    doctor::{
+        Finding, Report, Severity,
+        observations::{Ending, Handshake, Modern, Observations},
+        size,
+    },
+    fault::in_words,
+};
+
+use super::json::answered;
+use crate::{
+    commands::engine::{counted, lines},
+    terminal_text::escaped,
+};
+
+/// Columns of a terminal that everybody has.
+const COLUMNS: u16 = 80;
+/// What a finding is set in by.
+const INDENT: &str = "           ";
+/// What stands for something that was not seen.
+const NOTHING: &str = "-";
+
+/// The whole document.
+pub(super) fn document(reports: &[Report], is_one: bool) -> String {
+    let mut text = table(reports);
+    for report in reports.iter().filter(|report| is_one || !report.is_clean()) {
+        let told =
+            report.findings.iter().filter(|finding| is_one || finding.check.severity != Severity::Note);
+        let told: String = told.map(told_of).collect();
+        if !told.is_empty() {
+            text.push('\n');
+            if !is_one {
+                text.push_str(&format!("{}\n", escaped(&report.server)));
+            }
+            text.push_str(&told);
+        }
+    }
+    if !is_one {
+        text.push_str(&notes(reports));
+    }
+    text.push_str(&unchecked(reports, is_one));
+    text
+}
+
+fn table(reports: &[Report]) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(COLUMNS)
+        .set_header(["SERVER", "START", "AGAIN", "MCP", "TOOLS", "SIZE", "SLOWEST", "ENDS", "VERDICT"]);
+    for report in reports {
+        let seen = &report.observations;
+        let tools = seen.lists.iter().find(|list| list.method == "tools/list");
+        table.add_row([
+            escaped(&report.server),
+            time(answered(seen.cold.as_ref())),
+            time(answered(seen.warm.as_ref())),
+            speaks(seen).to_owned(),
+            tools.map_or_else(|| NOTHING.to_owned(), |list| list.items.to_string()),
+            tools.map_or_else(|| NOTHING.to_owned(), |list| size(list.bytes as u64)),
+            time(seen.slowest.as_ref().map(|slowest| slowest.took)),
+            ends(seen.stdin_end.as_ref()),
+            verdict(report),
+        ]);
+    }
+    for (place, column) in table.column_iter_mut().enumerate() {
+        if (1..8).contains(&place) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+        if [1, 2, 4, 5, 6, 7].contains(&place) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    lines(&table)
+}
+
+fn time(length: Option<Duration>) -> String {
+    length.map_or_else(|| NOTHING.to_owned(), in_words)
+}
+
+/// The eras that a server speaks.
+fn speaks(seen: &Observations) -> &'static str {
+    let is_old = matches!(seen.handshake, Some(Handshake::Agreed(_)));
+    let is_new = matches!(seen.modern, Some(Modern::Spoken { .. }));
+    match (is_old, is_new) {
+        (true, true) => "both",
+        (true, false) => "2025",
+        (false, true) => "2026",
+        (false, false) => NOTHING,
+    }
+}
+
+fn ends(ending: Option<&Ending>) -> String {
+    match ending {
+        None => NOTHING.to_owned(),
+        Some(ending) => ending.after.map_or_else(|| "never".to_owned(), in_words),
+    }
+}
+
+fn verdict(report: &Report) -> String {
+    let count =
+        |severity| report.findings.iter().filter(|finding| finding.check.severity == severity).count();
+    let parts: Vec<String> = [(count(Severity::Error), "error"), (count(Severity::Warning), "warning")]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| counted(count, what))
+        .collect();
+    if parts.is_empty() { "ok".to_owned() } else { parts.join(", ") }
+}
+
+/// One finding: its name, what shows it, what it means and what to do.
+fn told_of(finding: &Finding) -> String {
+    let check = finding.check;
+    let about = format!("{}. {}.", sentence(check.means), sentence(check.remedy));
+    format!(
+        "  {:<8} {}\n{}{}",
+        check.severity.word(),
+        check.id,
+        wrapped(&escaped(&finding.evidence)),
+        wrapped(&about)
+    )
+}
+
+fn sentence(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+}
+
+/// What every examined server has in common with others, and is no fault.
+fn notes(reports: &[Report]) -> String {
+    let mut servers: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for report in reports {
+        for finding in report.findings.iter().filter(|finding| finding.check.severity == Severity::Note) {
+            servers.entry(finding.check.id).or_default().push(escaped(&report.server));
+        }
+    }
+    if servers.is_empty() {
+        return String::new();
+    }
+    let notes: String =
+        servers.iter().map(|(id, names)| wrapped_in("  ", &format!("{id}: {}", names.join(", ")))).collect();
+    format!("\nNotes, which do not count (`unhang doctor NAME` says more):\n{notes}")
+}
+
+/// What could not be looked for over HTTP: which checks, or with several servers how many.
+fn unchecked(reports: &[Report], is_one: bool) -> String {
+    let concerned = reports.iter().filter(|report| !report.unchecked.is_empty());
+    let lines = concerned.map(|report| {
+        let ids: Vec<&str> = report.unchecked.iter().map(|check| check.id).collect();
+        let which = if is_one { ids.join(", ") } else { counted(ids.len(), "check") };
+        wrapped_in("  ", &format!("{}: not checked over HTTP: {which}", escaped(&report.server)))
+    });
+    let lines: String = lines.collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+fn wrapped(text: &str) -> String {
+    wrapped_in(INDENT, text)
+}
+
+/// Lines of words behind an indent.
+fn wrapped_in(indent: &str, text: &str) -> String {
+    let mut lines = String::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        let length = indent.len() + line.chars().count() + 1 + word.chars().count();
+        if !line.is_empty() && length > usize::from(COLUMNS) {
+            lines.push_str(&format!("{indent}{line}\n"));
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    if !line.is_empty() {
+        lines.push_str(&format!("{indent}{line}\n"));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use unhang::doctor::CHECKS;
+
+    use super::*;
+
+    #[test]
+    fn it_fits_into_80_columns_and_steers_no_terminal() {
+        let why = "no such file \u{1b}[2J".repeat(12);
+        let names = ["server-everything", "a-server-with-a-rather-long-name-for-a-table"];
+        let reports: Vec<Report> = names.map(|name| Report::untried(name, why.clone())).into();
+        for is_one in [true, false] {
+            let text = document(&reports, is_one);
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+            assert!(!text.contains('\u{1b}') && text.contains("cannot-start"), "{text}");
+            assert!(!text.contains("over HTTP"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_checked_over_http_is_said() {
+        let unchecked: Vec<_> = CHECKS.iter().copied().filter(|check| check.needs_process).collect();
+        let report = Report { unchecked, ..Report::untried("web", "no route".to_owned()) };
+        let one = document(std::slice::from_ref(&report), true);
+        assert!(one.contains("web: not checked over HTTP: dies-at-start, "), "{one}");
+        assert!(one.lines().all(|line| line.chars().count() <= 80), "{one}");
+        let all = document(&[report, Report::untried("gone", "no such file".to_owned())], false);
+        assert!(
+            all.lines()
+                .any(|line| line.starts_with("  web: not checked over HTTP: ") && line.ends_with(" checks")),
+            "{all}"
+        );
+        assert!(!all.contains("gone: not checked"), "{all}");
+    }
+}

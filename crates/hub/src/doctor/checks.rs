@@ -1,0 +1,272 @@
+//! What the doctor looks for: one entry a check, with its severity, what it means and what to do about it.
+//!
+//! Invariants: an id never changes its meaning, and names one thing; the page of the guide is this table.
+
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Worth knowing, and no fault: it does not count.
+    Note,
+    /// Some clients will suffer.
+    Warning,
+    /// A client will hang or break, or something is left behind.
+    Error,
+}
+
+impl Severity {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        }
+    }
+}
+
+/// One thing that is looked for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Check {
+    /// Its name, for programs and for searching.
+    pub id: &'static str,
+    /// How bad it is where it is found.
+    pub severity: Severity,
+    /// What is the matter then, as a sentence without its end.
+    pub means: &'static str,
+    /// What to do about it.
+    pub remedy: &'static str,
+    /// It takes the server's process and its pipes to see it; over HTTP nobody can.
+    pub needs_process: bool,
+}
+
+/// Declares the checks and the list of all of them, in the order in which they are told.
+macro_rules! checks {
+    ($($name:ident = $id:literal, $severity:ident, $reach:ident, $means:literal, $remedy:literal;)*) => {
+        $(pub(super) const $name: &Check = &Check {
+            id: $id,
+            severity: Severity::$severity,
+            means: $means,
+            remedy: $remedy,
+            needs_process: needs_process!($reach),
+        };)*
+
+        /// Every check, in the order in which they are told.
+        pub const CHECKS: &[&Check] = &[$($name),*];
+    };
+}
+
+macro_rules! needs_process {
+    (process) => {
+        true
+    };
+    (anywhere) => {
+        false
+    };
+}
+
+checks! {
+    DID_NOT_FINISH = "did-not-finish", Error, anywhere,
+        "the examination was not over within its limit",
+        "look at the other findings first; `--timeout` gives it longer";
+
+    CANNOT_START = "cannot-start", Error, anywhere,
+        "the server cannot be started or reached",
+        "check its command and its folder: `unhang servers` shows what is configured";
+    DIES_AT_START = "dies-at-start", Error, process,
+        "it ends before it has answered anything",
+        "run its command in a terminal; its stderr usually says what is missing";
+    SILENT_AT_START = "silent-at-start", Error, anywhere,
+        "it does not answer `initialize`, and many clients wait for that without an end",
+        "answer `initialize` before loading anything; `--start-timeout` gives it longer here";
+    DIES_AT_SECOND_START = "dies-at-second-start", Error, process,
+        "it starts once and not again, so no client can restart it",
+        "look for what the first start leaves behind: a lock, a port, half an installation";
+    SLOW_START = "slow-start", Warning, process,
+        "its first answer comes when some client has given up, or takes half of that time also at the second start",
+        "answer `initialize` first and import the rest when it is needed; install it instead of fetching it at each start";
+    REFUSES_HANDSHAKE = "refuses-handshake", Error, anywhere,
+        "it answers `initialize` with an error",
+        "the error says what it wants; no client of the handshake revisions gets further";
+    MODERN_ONLY = "modern-only", Warning, process,
+        "it speaks the stateless revision 2026-07-28 alone, and most clients begin with a handshake",
+        "let it answer `initialize` as well";
+    STRANGE_REVISION = "strange-revision", Warning, anywhere,
+        "it answers `initialize` with a revision of MCP that does not exist",
+        "answer with the revision that was asked for, or with the newest that it speaks";
+    LATE_DISCOVER = "late-discover", Warning, process,
+        "`server/discover` gets no answer, or a late one, so each modern client loses time at each start",
+        "refuse unknown methods at once with -32601";
+    DIES_ON_DISCOVER = "dies-on-discover", Error, process,
+        "it ends when it is asked `server/discover`, which modern clients send first",
+        "refuse unknown methods with -32601 instead";
+    ERA_LOCKED = "era-locked", Note, process,
+        "its first request decides for good whether it speaks with or without a handshake",
+        "nothing to do: clients that probe have to start it anew to go back";
+    ERA_AMBIGUOUS = "era-ambiguous", Note, process,
+        "it answers stateless requests by the rules of the handshake",
+        "nothing to do: clients have to probe before they rely on the new rules";
+
+    NO_ANSWER = "no-answer", Error, anywhere,
+        "a request gets no answer, and a client without a clock waits for ever",
+        "answer every request, also with an error; behind `unhang wrap` the client gets one in time";
+    DIES_IN_USE = "dies-in-use", Error, process,
+        "it ends while or right after it answers a request",
+        "see its stderr; behind `unhang wrap` it is started again, with its session";
+    DIES_IDLE = "dies-idle", Error, process,
+        "it ends while nobody asks it anything",
+        "keep it alive until its stdin ends; most clients never start it again";
+    HANGS_IDLE = "hangs-idle", Error, anywhere,
+        "it answers no more after it was idle for a moment",
+        "look for what it does when it is idle; behind `unhang wrap` it is restarted";
+    CLOSES_STDIN = "closes-stdin", Error, process,
+        "it closes its stdin and lives on, so nothing can reach it any more",
+        "end with the reader of stdin, or keep reading";
+    CLOSES_STDOUT = "closes-stdout", Error, process,
+        "it closes its stdout and lives on, so it can answer nothing any more",
+        "end when stdout is closed";
+    SLOW_ANSWER = "slow-answer", Warning, anywhere,
+        "an answer takes longer than some client waits",
+        "make it a job that answers at once (`unhang serve`), or page the list";
+    BLOCKS_WHILE_BUSY = "blocks-while-busy", Warning, anywhere,
+        "while a call runs it answers nothing else, not even `ping`, and looks hung",
+        "run tools beside the loop that reads requests";
+    ANSWERS_AFTER_CANCEL = "answers-after-cancel", Warning, process,
+        "it answers a call only when that is cancelled and nobody waits for it any more",
+        "answer when the work is done, and drop the answer of a cancelled request";
+    GOES_ON_AFTER_CANCEL = "goes-on-after-cancel", Note, process,
+        "it goes on with a call that was cancelled",
+        "stop the work when `notifications/cancelled` comes";
+    CALL_REFUSED = "call-refused", Note, anywhere,
+        "a tool that says it only reads, and needs no arguments, refuses to be called without",
+        "nothing to do if it needs something that is not here";
+    NO_SAFE_TOOL = "no-safe-tool", Note, anywhere,
+        "no tool was called, because none says that it only reads and needs no arguments",
+        "mark tools that change nothing with `readOnlyHint`";
+
+    STDOUT_JUNK = "stdout-junk", Error, process,
+        "it writes to stdout what is no message, and some clients disconnect on that",
+        "write logs to stderr; behind `unhang wrap` the client never sees them";
+    GLUED_TEXT = "glued-text", Error, process,
+        "text stands on the same line as a message, which a client then loses",
+        "write logs to stderr, and end every line";
+    MANY_ON_A_LINE = "many-on-a-line", Error, process,
+        "two messages stand on one line, of which a client loses one or both",
+        "write one message a line, under one lock";
+    BATCH_ANSWER = "batch-answer", Error, process,
+        "it answers with an array, which the revision that was agreed on forbids",
+        "answer each request with one object";
+    INVALID_MESSAGE = "invalid-message", Error, process,
+        "it sends what is no valid JSON-RPC, so whoever waits for it waits for ever",
+        "write responses with a library for JSON-RPC 2.0";
+    WRONG_ID = "wrong-id", Error, process,
+        "it answers under an id that nobody used, so the caller waits for ever",
+        "copy the id of the request, as it is";
+    ID_TYPE_CHANGED = "id-type-changed", Error, process,
+        "it answers under the id in another type, text for a number or a number for text, and strict clients find no match",
+        "copy the id of the request, as it is";
+    ANSWERS_TWICE = "answers-twice", Error, process,
+        "it answers one request twice",
+        "answer once";
+    BYTE_ORDER_MARK = "byte-order-mark", Error, process,
+        "its output begins with a byte order mark, which strict readers take for junk",
+        "write UTF-8 without one";
+    CRLF_LINES = "crlf-lines", Note, process,
+        "its lines end with CR LF",
+        "end lines with LF alone; readers that cut at LF hand the CR on";
+    HUGE_LINE = "huge-line", Warning, process,
+        "it writes a line of more than 8 MiB, which some clients cut off or refuse",
+        "give a pointer to what is large, or page it";
+    DEEP_NESTING = "deep-nesting", Warning, process,
+        "it nests JSON deeper than common parsers follow",
+        "answer with flatter data";
+    ANSWERS_IN_PIECES = "answers-in-pieces", Note, process,
+        "it writes one answer in very many pieces",
+        "write each line at once; it costs every reader time";
+    NOTIFICATION_FLOOD = "notification-flood", Warning, process,
+        "it sends notifications by the thousand, and clients that queue them grow without a bound",
+        "send fewer, or merge them";
+    NOTIFIES_BEFORE_ANSWERS = "notifies-before-answers", Note, process,
+        "it sends a notification before most answers",
+        "nothing to do: but clients that take the next line for their answer go wrong";
+    ASKS_UNDECLARED = "asks-undeclared", Warning, process,
+        "it asks the client for what the client did not declare",
+        "ask only for what the client declared in `initialize`";
+    REQUEST_FLOOD = "request-flood", Warning, process,
+        "it sends requests to the client by the hundred, and waits for none",
+        "wait for an answer before asking again";
+
+    STDERR_FLOOD = "stderr-flood", Warning, process,
+        "it writes more to stderr than a pipe holds, and stops for good where a client does not read that",
+        "log less; behind `unhang wrap` stderr is always read";
+    STDERR_LONG_LINE = "stderr-long-line", Warning, process,
+        "it writes a very long line to stderr, over which clients that read lines stumble",
+        "cut what is logged";
+    SHARES_STDIN = "shares-stdin", Error, process,
+        "a process that it starts while it works inherits the protocol's stdin and can take messages from it",
+        "start subprocesses with a null stdin";
+    INHERITS_SECRETS = "inherits-secrets", Note, process,
+        "it inherits variables that look like secrets and are not in its own configuration",
+        "configure it by name: then it gets a small set, and what its `env` says";
+
+    DIES_ON_GARBAGE = "dies-on-garbage", Error, process,
+        "it ends when a line on its stdin is no valid message",
+        "skip it, or answer -32700";
+    DEAF_AFTER_GARBAGE = "deaf-after-garbage", Error, process,
+        "it answers nothing any more after a line on its stdin that is no valid message",
+        "skip it, or answer -32700";
+    IGNORES_STDIN_END = "ignores-stdin-end", Error, process,
+        "it lives on when its stdin ends, so every client that closes it leaves an orphan",
+        "end when stdin does; behind `unhang wrap` it is ended";
+    IGNORES_SIGTERM = "ignores-sigterm", Error, process,
+        "it does not end on SIGTERM, so only SIGKILL ends it",
+        "do not catch the signal, or end in its handler";
+    LEAVES_PROCESSES = "leaves-processes", Error, process,
+        "processes that it started live on when it has ended",
+        "end them with it; behind `unhang wrap` they are ended, daemons too";
+    ENDS_WITH_CODE = "ends-with-code", Note, process,
+        "it ends with a failure when its stdin ends, which is the usual goodbye",
+        "end with code 0";
+
+    INVALID_LIST = "invalid-list", Error, anywhere,
+        "what it answers to a list request is no list",
+        "answer with an array under the name of the list";
+    LIST_REFUSED = "list-refused", Warning, anywhere,
+        "it declares a list and refuses to give it",
+        "answer with an empty list, or do not declare it";
+    ENDLESS_LIST = "endless-list", Error, anywhere,
+        "a list has no end of pages",
+        "leave `nextCursor` out on the last page";
+    INVALID_TOOL_SCHEMA = "invalid-tool-schema", Error, anywhere,
+        "the schema of a tool is no valid JSON schema of an object, and some clients drop the tool or the whole server",
+        "give each tool a schema with `\"type\": \"object\"`";
+    DUPLICATE_TOOL = "duplicate-tool", Error, anywhere,
+        "two tools have the same name",
+        "name each tool once";
+    ODD_TOOL_NAME = "odd-tool-name", Warning, anywhere,
+        "the name of a tool has characters or a length that model APIs refuse",
+        "use up to 64 letters, digits, `_` and `-`";
+    LARGE_LIST = "large-list", Warning, anywhere,
+        "the list of tools has more than 64 KiB: some readers break at that, and every session pays for it in tokens",
+        "offer fewer tools, or describe them more briefly";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_check_has_an_id_of_its_own_in_plain_words() {
+        let mut seen = HashSet::new();
+        for check in CHECKS {
+            assert!(seen.insert(check.id), "{} is there twice", check.id);
+            assert!(check.id.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{}", check.id);
+            assert!(!check.means.ends_with('.') && !check.remedy.ends_with('.'), "{}", check.id);
+        }
+    }
+}

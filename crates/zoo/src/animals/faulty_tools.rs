@@ -1,0 +1,33 @@
+//! Lists tools whose schemas are none, two of the same name, and one whose name no model may be told.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::pipe;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "faulty-tools",
+    incident: "Langvel looked for the schema of a tool where there is none, so every schema was empty, and a client that checks schemas drops such a tool or the whole list (contract.md 3.3).",
+    usage: "",
+    promises: &[2],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    Plain::new(ANIMAL.name).serve(|message| {
+        if !message.is_request() || message.method() != "tools/list" {
+            return Ok(Next::Plain);
+        }
+        let tools = json!([
+            {"name": "twice", "inputSchema": {"type": "object"}},
+            {"name": "twice", "inputSchema": {"type": "object", "properties": {"count": {"type": "integr"}}}},
+            {"name": "no schema at all", "parameters": {}},
+        ]);
+        pipe::send(&pipe::result(message.id(), json!({"tools": tools}))).map(|()| Next::Done)
+    })
+}

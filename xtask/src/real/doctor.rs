@@ -1,0 +1,111 @@
+//! `unhang doctor` over five real servers at once: it finds nothing with them but what is known, and sees what they are like.
+//!
+//! # Invariants
+//!
+//! - A report is judged by what was measured as well, so that a doctor that looks at nothing does not pass.
+
+use std::fs;
+
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+use crate::run;
+
+use super::bench::{Bench, Place};
+use super::servers::Server;
+
+/// The servers that were measured by hand (contract.md part 4).
+const SERVERS: [Server; 5] = [Server::Everything, Server::Filesystem, Server::Time, Server::Git, Server::Gms];
+
+/// Findings that say more of the machine than of the server.
+const OF_THE_MACHINE: &[&str] = &["slow-start"];
+
+/// Examines all of them by one configuration file, as a client has it.
+pub(crate) fn check(bench: &Bench, place: &Place) -> Result<(), Failure> {
+    let file = place.work().join("mcp.json");
+    let mut servers = Map::new();
+    for server in SERVERS {
+        server.furnish(place)?;
+        let words: Vec<String> =
+            server.command(bench, place).iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let variables = place.environment().into_iter();
+        let variables: Map<String, Value> =
+            variables.map(|(name, value)| (name.to_owned(), value.to_string_lossy().into())).collect();
+        let [command, arguments @ ..] = &words[..] else { continue };
+        servers.insert(
+            server.name().to_owned(),
+            json!({ "command": command, "args": arguments, "env": variables }),
+        );
+    }
+    let text = json!({ "mcpServers": servers }).to_string();
+    fs::write(&file, text).map_err(|error| Failure::io(file.display(), &error))?;
+    let task =
+        place.task(bench.binary(), &place.work(), "report").arguments(["doctor", "--json", "--config"]);
+    let status = place.finish_in_any_way(&run::start(task.arguments([&file]))?)?;
+    let path = place.path("report");
+    let report = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
+    let reports: Vec<Value> = serde_json::from_slice(&report)
+        .map_err(|error| Failure::new(format!("no report but {error} ({status})")).with_output(path))?;
+    SERVERS.into_iter().try_for_each(|server| {
+        let report = reports.iter().find(|report| report["server"] == server.name());
+        let missing = || Failure::new(format!("{} was not examined", server.name()));
+        judge(server, report.ok_or_else(missing)?)
+    })
+}
+
+/// What is known of the server is what was seen, and no more.
+fn judge(server: Server, report: &Value) -> Result<(), Failure> {
+    let facts = &report["facts"];
+    let known = [
+        (facts["revision"] == "2025-11-25", "it agrees on the newest revision with a handshake"),
+        (facts["stateless"] == server.is_stateless_too(), "it speaks 2026-07-28, or not, as was measured"),
+        (facts["coldStartMs"].is_u64() && facts["warmStartMs"].is_u64(), "it starts twice"),
+        (facts["lists"][0]["items"].as_u64() > Some(1), "it has tools"),
+        (facts["stdinEnd"]["exit"] == "exit code 0", "it ends well when its stdin does"),
+        (facts["sigterm"]["ms"].is_u64(), "it ends on SIGTERM"),
+    ];
+    if let Some((_, what)) = known.iter().find(|(is_so, _)| !is_so) {
+        return Err(Failure::new(format!("{}: not seen that {what}: {report:#}", server.name())));
+    }
+    let findings = report["findings"].as_array().into_iter().flatten();
+    let counted = findings.filter(|finding| finding["severity"] != "note");
+    let strange: Vec<&str> = counted
+        .filter_map(|finding| finding["id"].as_str())
+        .filter(|id| !OF_THE_MACHINE.contains(id))
+        .collect();
+    if strange.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{}: found {}: {report:#}", server.name(), strange.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(findings: &Value) -> Value {
+        json!({
+            "server": "time",
+            "facts": {
+                "revision": "2025-11-25", "stateless": true, "coldStartMs": 550, "warmStartMs": 460,
+                "lists": [{ "method": "tools/list", "items": 2, "bytes": 2319 }],
+                "stdinEnd": { "ms": 315, "exit": "exit code 0", "leaked": 0 },
+                "sigterm": { "ms": 16, "exit": "signal 15", "leaked": 0 },
+            },
+            "findings": findings,
+        })
+    }
+
+    #[test]
+    fn what_is_known_passes_and_anything_else_does_not() {
+        let findings = json!([{ "id": "era-locked", "severity": "note" }, { "id": "slow-start", "severity": "warning" }]);
+        assert!(judge(Server::Time, &report(&findings)).is_ok());
+        let junk = json!([{ "id": "stdout-junk", "severity": "error" }]);
+        assert!(judge(Server::Time, &report(&junk)).is_err());
+        assert!(judge(Server::Everything, &report(&json!([]))).is_err(), "it is not stateless");
+        assert!(
+            judge(Server::Time, &json!({ "server": "time", "findings": [] })).is_err(),
+            "nothing was seen"
+        );
+    }
+}
