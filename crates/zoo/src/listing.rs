@@ -26,6 +26,11 @@ fn words_about(kind: Kind) -> (&'static str, &'static str) {
             "Servers with several vices at once",
             "What one guard can stand is not what it can stand while it deals with another.",
         ),
+        Kind::Remote => (
+            "Servers over HTTP",
+            "Each listens on loopback and says where: the first line on stdout is its URL, each line after that what reached it, as \
+             JSON. It ends when its stdin ends. `http-well-behaved` has no vice.",
+        ),
         Kind::Client => (
             "Clients",
             "Each starts the command after `--`, misbehaves towards it, and ends with a line of JSON that says what it \
@@ -94,6 +99,7 @@ Bundled programs that misbehave, each standing for a real incident. The end-to-e
 unhang zoo --list
 unhang zoo SERVER [ARGUMENTS...]
 unhang wrap -- unhang zoo SERVER [ARGUMENTS...]
+unhang zoo REMOTE [ARGUMENTS...]
 unhang zoo CLIENT -- unhang wrap -- unhang zoo SERVER [ARGUMENTS...]
 unhang job run --wait -- unhang zoo JOB [ARGUMENTS...]
 ```

@@ -1,0 +1,29 @@
+//! Answers calls with a JSON body that has no end.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::web::sessions::serve_with;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "http-endless-body",
+    incident: "Clients have no bound for what a server may send, or one that nobody can raise (peers.md 3.1 J).",
+    usage: "",
+    promises: &[1, 3],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    serve_with(ANIMAL.name, |_, asked, wire| {
+        if !asked.message.is_call() {
+            return Ok(None);
+        }
+        wire.begin(&[], "application/json")?;
+        wire.piece(br#"{"jsonrpc":"2.0","id":1,"result":{"text":""#)?;
+        loop {
+            wire.piece(&[b'x'; 64 << 10])?;
+        }
+    })
+}

@@ -1,0 +1,29 @@
+//! Answers calls with one event that has no end.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::web::sessions::serve_with;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "http-endless-event",
+    incident: "A limit that is looked at only at the end of a message is none (peers.md 3.1 J, lynnswap/XcodeMCPKit#204).",
+    usage: "",
+    promises: &[1, 3],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    serve_with(ANIMAL.name, |_, asked, wire| {
+        if !asked.message.is_call() {
+            return Ok(None);
+        }
+        wire.begin_events(&[])?;
+        wire.piece(b"id: 1\ndata: ")?;
+        loop {
+            wire.piece(&[b'x'; 64 << 10])?;
+        }
+    })
+}
