@@ -1,4 +1,4 @@
-//! The guards of `wire`, `proc`, `jobs` and `hub`, each with the test that fails without it.
+//! The guards of `wire`, `proc`, `jobs`, `net` and `hub`, each with the test that fails without it.
 //!
 //! # Invariants
 //!
@@ -14,6 +14,7 @@ macro_rules! guards {
 
 mod hub;
 mod jobs;
+mod net;
 mod proc;
 mod wire;
 
@@ -54,6 +55,7 @@ pub(crate) const ROOMS: &[Room] = &[
     Room { name: "wire", guards: wire::GUARDS },
     Room { name: "proc", guards: proc::GUARDS },
     Room { name: "jobs", guards: jobs::GUARDS },
+    Room { name: "net", guards: net::GUARDS },
     Room { name: "hub", guards: hub::GUARDS },
 ];
 

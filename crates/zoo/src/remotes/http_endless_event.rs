@@ -2,9 +2,11 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::arguments::Arguments;
 use crate::entry::Animal;
+use crate::keeper::pause;
 use crate::web::sessions::serve_with;
 
 pub(crate) const ANIMAL: Animal = Animal {
@@ -15,6 +17,9 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
+/// So that nobody runs out of memory who has no bound.
+const STEP: Duration = Duration::from_millis(1);
+
 fn run(_: &Arguments) -> io::Result<ExitCode> {
     serve_with(ANIMAL.name, |_, asked, wire| {
         if !asked.message.is_call() {
@@ -23,7 +28,8 @@ fn run(_: &Arguments) -> io::Result<ExitCode> {
         wire.begin_events(&[])?;
         wire.piece(b"id: 1\ndata: ")?;
         loop {
-            wire.piece(&[b'x'; 64 << 10])?;
+            wire.piece(&[b'x'; 16 << 10])?;
+            pause(STEP);
         }
     })
 }

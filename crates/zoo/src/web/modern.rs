@@ -90,6 +90,24 @@ pub(crate) fn mismatch(message: &Message, header: &str) -> Value {
     pipe::error(message.id(), HEADER_MISMATCH, &format!("Header mismatch: {header}"))
 }
 
+/// A value as a header has it: as it is, or in base64 where a header cannot hold it.
+fn encoded(value: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    if value.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+        return value.to_owned();
+    }
+    let mut text = String::new();
+    for bytes in value.as_bytes().chunks(3) {
+        let byte = |place: usize| u32::from(bytes.get(place).copied().unwrap_or_default());
+        let number = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..4 {
+            let digit = DIGITS[(number >> (18 - 6 * place)) as usize & 63];
+            text.push(if place > bytes.len() { '=' } else { char::from(digit) });
+        }
+    }
+    format!("=?base64?{text}?=")
+}
+
 /// What is wrong with a request, and the status for that.
 fn refusal(asked: &Asked) -> Option<(u16, Value)> {
     let message = &asked.message;
@@ -110,7 +128,7 @@ fn refusal(asked: &Asked) -> Option<(u16, Value)> {
         ("mcp-name", name),
         ("mcp-param-region", region),
     ] {
-        if asked.header(header) != expected {
+        if asked.header(header) != expected.map(encoded).as_deref() {
             return Some((400, mismatch(message, header)));
         }
     }

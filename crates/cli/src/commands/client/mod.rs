@@ -137,7 +137,9 @@ impl Desk {
             }
             Target::Named(url) if url.contains("://") => {
                 if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
-                    let message = format!("`{}` is no URL of http:// or https://", escaped(url));
+                    // The rest may be secret.
+                    let scheme = url.split("://").next().unwrap_or_default();
+                    let message = format!("`{}://` is no URL of http:// or https://", escaped(scheme));
                     return Err(Failure::usage(message, None));
                 }
                 let address = address(url.clone(), Vec::new());
