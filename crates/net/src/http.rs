@@ -60,6 +60,31 @@ impl Address {
             Err(_) => "an invalid URL".to_owned(),
         }
     }
+
+    /// Whether it can be one.
+    ///
+    /// # Errors
+    /// [`HttpError::Address`], with what is wrong with it.
+    pub fn check(&self) -> Result<(), HttpError> {
+        self.read().map(drop)
+    }
+
+    fn read(&self) -> Result<(Url, HeaderMap), HttpError> {
+        let wrong = |why: &str| HttpError::Address(why.to_owned());
+        let url = Url::parse(&self.url).map_err(|error| wrong(&format!("its URL is none: {error}")))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(wrong("its URL is none of http:// or https://"));
+        }
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.headers {
+            let name = HeaderName::try_from(name.as_str());
+            let mut value = HeaderValue::try_from(value.as_str())
+                .map_err(|_| wrong("one of its headers has a value that no header can have"))?;
+            value.set_sensitive(true);
+            headers.append(name.map_err(|_| wrong("one of its headers has a name that is none"))?, value);
+        }
+        Ok((url, headers))
+    }
 }
 
 fn shown(url: &Url) -> String {
@@ -130,19 +155,7 @@ impl Connection {
     /// # Errors
     /// [`HttpError::Address`], with what is wrong with it.
     pub fn new(address: &Address, limit: usize) -> Result<Self, HttpError> {
-        let wrong = |why: String| HttpError::Address(format!("`{}` {why}", address.shown()));
-        let url = Url::parse(&address.url).map_err(|error| wrong(format!("is no URL: {error}")))?;
-        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err(wrong("is no URL of http:// or https://".to_owned()));
-        }
-        let mut headers = HeaderMap::new();
-        for (name, value) in &address.headers {
-            let name = HeaderName::try_from(name.as_str());
-            let mut value = HeaderValue::try_from(value.as_str())
-                .map_err(|_| wrong("has a header with a value that no header can have".to_owned()))?;
-            value.set_sensitive(true);
-            headers.append(name.map_err(|_| wrong("has a header whose name is none".to_owned()))?, value);
-        }
+        let (url, headers) = address.read()?;
         // We follow redirects ourselves: reqwest would turn a POST into a GET, and send our headers to strangers.
         let mut builder = client_builder()
             .redirect(Policy::none())

@@ -152,6 +152,29 @@ fn a_server_that_is_not_there_is_told_at_once() {
     assert!(took < HOME, "{took:?}");
 }
 
+/// Before anybody is asked, and without a word of what may be secret in it.
+#[test]
+fn a_url_that_is_none_is_wrong_usage() {
+    let sandbox = Sandbox::new();
+    for (url, why) in [
+        ("http://[bad?key=HUSH", "what was given cannot be asked: its URL is none: invalid IPv6 address"),
+        (
+            "http://127.0.0.1:99999/?key=HUSH",
+            "what was given cannot be asked: its URL is none: invalid port number",
+        ),
+        ("ftp://127.0.0.1/?key=HUSH", "`ftp://` is no URL of http:// or https://"),
+        ("far", "`far` cannot be asked: its URL is none: invalid port number"),
+    ] {
+        let config = "[servers.far]\nurl = 'http://127.0.0.1:99999/?key=HUSH'\n";
+        fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
+        let mut command = sandbox.unhang();
+        command.args(["-v", "ping", url]);
+        let (code, stdout, stderr) = run_to_end(command);
+        assert_eq!((code, &*stdout), (2, ""), "{url}: {stderr}");
+        assert!(stderr.contains(why) && !stderr.contains("HUSH"), "{url}: {stderr}");
+    }
+}
+
 #[test]
 fn a_stream_that_ends_before_its_answer_is_taken_up_again() {
     for words in [&["http-resumes"][..], &["http-resumes", "5"], &["http-resumes", "3", "--breaks", "yes"]] {

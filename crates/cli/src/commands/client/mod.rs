@@ -19,6 +19,7 @@ mod typed;
 use std::{
     cell::OnceCell,
     ffi::OsString,
+    fmt::Display,
     io::{self, IsTerminal},
     path::PathBuf,
     process::ExitCode,
@@ -143,6 +144,7 @@ impl Desk {
                     return Err(Failure::usage(message, None));
                 }
                 let address = address(url.clone(), Vec::new());
+                address.check().map_err(|error| unusable("what was given", &error))?;
                 let mut name = address.shown();
                 while self.pool.names().contains(&name) {
                     // It differs in what is not shown.
@@ -178,7 +180,9 @@ impl Desk {
             }
             Transport::Http { url, headers, dialect } => {
                 let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                let server = HttpServer { address: address(url.clone(), headers), dialect: *dialect };
+                let address = address(url.clone(), headers);
+                address.check().map_err(|error| unusable(&format!("`{name}`"), &error))?;
+                let server = HttpServer { address, dialect: *dialect };
                 self.launch(name, Endpoint::Http(server), limits)
             }
         }
@@ -234,6 +238,11 @@ impl Desk {
 /// A server somewhere. The proxies of the environment are for it, as for other programs.
 fn address(url: String, headers: Vec<(String, String)>) -> Address {
     Address { url, headers, uses_proxies: true }
+}
+
+/// Wrong before anybody was asked.
+fn unusable(what: &str, error: &impl Display) -> Failure {
+    Failure::usage(format!("{what} cannot be asked: {error}"), None)
 }
 
 /// Its limits come with the rest of what is known of it.
