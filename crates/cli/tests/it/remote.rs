@@ -215,6 +215,20 @@ fn many_calls_run_side_by_side_and_all_come_back() {
     }
 }
 
+/// However many are asked for at the same time.
+#[test]
+fn calls_that_all_wait_end_at_their_deadline_and_not_for_want_of_descriptors() {
+    let sandbox = Sandbox::new();
+    let remote = Remote::start(&sandbox, &["http-well-behaved", "--dialect", "session"]);
+    let line = format!("{}\n", json!({ "server": remote.url, "tool": "wait" }));
+    fs::write(sandbox.path().join("in.jsonl"), line.repeat(600)).expect("a file");
+    let words = "batch -j 600 --call-timeout 3s in.jsonl";
+    let (code, stdout, stderr) = run_to_end(sandbox.shell(&format!("ulimit -n 512; exec unhang {words}")));
+    assert_eq!((code, &*stderr), (1, "unhang: 0 ok, 600 failed\n"));
+    let late = stdout.lines().filter(|line| line.contains("did not answer `tools/call` within 3s")).count();
+    assert_eq!(late, 600, "{stdout:.2000}");
+}
+
 /// Calls that wait for ever take no connection from those that do not, and not every descriptor.
 #[test]
 fn calls_that_wait_do_not_keep_the_others_from_their_answers() {

@@ -585,7 +585,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         end_to_end("remote_faults::a_notification_that_is_never_taken_keeps_nobody_from_asking");
     "http-connections-bounded" [3, 8]
         "Requests that are with one server over HTTP at the same time leave descriptors for everything else."
-        end_to_end("remote::many_calls_run_side_by_side_and_all_come_back");
+        end_to_end("remote::calls_that_all_wait_end_at_their_deadline_and_not_for_want_of_descriptors");
     "stream-retry-grows" [8]
         "A stream that ends at once each time is opened ever more seldom, whatever its server wishes."
         end_to_end("remote_faults::a_stream_that_ends_at_once_is_opened_again_ever_more_seldom");
