@@ -89,6 +89,12 @@ impl Events {
         self.retry
     }
 
+    /// How much has gone of an event that is over the limit and has not ended.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.skipped + self.lost
+    }
+
     /// Takes bytes in.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {

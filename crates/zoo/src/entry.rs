@@ -19,15 +19,15 @@ pub enum Kind {
     Combination,
     /// A client: it starts the command after `--` and reports what came of it.
     Client,
+    /// A server over HTTP: it says where it is, and what reached it.
+    Remote,
     /// A command that is run as a background job, and talks to nobody.
     Job,
-    /// A server that is spoken to over HTTP.
-    Remote,
 }
 
 impl Kind {
     /// Every kind, in the order of the list.
-    pub const ALL: [Self; 5] = [Self::Server, Self::Combination, Self::Client, Self::Job, Self::Remote];
+    pub const ALL: [Self; 5] = [Self::Server, Self::Combination, Self::Remote, Self::Client, Self::Job];
 
     /// Whether it speaks MCP on its stdin and stdout.
     #[must_use]

@@ -2,7 +2,7 @@
 //!
 //! An animal is a small program behind `unhang zoo NAME [ARGS...]`. Nearly all of them are a plain server with one vice, so
 //! a test that fails points at one thing; the combinations have several. `well-behaved` is the complete, correct server to
-//! compare with. The clients start a command, misbehave towards it, and say what came of it; the jobs talk to nobody, and the remote ones over HTTP.
+//! compare with. The remotes are servers over HTTP. The clients start a command, misbehave towards it, and say what came of it; the jobs talk to nobody.
 //!
 //! [`load`] is the load generator of `unhang bench`, and [`corpus`] drives any wrapper through cases of broken promises; they
 //! live here because they share no code with what they measure either.
@@ -34,6 +34,7 @@ mod plain;
 pub mod processes;
 mod remotes;
 mod signals;
+mod web;
 mod work;
 
 use std::io::{self, Write};
@@ -49,7 +50,7 @@ const USAGE: u8 = 2;
 
 /// Returns all animals: kind by kind, each sorted by name.
 pub fn animals() -> impl Iterator<Item = &'static Entry> {
-    [animals::ALL, combinations::ALL, clients::ALL, jobs::ALL, remotes::ALL].into_iter().flatten()
+    [animals::ALL, combinations::ALL, remotes::ALL, clients::ALL, jobs::ALL].into_iter().flatten()
 }
 
 /// Runs the named animal until it ends; `None` when there is no such animal.
@@ -141,9 +142,9 @@ mod tests {
         for (kind, folder) in [
             (Kind::Server, "animals"),
             (Kind::Combination, "combinations"),
+            (Kind::Remote, "remotes"),
             (Kind::Client, "clients"),
             (Kind::Job, "jobs"),
-            (Kind::Remote, "remotes"),
         ] {
             let folder = format!("{}/src/{folder}", env!("CARGO_MANIFEST_DIR"));
             let mut files: Vec<_> = std::fs::read_dir(folder)

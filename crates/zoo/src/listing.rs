@@ -26,6 +26,11 @@ fn words_about(kind: Kind) -> (&'static str, &'static str) {
             "Servers with several vices at once",
             "What one guard can stand is not what it can stand while it deals with another.",
         ),
+        Kind::Remote => (
+            "Servers over HTTP",
+            "Each listens on loopback, says its URL on the first line of stdout, and ends when its stdin ends. Those called \
+             `http-` say on each further line what reached them, as JSON; `http-well-behaved` has no vice.",
+        ),
         Kind::Client => (
             "Clients",
             "Each starts the command after `--`, misbehaves towards it, and ends with a line of JSON that says what it \
@@ -36,10 +41,6 @@ fn words_about(kind: Kind) -> (&'static str, &'static str) {
             "Jobs",
             "Each is a command that talks to nobody and misbehaves as a background job: `unhang job run -- unhang zoo NAME`. \
              What it leaves, it leaves in `UNHANG_JOB_DIR`, or where it is started if there is none.",
-        ),
-        Kind::Remote => (
-            "Servers on the network",
-            "Each listens on a port of 127.0.0.1, prints its URL on the first line, and ends with its stdin.",
         ),
     }
 }
@@ -98,6 +99,7 @@ Bundled programs that misbehave, each standing for a real incident. The end-to-e
 unhang zoo --list
 unhang zoo SERVER [ARGUMENTS...]
 unhang wrap -- unhang zoo SERVER [ARGUMENTS...]
+unhang zoo REMOTE [ARGUMENTS...]
 unhang zoo CLIENT -- unhang wrap -- unhang zoo SERVER [ARGUMENTS...]
 unhang job run --wait -- unhang zoo JOB [ARGUMENTS...]
 ```

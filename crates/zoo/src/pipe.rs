@@ -18,6 +18,11 @@ impl Message {
         serde_json::from_slice(line).ok().filter(Value::is_object).map(Self)
     }
 
+    /// What is no message.
+    pub(crate) fn none() -> Self {
+        Self(Value::Null)
+    }
+
     /// Returns the method, empty for a response.
     pub(crate) fn method(&self) -> &str {
         self.0["method"].as_str().unwrap_or_default()

@@ -10,6 +10,7 @@
 )]
 
 mod client;
+mod remote;
 
 use std::{
     fs,
@@ -21,7 +22,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::client::{Client, Slowly, server_pid};
+pub(crate) use self::{
+    client::{Client, Slowly, server_pid},
+    remote::Remote,
+};
 
 /// How long anything may take on a busy machine before the test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -38,6 +38,8 @@ mod promise_5_nothing_left_behind;
 mod promise_6_restarted;
 mod promise_7_durable;
 mod promise_8_fair;
+mod remote;
+mod remote_faults;
 mod rooms;
 mod serve;
 mod smoke;

@@ -1,7 +1,8 @@
 //! Which arguments of a server's tools go along as headers: known from the list of its tools, which is asked for where it is not
 //! known yet.
 //!
-//! Invariants: a tool is called with the headers of the newest list; the lock is never held while anything is waited for.
+//! Invariants: a tool is called with the headers of the newest list; however many calls want it, one asks for it; nobody waits for
+//! that beyond the limit of the call.
 
 use std::{
     collections::HashMap,
@@ -11,6 +12,8 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
+use unhang_proc::deadline::Deadline;
+
 use super::{Client, Error, Options};
 use crate::upstream::http::headers::{self, Mirror};
 
@@ -18,6 +21,8 @@ use crate::upstream::http::headers::{self, Mirror};
 #[derive(Debug, Default)]
 pub(super) struct Mirrors {
     known: Mutex<Option<HashMap<String, Vec<Mirror>>>>,
+    /// Whose turn it is to ask for the list.
+    listing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Deserialize)]
@@ -34,15 +39,19 @@ impl Mirrors {
         client: &Client,
         method: &str,
         params: &Map<String, Value>,
-        options: &Options,
+        deadline: Deadline,
     ) -> Result<Vec<(String, String)>, Error> {
         let mut headers: Vec<_> = headers::of_request(method, params).into_iter().collect();
         let tool = params.get("name").and_then(Value::as_str).filter(|_| method == "tools/call");
         if let Some(tool) = tool {
             if self.known().is_none() {
-                let timeout = options.timeout;
-                // In a box, for listing is a request too.
-                Box::pin(client.list_tools(&Options { timeout, progress: None })).await?;
+                // Where the turn does not come in time, the list does not either.
+                let _turn = deadline.timeout(self.listing.lock()).await;
+                if self.known().is_none() {
+                    let timeout = Some(client.limits.request_timeout.min(deadline.remaining()));
+                    // In a box, for listing is a request too.
+                    Box::pin(client.list_tools(&Options { timeout, progress: None })).await?;
+                }
             }
             let known = self.known();
             let mirrors = known.as_ref().and_then(|known| known.get(tool));

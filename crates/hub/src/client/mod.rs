@@ -37,7 +37,7 @@ mod subscription;
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json, value::RawValue};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use unhang_proc::{deadline::Deadline, server::ServerSpec};
 use unhang_switches::stands;
 
@@ -203,19 +203,21 @@ impl Client {
         limit: Duration,
         options: &Options,
     ) -> Result<Box<RawValue>, Error> {
+        // One limit for all that it takes.
+        let (since, deadline) = (Instant::now(), Deadline::after(limit));
         let request = |params, mirrored| {
             let progress = options.progress.clone();
-            self.link.request(Request { method: method.into(), params, limit, progress, mirrored })
+            self.link.request(Request { method: method.into(), params, since, limit, progress, mirrored })
         };
         let Some(mirrors) = self.mirrors.as_ref().filter(|_| session.revision.is_stateless()) else {
             return request(params, Vec::new()).await;
         };
-        let mirrored = mirrors.of_request(self, method, &params, options).await?;
+        let mirrored = mirrors.of_request(self, method, &params, deadline).await?;
         match request(params.clone(), mirrored).await {
             // The tool has changed since it was listed; nothing was carried out.
             Err(Error::Server(error)) if error.code == HEADER_MISMATCH && method == "tools/call" => {
                 mirrors.forget();
-                let mirrored = mirrors.of_request(self, method, &params, options).await?;
+                let mirrored = mirrors.of_request(self, method, &params, deadline).await?;
                 request(params, mirrored).await
             }
             outcome => outcome,
@@ -322,7 +324,7 @@ impl Client {
     pub async fn ping(&self, options: &Options) -> Result<Duration, Error> {
         let session = self.ready().await?;
         let method = if session.revision.is_stateless() { "server/discover" } else { "ping" };
-        let begin = tokio::time::Instant::now();
+        let begin = Instant::now();
         self.request(method, Map::new(), options).await?;
         Ok(begin.elapsed())
     }

@@ -323,7 +323,7 @@ impl Dialogue {
     }
 
     fn request(&mut self, request: Request, reply: oneshot::Sender<Outcome>, waiting: usize) {
-        let Request { method, mut params, limit, progress, mirrored } = request;
+        let Request { method, mut params, since, limit, progress, mirrored } = request;
         if let Some(happened) = self.overload(waiting + self.unsent) {
             let failure =
                 self.failure(Kind::Overloaded, happened, "ask again when it has answered some of them");
@@ -332,7 +332,8 @@ impl Dialogue {
             return;
         }
         let wants_progress = progress.is_some();
-        let id = self.conversation.begin(self.now(), &method, limit, Whose::Caller { reply, progress });
+        let since = since.saturating_duration_since(self.origin);
+        let id = self.conversation.begin(since, &method, limit, Whose::Caller { reply, progress });
         if wants_progress {
             let meta = params.entry("_meta").or_insert_with(|| json!({}));
             if let (Some(meta), Id::Integer(token)) = (meta.as_object_mut(), &id) {

@@ -24,7 +24,10 @@ pub(crate) mod stdio;
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, value::RawValue};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::{
+    sync::{Notify, mpsc, oneshot, watch},
+    time::Instant,
+};
 use unhang_proc::deadline::Deadline;
 
 use self::handshake::Session;
@@ -44,6 +47,8 @@ const COMMANDS: usize = 64;
 pub(crate) struct Request {
     pub(crate) method: Box<str>,
     pub(crate) params: Map<String, Value>,
+    /// Counted from then.
+    pub(crate) since: Instant,
     pub(crate) limit: Duration,
     pub(crate) progress: Option<Progress>,
     /// What a server over HTTP is told in headers too: names and values (2026-07-28).

@@ -580,6 +580,24 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "client-last-words-read" [1]
         "What a server wrote before it died is read, so that an answer is not lost to its end."
         end_to_end("client_library::the_answer_of_a_server_that_ends_with_it_is_not_lost");
+    "initialized-bounded" [1]
+        "A server over HTTP that never takes the end of the handshake keeps no request from it."
+        end_to_end("remote_faults::a_notification_that_is_never_taken_keeps_nobody_from_asking");
+    "http-connections-bounded" [3, 8]
+        "Requests that are with one server over HTTP at the same time leave descriptors for everything else."
+        end_to_end("remote::calls_that_all_wait_end_at_their_deadline_and_not_for_want_of_descriptors");
+    "stream-retry-grows" [8]
+        "A stream that ends at once each time is opened ever more seldom, whatever its server wishes."
+        end_to_end("remote_faults::a_stream_that_ends_at_once_is_opened_again_ever_more_seldom");
+    "broken-stream-resumed" [1]
+        "A stream that ends before its answer is taken up again from its last event."
+        end_to_end("remote_faults::a_stream_that_ends_before_its_answer_is_taken_up_again");
+    "forgotten-session-renewed" [6]
+        "A session that the server has forgotten is begun anew, and what met with that is asked once more."
+        end_to_end("remote_faults::a_forgotten_session_is_begun_anew_and_what_met_with_that_is_asked_again");
+    "lost-list-asked-again" [6]
+        "What was lost with its connection and changes nothing is asked once more; a call is not."
+        end_to_end("remote_faults::what_changes_nothing_is_asked_once_more_when_its_connection_closes");
     "input-rounds-bounded" [1]
         "A server that asks for input again and again does not keep a request from its end."
         end_to_end("client_library::what_has_no_end_is_ended");

@@ -19,6 +19,7 @@ mod typed;
 use std::{
     cell::OnceCell,
     ffi::OsString,
+    fmt::Display,
     io::{self, IsTerminal},
     path::PathBuf,
     process::ExitCode,
@@ -183,7 +184,8 @@ impl Desk {
             }
             Transport::Http { url, headers, dialect, oauth } => {
                 let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                let address = Address { url: url.clone(), headers, uses_proxies: true };
+                let address = address(url.clone(), headers);
+                address.check().map_err(|error| unusable(&format!("`{name}`"), &error))?;
                 let server = self.remote(name, address, *dialect, oauth.clone());
                 Ok(self.client_spec(name, Endpoint::Http(server), limits))
             }
@@ -193,10 +195,13 @@ impl Desk {
     /// How a server is reached whose URL was typed.
     pub(super) fn of_url(&self, url: &str) -> Result<ClientSpec, Failure> {
         if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
-            let message = format!("`{}` is no URL of http:// or https://", escaped(url));
+            // The rest may be secret.
+            let scheme = url.split("://").next().unwrap_or_default();
+            let message = format!("`{}://` is no URL of http:// or https://", escaped(scheme));
             return Err(Failure::usage(message, None));
         }
-        let address = Address { url: url.to_owned(), headers: Vec::new(), uses_proxies: true };
+        let address = address(url.to_owned(), Vec::new());
+        address.check().map_err(|error| unusable("what was given", &error))?;
         let mut name = address.shown();
         while self.pool.names().contains(&name) {
             // It differs in what is not shown.
@@ -273,6 +278,16 @@ impl Desk {
         let text = serde_json::to_string_pretty(document).unwrap_or_default();
         self.print(format!("{text}\n").into_bytes()).await
     }
+}
+
+/// A server somewhere. The proxies of the environment are for it, as for other programs.
+fn address(url: String, headers: Vec<(String, String)>) -> Address {
+    Address { url, headers, uses_proxies: true }
+}
+
+/// Wrong before anybody was asked.
+fn unusable(what: &str, error: &impl Display) -> Failure {
+    Failure::usage(format!("{what} cannot be asked: {error}"), None)
 }
 
 /// Its limits come with the rest of what is known of it.

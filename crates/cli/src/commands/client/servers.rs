@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use unhang::settings::{ServerSettings, Transport};
 
-use super::{Desk, run};
+use super::{Desk, address, run};
 use crate::{
     arguments::client::Servers,
     commands::client::files::Found,
@@ -53,12 +53,14 @@ impl Listed {
         };
         let settings: Option<&ServerSettings> = found.settings.as_ref().ok();
         let transport = settings.map(|settings| &settings.transport);
-        // Variables and headers are where secrets are kept; the file has them, and nobody needs them here.
+        // Variables, headers and queries are where secrets are kept; the file has them, and nobody needs them here.
         let (command, args, url) = match transport {
             Some(Transport::Stdio { command, arguments, .. }) => {
                 (Some(command.clone()), arguments.clone(), None)
             }
-            Some(Transport::Http { url, .. }) => (None, Vec::new(), Some(url.clone())),
+            Some(Transport::Http { url, .. }) => {
+                (None, Vec::new(), Some(address(url.clone(), Vec::new()).shown()))
+            }
             None => (None, Vec::new(), None),
         };
         Self {

@@ -20,8 +20,8 @@ pub(super) enum Which {
     Initialized,
     /// Another notification, or an answer to the server.
     Word,
-    /// The stream of what the server says unasked.
-    Stream,
+    /// The stream of what the server says unasked; which of those that there were.
+    Stream(u64),
 }
 
 /// What the actor hears.
@@ -33,24 +33,26 @@ pub(super) enum Said {
     Closed(Close),
 }
 
-/// From where a stream can be taken up again, and after how long.
+/// From where a stream can be taken up again, and after how long, where the server has said it.
 #[derive(Debug)]
 pub(super) struct Place {
-    pub(super) last_id: String,
+    pub(super) last_id: Option<String>,
     pub(super) retry: Option<Duration>,
 }
 
 /// How it ended.
 #[derive(Debug)]
 pub(super) enum Close {
-    /// There is no more.
+    /// There is no more: it was a stream, or there was nothing to say.
     Ended(Option<Place>),
+    /// It was one message.
+    Whole,
     /// It was a stream, and broke.
     Broke(HttpError, Option<Place>),
     /// The server refuses it: its status, and what it said.
     Refused(u16, Vec<u8>),
-    /// The answer is neither JSON nor events: what it says it is.
-    NoMessage(String),
+    /// The answer is neither JSON nor events: its status, and what it says it is.
+    NoMessage(u16, Option<String>),
     /// There was no answer.
     Failed(HttpError),
 }
@@ -80,6 +82,9 @@ async fn answered(reply: Reply, which: &Which, said: &mpsc::Sender<(Which, Said)
         };
         return Close::Refused(status, told);
     }
+    if matches!(which, Which::Stream(_)) && reply.content() != Content::Events {
+        return no_message(reply).await;
+    }
     let tell = async |what| said.send((which.clone(), what)).await;
     if tell(Said::Opened(reply.header("mcp-session-id").map(str::to_owned))).await.is_err() {
         return Close::Ended(None);
@@ -98,7 +103,7 @@ async fn answered(reply: Reply, which: &Which, said: &mpsc::Sender<(Which, Said)
                     Err(error) => break Some(error),
                 }
             };
-            let place = events.last_id().map(|id| Place { last_id: id.to_owned(), retry: events.retry() });
+            let place = Some(Place { last_id: events.last_id().map(str::to_owned), retry: events.retry() });
             match ended {
                 Some(error) => Close::Broke(error, place),
                 None => Close::Ended(place),
@@ -108,19 +113,22 @@ async fn answered(reply: Reply, which: &Which, said: &mpsc::Sender<(Which, Said)
             Ok(message) => {
                 // Nobody listens any more where it cannot be told.
                 let _gone = tell(Said::Event(Event::Message(message))).await;
-                Close::Ended(None)
+                Close::Whole
             }
             Err(error) => Close::Failed(error),
         },
-        (Which::Request(_) | Which::Stream, _) => {
-            let kind = reply.header("content-type").unwrap_or("nothing").to_owned();
-            // What is in it is read so that the connection can serve again.
-            reply.complaint().await;
-            Close::NoMessage(kind)
-        }
+        (Which::Request(_) | Which::Stream(_), _) => no_message(reply).await,
         (Which::Initialized | Which::Word, _) => {
             reply.complaint().await;
             Close::Ended(None)
         }
     }
+}
+
+async fn no_message(reply: Reply) -> Close {
+    let kind = reply.header("content-type").map(str::to_owned);
+    let status = reply.status();
+    // What is in it is read so that the connection can serve again.
+    reply.complaint().await;
+    Close::NoMessage(status, kind)
 }

@@ -10,13 +10,15 @@
 //! With a handshake there is a session: its name goes along with each request, a stream of its own brings what the server says
 //! unasked, a stream that breaks off before its answer is taken up again where the server gave its events ids, and a session that
 //! the server has forgotten (404) is begun anew, once for each request that met with that: it was not carried out. Without one
-//! (2026-07-28) none of that exists: a broken stream is a lost request, and closing it withdraws it.
+//! (2026-07-28) none of that exists: a broken stream is a lost request, and closing it withdraws it. What is lost and changes
+//! nothing (lists, reads, pings) is asked once more, for servers close idle connections just when something is on its way.
 //!
 //! Invariants
 //!
 //! - Nothing is awaited here but the next thing to attend to; each exchange ends with its request's deadline at the latest.
-//! - A request is posted a second time only where the server has said that it did not take the first.
-//! - At the end nothing of it is left: exchanges are aborted, and a session is deleted within the time for stopping.
+//! - A call is posted a second time only where the server has said that it did not take the first.
+//! - At the end nothing of it is left: exchanges are aborted, whoever is asked is told that nobody waits, and a session is deleted,
+//!   each within the time for stopping.
 
 mod exchange;
 pub(crate) mod headers;
@@ -25,11 +27,12 @@ mod verdict;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
 use tokio::{
-    sync::mpsc,
+    sync::{Semaphore, mpsc},
     task::{AbortHandle, JoinSet},
     time::{Instant, timeout},
 };
@@ -37,6 +40,7 @@ use unhang_net::{
     http::{Address, Ask, Bytes, Connection, HttpError, Url, Verb},
     oauth::Authorization,
 };
+use unhang_switches::stands;
 use unhang_wire::Id;
 
 use self::exchange::{Close, Said, Which, exchange};
@@ -56,8 +60,17 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How long to wait before a broken stream is taken up again, where the server does not say it; and the least, whatever it says.
 const RETRY: Duration = Duration::from_secs(1);
 const LEAST_RETRY: Duration = Duration::from_millis(50);
-/// The longest, where a stream ends again and again.
+/// The longest, where a stream ends again and again and has nothing to say; one that has lasted as long was well.
 const MOST_RETRY: Duration = Duration::from_secs(30);
+
+/// How long requests wait for the server to take the end of a handshake of old. It is due a 202 at once.
+const INITIALIZED: Duration = Duration::from_secs(3);
+
+/// Requests that are with one server at the same time, each with a connection of its own; others wait, within their limits. A
+/// process has some thousand descriptors for everything.
+const REQUESTS: usize = 200;
+/// The same for notifications and answers.
+const WORDS: usize = 16;
 
 /// A server over HTTP.
 #[derive(Clone, Debug)]
@@ -98,8 +111,11 @@ pub(crate) async fn live(server: HttpServer, spoken: Spoken, mailbox: Mailbox) {
             Some((which, said)) = said.recv() => actor.hear(which, said),
             // How it ended was said; one that was aborted has nobody who waits.
             Some(_) = actor.tasks.join_next(), if !actor.tasks.is_empty() => {}
+            Some(_) = actor.words.join_next(), if !actor.words.is_empty() => {}
         }
     }
+    // Nobody hears what is said from now on, and nobody waits to say it.
+    drop(said);
     actor.finish().await;
 }
 
@@ -118,17 +134,38 @@ struct Exchange {
     line: Bytes,
     mirrored: Vec<(String, String)>,
     task: AbortHandle,
-    /// Its stream has broken off, and is taken up again then, from there.
-    resume: Option<(Instant, String)>,
+    /// The session that it belongs to.
+    session: Option<String>,
+    /// Its stream has broken off, and is taken up again from there.
+    broken: Option<Broken>,
+    /// It was lost, and is with the server once more.
+    is_repeated: bool,
+    /// The answer to another request came with it.
+    is_crossed: bool,
+}
+
+/// Where the stream of a request has broken off.
+struct Broken {
+    last_id: String,
+    retry: Duration,
+    /// When it is taken up again; none while it is.
+    at: Option<Instant>,
+    /// Attempts in a row at which the server could not be asked.
+    vain: u32,
 }
 
 /// The stream of what the server says unasked.
 struct Stream {
+    number: u64,
     task: AbortHandle,
-    is_open: bool,
-    /// When it is opened again, and from where.
-    again: Option<(Instant, Option<String>)>,
-    retry: Duration,
+    /// Since when it is open.
+    open: Option<Instant>,
+    has_been_open: bool,
+    /// When it is opened again.
+    at: Option<Instant>,
+    last_id: Option<String>,
+    /// The least to wait before that: longer each time that it has ended with nothing said.
+    pause: Duration,
 }
 
 struct Actor {
@@ -147,9 +184,15 @@ struct Actor {
     /// The handshake of old is not over before the server has taken this.
     awaits_initialized: bool,
     stream: Option<Stream>,
+    /// How many there were.
+    streams: u64,
     /// Streams that have brought their answer.
     lingering: VecDeque<(Instant, AbortHandle)>,
     tasks: JoinSet<()>,
+    /// Notifications and answers, which get there also when everything else ends.
+    words: JoinSet<()>,
+    requests_at_once: Arc<Semaphore>,
+    words_at_once: Arc<Semaphore>,
     speaker: mpsc::Sender<(Which, Said)>,
 }
 
@@ -170,8 +213,12 @@ impl Actor {
             repeated: HashSet::new(),
             awaits_initialized: false,
             stream: None,
+            streams: 0,
             lingering: VecDeque::new(),
             tasks: JoinSet::new(),
+            words: JoinSet::new(),
+            requests_at_once: Arc::new(Semaphore::new(REQUESTS)),
+            words_at_once: Arc::new(Semaphore::new(WORDS)),
             dialogue,
             connection,
             speaker,
@@ -190,8 +237,8 @@ impl Actor {
 
     /// When this actor wants to be woken, whatever the dialogue waits for.
     fn next_look(&self) -> Option<Instant> {
-        let resumed = self.exchanges.values().filter_map(|exchange| Some(exchange.resume.as_ref()?.0));
-        let stream = self.stream.as_ref().and_then(|stream| Some(stream.again.as_ref()?.0));
+        let resumed = self.exchanges.values().filter_map(|exchange| exchange.broken.as_ref()?.at);
+        let stream = self.stream.as_ref().and_then(|stream| stream.at);
         let lingering = self.lingering.front().map(|(until, _)| *until);
         resumed.chain(stream).chain(lingering).min()
     }
@@ -211,23 +258,27 @@ impl Actor {
                 task.abort();
             }
         }
-        let is_due = |exchange: &Exchange| exchange.resume.as_ref().is_some_and(|(at, _)| *at <= now);
-        let due: Vec<Id> = self
+        let is_due = |at: &mut Instant| *at <= now;
+        let due: Vec<(Id, String)> = self
             .exchanges
-            .iter()
-            .filter(|(_, exchange)| is_due(exchange))
-            .map(|(id, _)| id.clone())
+            .iter_mut()
+            .filter_map(|(id, exchange)| {
+                let broken = exchange.broken.as_mut()?;
+                broken.at.take_if(is_due).map(|_| (id.clone(), broken.last_id.clone()))
+            })
             .collect();
-        for id in due {
-            let place = self.exchanges.get_mut(&id).and_then(|exchange| exchange.resume.take());
-            let task = self.get(Which::Request(id.clone()), place.map(|(_, last_id)| last_id));
+        for (id, last_id) in due {
+            let task = self.get(Which::Request(id.clone()), Some(last_id));
             if let Some(exchange) = self.exchanges.get_mut(&id) {
                 exchange.task = task;
             }
         }
-        let again = self.stream.as_mut().and_then(|stream| stream.again.take_if(|(at, _)| *at <= now));
-        if let Some((_, last_id)) = again {
-            let task = self.get(Which::Stream, last_id);
+        let again = self.stream.as_mut().and_then(|stream| {
+            stream.at.take_if(is_due)?;
+            Some((stream.number, stream.last_id.clone()))
+        });
+        if let Some((number, last_id)) = again {
+            let task = self.get(Which::Stream(number), last_id);
             if let Some(stream) = &mut self.stream {
                 stream.task = task;
             }
@@ -269,7 +320,18 @@ impl Actor {
                 if self.dialogue.awaits(&id) {
                     let line = Bytes::from(line);
                     let task = self.post(Which::Request(id.clone()), &method, &mirrored, line.clone());
-                    self.exchanges.insert(id, Exchange { method, line, mirrored, task, resume: None });
+                    let session = self.session.clone();
+                    let exchange = Exchange {
+                        method,
+                        line,
+                        mirrored,
+                        task,
+                        session,
+                        broken: None,
+                        is_repeated: false,
+                        is_crossed: false,
+                    };
+                    self.exchanges.insert(id, exchange);
                 }
             }
             Out::Initialized(line) => {
@@ -287,8 +349,22 @@ impl Actor {
 
     fn open_old_stream(&mut self) {
         self.way = Way::Sse(None);
-        let task = self.get(Which::Stream, None);
-        self.stream = Some(Stream { task, is_open: false, again: None, retry: RETRY });
+        self.open_stream();
+    }
+
+    fn open_stream(&mut self) {
+        self.streams += 1;
+        let number = self.streams;
+        let task = self.get(Which::Stream(number), None);
+        self.stream = Some(Stream {
+            number,
+            task,
+            open: None,
+            has_been_open: false,
+            at: None,
+            last_id: None,
+            pause: Duration::ZERO,
+        });
     }
 
     /// Posts a message.
@@ -339,9 +415,24 @@ impl Actor {
 
     fn exchange(&mut self, which: Which, ask: Ask) -> AbortHandle {
         let (connection, speaker) = (self.connection.clone(), self.speaker.clone());
-        let limit = self.dialogue.limits.request_timeout;
+        let mut limit = self.dialogue.limits.request_timeout;
+        if which == Which::Initialized && stands("initialized-bounded") {
+            limit = limit.min(INITIALIZED);
+        }
         let is_word = matches!(which, Which::Word | Which::Initialized);
-        self.tasks.spawn(async move {
+        let turns = match &which {
+            Which::Request(id) if self.dialogue.of_handshake(id).is_none() => Some(&self.requests_at_once),
+            Which::Word => Some(&self.words_at_once),
+            _ => None,
+        };
+        let turns = turns.cloned().filter(|_| stands("http-connections-bounded"));
+        let tasks = if which == Which::Word { &mut self.words } else { &mut self.tasks };
+        tasks.spawn(async move {
+            let _turn = match turns {
+                // It is never closed.
+                Some(turns) => turns.acquire_owned().await.ok(),
+                None => None,
+            };
             let told = (
                 which.clone(),
                 Said::Closed(Close::Failed(HttpError::Broken("no answer in time".to_owned()))),
@@ -360,6 +451,10 @@ impl Actor {
     fn over(&mut self, id: &Id) {
         self.repeated.remove(id);
         if let Some(exchange) = self.exchanges.remove(id) {
+            if self.dialogue.is_ending {
+                // Its outcome is that we have ended.
+                return self.tell_withdrawn(id, &exchange.task, "the client ends");
+            }
             self.lingering.push_back((Instant::now() + LINGER, exchange.task));
         }
     }
@@ -368,22 +463,32 @@ impl Actor {
     fn withdrawn(&mut self, id: &Id, why: &str) {
         self.repeated.remove(id);
         if let Some(exchange) = self.exchanges.remove(id) {
-            exchange.task.abort();
-            if !self.dialogue.is_stateless() && !self.dialogue.is_shaking() {
-                self.word(Which::Word, conversation::cancelled(id, why));
-            }
+            self.tell_withdrawn(id, &exchange.task, why);
+        }
+    }
+
+    fn tell_withdrawn(&mut self, id: &Id, task: &AbortHandle, why: &str) {
+        task.abort();
+        let has_session =
+            self.dialogue.session.as_ref().is_some_and(|session| !session.revision.is_stateless());
+        if has_session {
+            self.word(Which::Word, conversation::cancelled(id, why));
         }
     }
 
     /// Nobody waits any more, and everybody may know that it has gone.
     async fn finish(mut self) {
         self.tasks.abort_all();
+        let grace = self.dialogue.limits.stop_grace;
+        let words = async { while self.words.join_next().await.is_some() {} };
+        // That nobody waits any more is on its way, perhaps.
+        let _said = timeout(grace, words).await;
         if let Some(session) = self.session.take() {
             let mut headers = vec![(headers::SESSION.to_owned(), session)];
             self.identify(&mut headers, "");
             let ask = Ask { verb: Verb::Delete, url: None, headers, body: None };
             // A server need not know how to, and has its own ways to forget.
-            let _told = timeout(self.dialogue.limits.stop_grace, self.connection.ask(ask)).await;
+            let _told = timeout(grace, self.connection.ask(ask)).await;
         }
         self.dialogue.gone();
     }

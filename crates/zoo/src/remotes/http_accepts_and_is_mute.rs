@@ -1,0 +1,25 @@
+//! Accepts connections and reads nothing from them.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::pipe;
+use crate::web::wire::Wire;
+use crate::web::{Asked, Then, listen};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "http-accepts-and-is-mute",
+    incident: "A process that hangs keeps its port, and the system goes on accepting for it (peers.md 3.1 B, MoonshotAI/kimi-code#2109).",
+    usage: "",
+    promises: &[1],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    pipe::send_line(&listen("/mcp", false, Arc::new(|_: &Asked, _: &mut Wire| Ok(Then::HangUp)))?)?;
+    pipe::drain()?;
+    Ok(ExitCode::SUCCESS)
+}

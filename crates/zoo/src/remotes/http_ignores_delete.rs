@@ -1,0 +1,27 @@
+//! Never answers when its session is to be ended.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::web::Then;
+use crate::web::sessions::serve_with;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "http-ignores-delete",
+    incident: "Clients that never exit are among the loudest complaints (peers.md 3.1 F, anthropics/claude-code#50777).",
+    usage: "",
+    promises: &[5],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    serve_with(ANIMAL.name, |_, asked, wire| {
+        if asked.verb != "DELETE" {
+            return Ok(None);
+        }
+        wire.wait_for_the_end();
+        Ok(Some(Then::HangUp))
+    })
+}

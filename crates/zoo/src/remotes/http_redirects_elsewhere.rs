@@ -1,0 +1,34 @@
+//! Sends whoever asks to another origin, and tells whether somebody followed.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::web::wire::Wire;
+use crate::web::{Asked, Then, listen, log, serve};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "http-redirects-elsewhere",
+    incident: "A client that follows a redirect hands its bearer token to whoever was named (the reason for which curl drops credentials there).",
+    usage: "",
+    promises: &[2],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    let elsewhere = listen(
+        "/mcp",
+        true,
+        Arc::new(|asked: &Asked, wire: &mut Wire| {
+            log(&json!({"did": "followed", "verb": asked.verb}));
+            wire.status(404).map(|()| Then::Next)
+        }),
+    )?;
+    serve("/mcp", move |_, wire| {
+        wire.answer(307, &[("Location", &elsewhere)], "text/plain", b"").map(|()| Then::Next)
+    })
+}

@@ -1,0 +1,27 @@
+//! Opens a session, and then refuses everything in it with 400.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::web::Then;
+use crate::web::sessions::serve_with;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "http-refuses-after-initialize",
+    incident: "Without sticky sessions the second request reaches a process that knows nothing of the first.",
+    usage: "",
+    promises: &[1],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    serve_with(ANIMAL.name, |_, asked, wire| {
+        if asked.message.method() == "initialize" || !asked.is_post() {
+            return Ok(None);
+        }
+        wire.answer(400, &[], "text/plain", b"Bad Request: No valid session ID provided")
+            .map(|()| Some(Then::Next))
+    })
+}

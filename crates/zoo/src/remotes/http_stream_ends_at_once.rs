@@ -1,0 +1,28 @@
+//! Ends the stream of what it says unasked as soon as it has begun, each time, and wants it back in a millisecond.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::web::Then;
+use crate::web::sessions::serve_with;
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "http-stream-ends-at-once",
+    incident: "A client that reconnects at once and without a pause makes a storm of requests (the reason for `retry` in SEP-1699).",
+    usage: "",
+    promises: &[8],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    serve_with(ANIMAL.name, |_, asked, wire| {
+        if !asked.is_get() {
+            return Ok(None);
+        }
+        wire.begin_events(&[])?;
+        wire.piece(b"retry: 1\n\n")?;
+        wire.end().map(|()| Some(Then::Next))
+    })
+}
