@@ -40,6 +40,7 @@ mod promise_7_durable;
 mod promise_8_fair;
 mod remote;
 mod remote_faults;
+mod remote_tls;
 mod rooms;
 mod serve;
 mod smoke;
