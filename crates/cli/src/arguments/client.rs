@@ -12,7 +12,7 @@ use crate::job_arguments::Format;
 macro_rules! ending {
     ($examples:literal) => {
         concat!(
-            "S is the name of a configured server (`unhang servers` lists them), or\n\
+            "S is the name of a configured server (`unhang servers` lists them), a URL, or\n\
             nothing where `-- CMD ARGS...` follows.",
             $examples,
             "\n\nExit codes: 0 done; 1 the tool failed or the server refused; 2 wrong usage\n\

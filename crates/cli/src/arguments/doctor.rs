@@ -9,10 +9,11 @@ use super::client::ServerCommon;
 
 /// `unhang doctor`.
 #[derive(Debug, Args)]
-#[command(after_help = "S is the name of a configured server (`unhang servers` lists them), or\n\
-    nothing where `-- CMD ARGS...` follows. Each server is started three times. A\n\
-    tool is called only if it says that it only reads, and needs no arguments; a\n\
-    call is waited for a minute at most.\n\n\
+#[command(after_help = "S is the name of a configured server (`unhang servers` lists them), a URL, or\n\
+    nothing where `-- CMD ARGS...` follows. Each server is started three times; one\n\
+    behind a URL is used as any client uses it. A tool is called only if it says\n\
+    that it only reads, and needs no arguments; a call is waited for a minute at\n\
+    most.\n\n\
     Exit codes: 0 nothing was found (notes do not count); 1 findings; 2 wrong usage\n\
     or configuration; 6 no such server; 130 and 143 ended by SIGINT and SIGTERM.")]
 pub(crate) struct Doctor {
