@@ -51,6 +51,7 @@ pub(crate) struct Asked {
     pub(crate) verb: String,
     pub(crate) path: String,
     headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
     /// The message in it; a JSON null where there is none.
     pub(crate) message: Message,
 }
@@ -91,7 +92,7 @@ impl Asked {
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
         let message = Message::parse(&body).unwrap_or_else(Message::none);
-        Ok(Some(Self { verb, path, headers, message }))
+        Ok(Some(Self { verb, path, headers, body, message }))
     }
 
     fn log(&self, connection: usize) -> Value {

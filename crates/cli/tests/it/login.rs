@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{Read, Write},
     net::TcpStream,
     os::unix::fs::PermissionsExt,
     path::PathBuf,
@@ -17,7 +17,6 @@ use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until};
 /// `unhang zoo auth-server` on a port of its own. It ends with the test.
 pub(crate) struct AuthServer {
     process: Client,
-    _stdout: BufReader<ChildStdout>,
     /// Its MCP server.
     pub(crate) url: String,
 }
@@ -59,13 +58,9 @@ pub(crate) fn get(url: &str) -> Answer {
 
 impl AuthServer {
     pub(crate) fn start(sandbox: &Sandbox, habits: &[&str]) -> Self {
-        let mut command = sandbox.unhang();
-        command.args(["zoo", "auth-server"]).args(habits);
-        let (process, stdout) = Client::start_unread(command);
-        let mut stdout = BufReader::new(stdout);
-        let mut url = String::new();
-        stdout.read_line(&mut url).expect("its URL");
-        Self { process, _stdout: stdout, url: url.trim_end().to_owned() }
+        let mut process = sandbox.bare(&[&["auth-server"], habits].concat());
+        let url = process.next_line(PATIENCE).expect("it says where it is").trim().to_owned();
+        Self { process, url }
     }
 
     /// A page of it.

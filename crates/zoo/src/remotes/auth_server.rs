@@ -15,12 +15,9 @@ mod authority;
 mod digest;
 mod http;
 
-use std::io::{self, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use std::thread;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
 
@@ -28,9 +25,9 @@ use self::authority::Authority;
 use self::http::{Answer, Request};
 use crate::arguments::Arguments;
 use crate::entry::Animal;
-use crate::keeper::{self, BOUND};
-use crate::pipe::{self, Message};
+use crate::pipe;
 use crate::plain::Plain;
+use crate::web::{Asked, Then, listen, wire::Wire};
 
 pub(crate) const ANIMAL: Animal = Animal {
     name: "auth-server",
@@ -113,21 +110,24 @@ impl Habits {
 
 fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     let habits = Habits::of(arguments)?;
-    let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    let base = format!("http://{}", listener.local_addr()?);
-    pipe::send_line(&format!("{base}/mcp"))?;
-    let server = Arc::new(Server { authority: Authority::new(habits, base.clone()), base });
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let server = Arc::clone(&server);
-            // Who goes away in the middle of it is no concern of ours.
-            thread::spawn(move || server.serve(stream));
+    let server = Arc::new(OnceLock::new());
+    let site = {
+        let server = Arc::clone(&server);
+        // Nobody knows where it is before it is there.
+        move |asked: &Asked, wire: &mut Wire| {
+            server.get().map_or(Ok(Then::HangUp), |server: &Server| server.serve(asked, wire))
         }
-    });
-    let (sender, end) = sync_channel(1);
-    thread::spawn(move || sender.send(pipe::drain()));
-    end.recv_timeout(BOUND).map_or_else(|_| Ok(keeper::linger()), |ended| ended.map(|()| ExitCode::SUCCESS))
+    };
+    let url = listen("/mcp", true, Arc::new(site))?;
+    let base = url.trim_end_matches("/mcp").to_owned();
+    server.get_or_init(|| Server { authority: Authority::new(habits, base.clone()), base });
+    pipe::send_line(&url)?;
+    pipe::drain()?;
+    Ok(ExitCode::SUCCESS)
 }
+
+/// Pieces of 64 KiB of an answer without end: far more than anybody takes.
+const ENDLESS: usize = 1024;
 
 struct Server {
     authority: Authority,
@@ -135,24 +135,28 @@ struct Server {
 }
 
 impl Server {
-    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
-        let Some(request) = Request::read(&mut stream)? else { return Ok(()) };
+    fn serve(&self, asked: &Asked, wire: &mut Wire) -> io::Result<Then> {
+        let request = Request::of(asked);
         let habits = self.authority.habits();
         let is_metadata = request.path.starts_with("/.well-known/oauth-authorization-server");
         if habits.has("silent") && is_metadata {
-            keeper::pause(BOUND);
-            return Ok(());
+            wire.wait_for_the_end();
+            return Ok(Then::HangUp);
         }
         if habits.has("endless") && is_metadata {
-            stream.write_all(b"HTTP/1.1 200 Zoo\r\nContent-Type: application/json\r\n\r\n{\"issuer\": \"")?;
-            return pipe::send_letters(&mut stream, 64 << 20);
+            wire.begin(&[], "application/json")?;
+            wire.piece(b"{\"issuer\": \"")?;
+            for _ in 0..ENDLESS {
+                wire.piece(&[b'x'; 64 << 10])?;
+            }
+            return Ok(Then::HangUp);
         }
-        self.answer(&request).write(&mut stream)
+        self.answer(&request).write(wire)
     }
 
     fn answer(&self, request: &Request) -> Answer {
         let habits = self.authority.habits();
-        match &*request.path {
+        match request.path {
             "/mcp" => self.resource(request),
             "/log" => Answer::json(200, &self.authority.log()),
             "/forget" => {
@@ -202,9 +206,8 @@ impl Server {
         {
             return self.challenge(403, &format!(", error=\"insufficient_scope\", scope=\"{needs}\""));
         }
-        let Some(message) = Message::parse(&request.body) else { return Answer::new(400) };
         Plain::new(ANIMAL.name)
-            .answer(&message)
+            .answer(request.message())
             .map_or_else(|| Answer::new(202), |answer| Answer::json(200, &answer))
     }
 

@@ -98,7 +98,7 @@ impl Authority {
     pub(super) fn answer(&self, request: &Request) -> Option<Answer> {
         let place = self.place();
         let metadata = request.path.strip_prefix("/.well-known/oauth-authorization-server");
-        Some(match (&*request.method, request.path.strip_prefix(place)) {
+        Some(match (request.method, request.path.strip_prefix(place)) {
             ("GET", None) if metadata == Some(place) => Answer::json(200, &self.metadata()),
             ("POST", Some("/register")) => self.register(request),
             ("GET", Some("/authorize")) => self.authorize(&request.query),
@@ -134,7 +134,7 @@ impl Authority {
     }
 
     fn register(&self, request: &Request) -> Answer {
-        let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let asked: Value = serde_json::from_slice(request.body).unwrap_or_default();
         let mut state = lock(&self.state);
         state.log.push(format!("register {asked}"));
         if self.habits.has("refuses-registration") {
