@@ -36,7 +36,10 @@ fn fails(animal: &[&str], words: &[&str], code: i32, sentence: &str) {
     let sandbox = Sandbox::new();
     let remote = Remote::start(&sandbox, animal);
     let (found, stdout, stderr) = ask(&sandbox, &remote, words);
-    let sentence = format!("unhang: {}", sentence.replace("`URL`", &format!("`{}`", remote.url)));
+    let sentence = format!(
+        "unhang: {}",
+        sentence.replace("`URL`", &format!("`{}`", remote.url)).replace("SERVER", &remote.url)
+    );
     assert_eq!((found, &*stdout), (code, ""), "{animal:?}: {stderr}");
     assert_eq!(stderr.lines().find(|line| line.starts_with("unhang: ")), Some(&*sentence), "{animal:?}");
     assert!(calls(&remote) <= 1, "{:#?}", remote.seen());
@@ -102,7 +105,7 @@ fn what_refuses_is_told_with_its_words() {
         &["http-wants-login"],
         CALL,
         3,
-        "`URL` answered `server/discover` with HTTP 401: Missing token; log in, or give it the header that it wants",
+        "SERVER wants you to be logged in: run `unhang login SERVER`; or give it a token in `headers`",
     );
 }
 
