@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //!
-//! - No policy: nothing here knows what a deadline, a retry or a revision is for; whoever asks says it.
+//! - No policy: what is asked, for how long it is waited for, and whether it is asked again is up to whoever asks. Logins alone ask by
+//!   themselves, within limits that are handed in.
 //! - Memory is bounded by the limits that are handed in, whatever a server sends.
 //! - TLS is rustls with the system's certificates; nothing turns their verification off.
 
