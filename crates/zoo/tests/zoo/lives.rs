@@ -261,3 +261,25 @@ impl Visitor {
         self.notify("notifications/initialized", &Value::Null);
     }
 }
+
+#[test]
+fn a_line_that_is_no_message_is_the_end() {
+    let mut visitor = Visitor::meet("dies-on-garbage");
+    visitor.shake_hands();
+    assert_eq!(visitor.call_text(1, "echo", &json!({"text": "hello"})), "hello");
+    visitor.say(&json!("no message"));
+    assert_eq!(visitor.end().code(), Some(1));
+    assert!(visitor.last_words().contains("JSONDecodeError"));
+}
+
+#[test]
+fn tools_that_are_none_are_listed() {
+    let mut visitor = Visitor::meet("faulty-tools");
+    visitor.shake_hands();
+    visitor.request(1, "tools/list", &json!({}));
+    let tools = visitor.answer(1)["result"]["tools"].take();
+    assert_eq!((&tools[0]["name"], &tools[1]["name"]), (&json!("twice"), &json!("twice")));
+    assert!(tools[2].get("inputSchema").is_none(), "{tools}");
+    visitor.close_stdin();
+    assert!(visitor.end().success());
+}

@@ -10,6 +10,7 @@ mod reference;
 mod remotes;
 mod tee;
 mod visitor;
+mod web;
 
 /// A vice that no test shows may have got lost; one that no end-to-end test meets is of no use.
 #[test]
