@@ -70,17 +70,17 @@ pub(crate) enum Command {
     Batch(Batch),
     /// Find out what could hang: start, use, annoy and end a server, or all
     Doctor(Doctor),
-    /// Run commands as durable background jobs: submit, follow, wait, cancel
-    Job(Job),
-    /// Read and set the named documents that jobs work on
-    State(State),
     /// Log in to a server on the network
     Login(Login),
     /// Forget the login to a server
     Logout(Logout),
+    /// Run commands as durable background jobs: submit, follow, wait, cancel
+    Job(Job),
+    /// Read and set the named documents that jobs work on
+    State(State),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
-    /// Measure what the guard and the jobs cost, beside what nobody can do without
+    /// Measure what guard, jobs and command line cost, beside what nobody can do without
     Bench(Bench),
     /// Print the completions of a shell
     Completions(Completions),
