@@ -573,3 +573,14 @@ async fn a_subscription_that_is_never_acknowledged_fails_in_time() {
     assert!(error.exit_code() == unhang::exit::DEADLINE && error.to_string().contains(expect), "{error}");
     client.dispose().await;
 }
+
+#[tokio::test]
+async fn an_argument_that_was_begun_is_completed() {
+    let sandbox = Sandbox::new();
+    let client = Client::start(animal(&sandbox, "srv", &["well-behaved"]));
+    let reference = json!({ "type": "ref/prompt", "name": "greeting" });
+    let found = client.complete(reference, "name", "a", &Options::default()).await.expect("it answers");
+    let found: Value = serde_json::from_str(found.get()).expect("JSON");
+    assert_eq!(found["completion"]["values"], json!(["ada", "alan"]));
+    client.dispose().await;
+}
