@@ -4,9 +4,11 @@
 //!
 //! The kernel maps code in blocks of sixteen pages around whatever is executed, and keeps it mapped. Of a program that parses arguments,
 //! sets up a runtime and then does one small thing for hours, most of what is mapped is the start. [`give_back_code`] lets go of all
-//! of it; what is needed again comes back from the page cache, without a look at the disk.
+//! of it; what is needed again comes back from the page cache, without a look at the disk. So it is with the constants of the program,
+//! which stand at the beginning of its file.
 //!
-//! Invariants: only mappings of files are let go that can be executed and not written, whose pages the kernel can read again.
+//! Invariants: only mappings of files are let go into which nothing was ever written, whose pages the kernel can read again. What is
+//! read-only now and was written to at the start, the relocated part of the data, is not at the beginning of a file.
 
 use std::ops::Range;
 
@@ -18,22 +20,24 @@ pub fn give_back_code() {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
     for range in maps.lines().filter_map(code) {
         let start = std::ptr::with_exposed_provenance_mut(range.start);
-        // SAFETY: it is code of a file, mapped for reading alone, so the pages are those of the file and are read again from there
-        // when they are needed; nobody can have written into them.
+        // SAFETY: it is code of a file, or its beginning, mapped for reading alone, so the pages are those of the file and are read
+        // again from there when they are needed; nobody can have written into them.
         // Where it is refused the memory stays as it was.
         let _stays = unsafe { madvise(start, range.len(), Advice::LinuxDontNeed) };
     }
 }
 
-/// The addresses of a line of the map, if it is code of a file.
+/// The addresses of a line of the map, if it is code of a file or the beginning of one.
 fn code(line: &str) -> Option<Range<usize>> {
     let mut fields = line.split_ascii_whitespace();
     let (addresses, access) = (fields.next()?, fields.next()?);
-    // Offset and device come before the inode; what is no file has none.
-    let inode: u64 = fields.nth(2)?.parse().ok()?;
+    let offset = u64::from_str_radix(fields.next()?, 16).ok()?;
+    // The device comes before the inode; what is no file has none.
+    let inode: u64 = fields.nth(1)?.parse().ok()?;
     let (start, end) = addresses.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();
-    (access == "r-xp" && inode != 0).then_some(address(start)?..address(end)?)
+    let is_unwritten = access == "r-xp" || access == "r--p" && offset == 0;
+    (is_unwritten && inode != 0).then_some(address(start)?..address(end)?)
 }
 
 #[cfg(test)]
@@ -44,6 +48,7 @@ mod tests {
     fn only_code_of_files_is_given_back() {
         for (line, expect) in [
             ("55d0-55e0 r-xp 00002000 fe:00 1234 /usr/bin/x", Some(0x55d0..0x55e0)),
+            ("55d0-55e0 r--p 00000000 fe:00 1234 /usr/bin/x", Some(0x55d0..0x55e0)),
             ("55d0-55e0 r--p 00002000 fe:00 1234 /usr/bin/x", None),
             ("55d0-55e0 rw-p 00002000 fe:00 1234 /usr/bin/x", None),
             ("55d0-55e0 rwxp 00002000 fe:00 1234 /usr/bin/x", None),
