@@ -285,8 +285,13 @@ pub(crate) fn is_alive(pid: i32) -> bool {
 
 /// Peak resident memory of a process in bytes.
 pub(crate) fn peak_memory(pid: i32) -> Option<u64> {
+    memory(pid, "VmHWM:")
+}
+
+/// One of the kernel's figures about the memory of a process, in bytes.
+pub(crate) fn memory(pid: i32, figure: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let line = status.lines().find(|line| line.starts_with(figure))?;
     let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kilobytes << 10)
 }
