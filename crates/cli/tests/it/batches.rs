@@ -251,6 +251,12 @@ fn what_cannot_be_used_is_told_before_anything_starts() {
         let (code, _, stderr) = run_to_end(batch(&sandbox, words, &["well-behaved"]));
         assert!(code == 2 && stderr.contains(expect), "{words:?}: {code} {stderr}");
     }
+    // The configuration is read once, before the first line.
+    fs::write(sandbox.path().join("unhang.toml"), "[servers.x]\ncommand = 5\n").expect("a file");
+    let mut command = sandbox.unhang();
+    command.args(["batch", text(&file)]).current_dir(sandbox.path());
+    let (code, stdout, stderr) = run_to_end(command);
+    assert!(code == 2 && stdout.is_empty() && stderr.contains("unhang.toml:2:"), "{code} {stdout} {stderr}");
     // Nobody reading is a quiet end.
     let (mut client, unread) = Client::start_unread(batch(&sandbox, &[text(&file)], &["well-behaved"]));
     drop(unread);

@@ -135,6 +135,35 @@ fn c_73_the_end_is_forced_where_the_cleanup_hangs() {
 }
 
 #[test]
+fn c_31_a_cleanup_that_goes_wrong_is_told_and_does_not_change_the_outcome() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.unhang();
+    command.args(["-v", "batch", "-", "--", UNHANG, "zoo", "ignores-everything"]);
+    let mut client = Client::start(command);
+    client.send("{\"tool\": \"echo\", \"arguments\": {\"text\": \"x\"}}");
+    assert!(client.next_line(PATIENCE).expect("an outcome").contains("\"ok\":true"));
+    // Whoever has to end the server does nothing any more, nor tells how it ended.
+    signal(lifeline(&client), Signal::STOP);
+    client.close_stdin();
+    assert_eq!(client.exit_code(), 0, "all was done: {}", client.stderr());
+    let told = client.stderr_at_the_end();
+    assert!(told.contains("DEBUG `unhang` ended (unknown exit status)"), "{told}");
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn c_35_what_each_server_was_asked_for_is_told_at_the_end() {
+    let sandbox = Sandbox::new();
+    let input = "{\"tool\": \"echo\", \"arguments\": {\"text\": \"x\"}}\n{\"tool\": \"nothing\"}\n{\"uri\": \"x:y\"}\n";
+    fs::write(sandbox.path().join("in.jsonl"), input).expect("a file");
+    let mut command = sandbox.unhang();
+    command.args(["-v", "batch", "in.jsonl", "--", UNHANG, "zoo", "well-behaved"]);
+    let (code, _, told) = run_to_end(command);
+    assert_eq!(code, 1, "{told}");
+    assert!(told.contains("`unhang` had to do: tools called 2, resources read 1, prompts got 0"), "{told}");
+}
+
+#[test]
 fn l_46_request_ids_count_up_from_1_and_none_is_used_twice() {
     let sandbox = Sandbox::new();
     let input: String = (0..5).map(|_| "{\"tool\": \"echo\", \"arguments\": {\"text\": \"x\"}}\n").collect();

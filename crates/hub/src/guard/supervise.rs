@@ -324,7 +324,6 @@ impl Machine {
             && self.link == Link::Live
             && self.process_alive
             && !self.stop_asked
-            && self.end == End::None
             && (self.asks.is_empty() || !stands("asking-is-not-idle"))
             && (self.is_idle() || !stands("busy-is-not-idle"))
     }

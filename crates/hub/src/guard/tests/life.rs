@@ -204,6 +204,18 @@ fn a_signal_answers_what_is_in_flight_and_ends() {
 }
 
 #[test]
+fn c_52_a_server_that_is_to_end_is_not_checked_any_more() {
+    let interval = Duration::from_millis(100);
+    let mut guarded = Guarded::shaken(Limits { health_interval: interval, ..Limits::default() });
+    guarded.wait(interval);
+    assert_eq!(guarded.said()[0]["method"], "ping", "it was checked until then");
+    guarded.ends();
+    guarded.wait(seconds(2));
+    assert!(guarded.said().is_empty(), "nor is anything else asked of it");
+    assert_eq!(guarded.actions(), [Action::StopServer]);
+}
+
+#[test]
 fn a_server_that_cannot_be_started_is_told_to_whoever_asks() {
     for asks_first in [true, false] {
         let mut guarded = Guarded::new(Limits::default());

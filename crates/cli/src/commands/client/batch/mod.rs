@@ -17,7 +17,7 @@ mod lines;
 mod out;
 mod tally;
 
-use std::{collections::HashMap, process::ExitCode, sync::Arc};
+use std::{collections::HashMap, process::ExitCode};
 
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::Instant};
@@ -49,7 +49,7 @@ struct Work<'a> {
     // Before the tally, so that at the end it is written what the tally tells of.
     out: Out,
     tally: Tally,
-    clients: HashMap<String, Result<Client, Arc<Failure>>>,
+    clients: HashMap<String, Client>,
     deadline: Deadline,
 }
 
@@ -64,6 +64,10 @@ impl<'a> Work<'a> {
         let unusable = |what: &str, error: &std::io::Error| {
             Failure::usage(format!("{what} cannot be used: {error}"), None)
         };
+        if batch.command.is_empty() {
+            // The lines name servers. A file that cannot be read is told once, before anything starts, and not for each of them.
+            desk.known()?;
+        }
         let told = batch.file.display().to_string();
         let lines = Lines::open(&batch.file).map_err(|error| unusable(&told, &error))?;
         let (earlier, out) = match &batch.resume {
@@ -151,11 +155,14 @@ impl<'a> Work<'a> {
         let begun = Instant::now();
         let Item { id, server, asked, .. } = item;
         match self.client(server.as_deref()) {
-            Ok(client) => drop(running.spawn(async move {
-                let answer = asked.of(&client, &Options::default()).await;
-                let answer = answer.map_err(|error| Failure::from(error).members());
-                outcome(id, number, answer.map(|result| result.get().to_owned()), begun)
-            })),
+            Ok(client) => {
+                self.tally.ask(client.name(), &asked);
+                running.spawn(async move {
+                    let answer = asked.of(&client, &Options::default()).await;
+                    let answer = answer.map_err(|error| Failure::from(error).members());
+                    outcome(id, number, answer.map(|result| result.get().to_owned()), begun)
+                });
+            }
             Err(failure) => {
                 let error = failure.members();
                 running.spawn(async move { outcome(id, number, Err(error), begun) });
@@ -164,14 +171,11 @@ impl<'a> Work<'a> {
     }
 
     /// The server that a line names, started at its first line.
-    fn client(&mut self, name: Option<&str>) -> Result<Client, Arc<Failure>> {
+    fn client(&mut self, name: Option<&str>) -> Result<Client, Failure> {
         let key = name.unwrap_or_default();
-        if let Some(known) = self.clients.get(key) {
-            // One that has gone is started again: the next lines may be well.
-            match known {
-                Ok(client) if !client.is_usable() => {}
-                known => return known.clone(),
-            }
+        // One that has gone is started again: the next lines may be well.
+        if let Some(client) = self.clients.get(key).filter(|client| client.is_usable()) {
+            return Ok(client.clone());
         }
         let target = match (name, &self.batch.command[..]) {
             (Some(name), _) => Ok(Target::Named(name.to_owned())),
@@ -181,9 +185,9 @@ impl<'a> Work<'a> {
             )),
             (None, command) => Ok(Target::Command(command.to_vec())),
         };
-        let client = target.and_then(|target| self.desk.client(&target)).map_err(Arc::new);
+        let client = self.desk.client(&target?)?;
         self.clients.insert(key.to_owned(), client.clone());
-        client
+        Ok(client)
     }
 }
 

@@ -2,8 +2,11 @@
 //!
 //! Invariant: the summary is told once, however the batch ends.
 
+use std::collections::BTreeMap;
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::item::Asked;
 use crate::output;
 
 /// Where the number of lines is known.
@@ -20,8 +23,18 @@ pub(super) struct Tally {
     skipped: u64,
     /// Begun, and not done.
     left: usize,
+    /// By the names of the servers, of which there are as many as were started.
+    used: BTreeMap<String, Used>,
     is_spoilt: bool,
     is_told: bool,
+}
+
+/// What one server was asked for.
+#[derive(Default)]
+struct Used {
+    tools: u64,
+    resources: u64,
+    prompts: u64,
 }
 
 impl Tally {
@@ -31,7 +44,21 @@ impl Tally {
         let template = if lines.is_some() { MEASURED } else { UNMEASURED };
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style.progress_chars("=> ").tick_chars("|/-\\ "));
-        Self { bar, lines, well: 0, failed: 0, skipped: 0, left: 0, is_spoilt: false, is_told: false }
+        let used = BTreeMap::new();
+        Self { bar, lines, well: 0, failed: 0, skipped: 0, left: 0, used, is_spoilt: false, is_told: false }
+    }
+
+    /// A server is asked for this.
+    pub(super) fn ask(&mut self, server: &str, asked: &Asked) {
+        if !self.used.contains_key(server) {
+            self.used.insert(server.to_owned(), Used::default());
+        }
+        let Some(used) = self.used.get_mut(server) else { return };
+        *match asked {
+            Asked::Tool(..) => &mut used.tools,
+            Asked::Resource(..) => &mut used.resources,
+            Asked::Prompt(..) => &mut used.prompts,
+        } += 1;
     }
 
     pub(super) fn count(&mut self, is_ok: bool) {
@@ -78,6 +105,11 @@ impl Tally {
             return;
         }
         self.bar.finish_and_clear();
+        for (server, Used { tools, resources, prompts }) in &self.used {
+            tracing::debug!(
+                "`{server}` had to do: tools called {tools}, resources read {resources}, prompts got {prompts}"
+            );
+        }
         let mut told = vec![format!("{} ok", self.well), format!("{} failed", self.failed)];
         if self.skipped > 0 {
             told.push(format!("{} done before", self.skipped));
