@@ -21,6 +21,8 @@ pub(crate) fn server_name(command: &[OsString]) -> String {
     let chosen = if LAUNCHERS.contains(&stem.as_str()) {
         words
             .find(|word| !word.starts_with('-') && !VERBS.contains(&word.as_ref()))
+            // A script that stands there itself is no name.
+            .filter(|word| !word.contains(char::is_whitespace))
             .map(|word| last_part(&word))
     } else {
         None
@@ -72,5 +74,6 @@ mod tests {
             let words: Vec<OsString> = command.split(' ').map(OsString::from).collect();
             assert_eq!(server_name(&words), expect, "{command}");
         }
+        assert_eq!(server_name(&["sh", "-c", "TOKEN=x exec ./server"].map(OsString::from)), "sh");
     }
 }
