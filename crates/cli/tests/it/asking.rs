@@ -458,6 +458,43 @@ fn a_file_that_does_not_parse_is_told_with_its_place() {
 }
 
 /// What a person sees and types.
+struct Screen {
+    terminal: File,
+    shown: String,
+}
+
+/// Starts a command at a terminal of its own.
+fn at_terminal(mut command: Command) -> (Client, Screen) {
+    let (master, screen) = terminal();
+    let stream = || Stdio::from(screen.try_clone().expect("a descriptor"));
+    command.stdin(stream()).stdout(stream()).stderr(stream());
+    (Client::start_alone(command), Screen { terminal: File::from(master), shown: String::new() })
+}
+
+impl Screen {
+    /// Looks at it until this stands there.
+    #[track_caller]
+    fn until(&mut self, text: &str) {
+        let mut bytes = [0; 4096];
+        while !self.shown.contains(text) {
+            // The end of a terminal is an error.
+            let count = self.terminal.read(&mut bytes).unwrap_or(0);
+            assert!(count > 0, "in vain: {text}; {}", self.shown);
+            self.shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    }
+}
+
+#[test]
+fn whoever_waits_sees_for_how_long() {
+    let sandbox = Sandbox::new();
+    let sleep = command(&sandbox, &["call", "sleep", "ms=2500"], &["well-behaved"]);
+    let (mut client, mut screen) = at_terminal(sleep);
+    screen.until("\u{1b}[K2s");
+    screen.until("\u{1b}[Kslept 2500 ms");
+    assert_eq!(client.exit_code(), 0);
+}
+
 #[test]
 fn a_server_that_asks_is_answered_at_the_terminal() {
     for (typed, expect) in [
@@ -468,29 +505,13 @@ fn a_server_that_asks_is_answered_at_the_terminal() {
         (&["\u{4}"], "{\"action\":\"cancel\"}"),
     ] {
         let sandbox = Sandbox::new();
-        let mut ask = command(&sandbox, &["call", "ask", "method=elicitation/create"], &["well-behaved"]);
-        let (master, screen) = terminal();
-        let stream = || Stdio::from(screen.try_clone().expect("a descriptor"));
-        ask.stdin(stream()).stdout(stream()).stderr(stream());
-        let mut client = Client::start_alone(ask);
-        drop(screen);
-        let (mut keyboard, mut shown) =
-            (File::from(master.try_clone().expect("a descriptor")), String::new());
-        let mut seen = File::from(master);
-        let mut until = |text: &str| {
-            let mut bytes = [0; 4096];
-            while !shown.contains(text) {
-                // The end of a terminal is an error.
-                let count = seen.read(&mut bytes).unwrap_or(0);
-                assert!(count > 0, "in vain: {text}; {shown}");
-                shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
-            }
-        };
-        for (words, prompt) in typed.iter().zip(["(string)", "send this? [Y/n]"]) {
-            until(prompt);
-            keyboard.write_all(words.as_bytes()).expect("it reads");
+        let ask = command(&sandbox, &["call", "ask", "method=elicitation/create"], &["well-behaved"]);
+        let (mut client, mut screen) = at_terminal(ask);
+        for (words, prompt) in typed.iter().zip(["(text)", "send this? [Y/n]"]) {
+            screen.until(prompt);
+            screen.terminal.write_all(words.as_bytes()).expect("it reads");
         }
-        until(expect);
+        screen.until(expect);
         assert_eq!(client.exit_code(), 0);
     }
 }

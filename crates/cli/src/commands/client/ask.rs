@@ -13,10 +13,19 @@ use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{sync::Mutex, task::spawn_blocking};
 use unhang::client::{Answer, Listener, declined};
 
+use super::form::Question;
 use crate::{progress, terminal_text::escaped};
 
 /// Held while somebody is asked.
 static TERMINAL: Mutex<()> = Mutex::const_new(());
+
+/// The JSON-RPC error for a question that is none.
+const INVALID_PARAMS: i32 = -32602;
+
+/// Whether the terminal belongs to a question.
+pub(super) fn is_asking() -> bool {
+    TERMINAL.try_lock().is_err()
+}
 
 /// Hears a server's messages and answers its questions, at the terminal where there is one.
 pub(super) struct Person {
@@ -64,93 +73,56 @@ impl Listener for Person {
                 );
                 return Ok(json!({ "action": "decline" }));
             }
-            let params: Value =
-                params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+            let params = params.map_or_else(|| "{}".to_owned(), |params| params.get().to_owned());
+            let question: Question = serde_json::from_str(&params)
+                .map_err(|error| (INVALID_PARAMS, format!("the question cannot be read: {error}")))?;
             // One question at a time, whoever asks.
             let _turn = TERMINAL.lock().await;
             // Whoever is asked may take their time. A panic has been told.
-            let asked = spawn_blocking(move || ask(&server, &params)).await;
+            let asked = spawn_blocking(move || ask(&server, &question)).await;
             Ok(asked.unwrap_or_else(|_| json!({ "action": "cancel" })))
         })
     }
 }
 
 /// Asks, line by line. The end of input cancels.
-fn ask(server: &str, params: &Value) -> Value {
+fn ask(server: &str, question: &Question) -> Value {
     progress::end();
-    say(&format!("\n`{}` asks: {}\n", escaped(server), escaped(params["message"].as_str().unwrap_or("?"))));
-    if let Some(url) = params["url"].as_str() {
-        say(&format!("open {} and come back\n", escaped(url)));
-        return match line("done? [y/N] ") {
-            Some(answer) if is_yes(&answer) => json!({ "action": "accept" }),
-            Some(_) => json!({ "action": "decline" }),
-            None => json!({ "action": "cancel" }),
-        };
-    }
-    let schema = &params["requestedSchema"];
-    let mut content = Map::new();
-    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        let is_needed =
-            schema["required"].as_array().is_some_and(|names| names.iter().any(|known| known == name));
-        match answer_for(name, field, is_needed) {
-            Some(Some(value)) => drop(content.insert(name.clone(), value)),
-            Some(None) => {}
-            None => return json!({ "action": "cancel" }),
+    say(&format!("\n`{}` asks: {}\n", escaped(server), escaped(&question.message)));
+    let content = match &question.url {
+        Some(url) => {
+            say(&format!("open {} and come back\n", escaped(url)));
+            None
         }
-    }
-    match line("send this? [Y/n] ") {
-        Some(answer) if answer.is_empty() || is_yes(&answer) => {
+        None => match filled_in(question) {
+            Some(content) => Some(content),
+            None => return json!({ "action": "cancel" }),
+        },
+    };
+    let answer = line(if content.is_some() { "send this? [Y/n] " } else { "done? [y/N] " });
+    match (answer, content) {
+        (None, _) => json!({ "action": "cancel" }),
+        (Some(answer), Some(content)) if answer.is_empty() || is_yes(&answer) => {
             json!({ "action": "accept", "content": content })
         }
-        Some(_) => json!({ "action": "decline" }),
-        None => json!({ "action": "cancel" }),
+        (Some(answer), None) if is_yes(&answer) => json!({ "action": "accept" }),
+        (Some(_), _) => json!({ "action": "decline" }),
     }
 }
 
-/// The value of one field; none inside where it is left out, none at all where input has ended.
-fn answer_for(name: &str, field: &Value, is_needed: bool) -> Option<Option<Value>> {
-    let title = field["title"].as_str().or(field["description"].as_str()).unwrap_or(name);
-    let choices: Vec<String> = ["enum", "oneOf"]
-        .iter()
-        .filter_map(|key| field[key].as_array())
-        .flatten()
-        .filter_map(|choice| choice.as_str().or(choice["const"].as_str()).map(str::to_owned))
-        .collect();
-    let kind = if choices.is_empty() {
-        field["type"].as_str().unwrap_or("string").to_owned()
-    } else {
-        choices.join(" | ")
-    };
-    let default = field.get("default");
-    let shown = default.map_or_else(String::new, |default| format!(" [{default}]"));
-    loop {
-        let answer = line(&format!("{} ({}){}: ", escaped(title), escaped(&kind), escaped(&shown)))?;
-        if answer.is_empty() {
-            match default {
-                Some(default) => return Some(Some(default.clone())),
-                None if !is_needed => return Some(None),
-                None => {
-                    say("this is needed; end the input to cancel\n");
-                    continue;
-                }
+/// What was typed into each field; none where the input ended.
+fn filled_in(question: &Question) -> Option<Map<String, Value>> {
+    let mut content = Map::new();
+    for field in question.fields() {
+        let value = loop {
+            match field.value(&line(&escaped(&field.prompt()))?) {
+                Ok(value) => break value,
+                Err(why) => say(&format!("{}\n", escaped(&why))),
             }
-        }
-        let value = match field["type"].as_str() {
-            Some("number" | "integer" | "boolean") => {
-                serde_json::from_str(&answer).ok().filter(|value: &Value| {
-                    value.is_boolean() == (field["type"] == "boolean")
-                        && (value.is_boolean() || value.is_number())
-                })
-            }
-            Some("array") => Some(answer.split(',').map(|part| Value::from(part.trim())).collect()),
-            _ if !choices.is_empty() && !choices.contains(&answer) => None,
-            _ => Some(Value::from(answer)),
         };
-        match value {
-            Some(value) => return Some(Some(value)),
-            None => say(&format!("this has to be {}\n", escaped(&kind))),
-        }
+        content.extend(value.map(|value| (field.name, value)));
     }
+    Some(content)
 }
 
 fn is_yes(answer: &str) -> bool {

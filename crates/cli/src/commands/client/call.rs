@@ -5,18 +5,24 @@
 use std::{
     io::{self, IsTerminal},
     process::ExitCode,
+    time::Duration,
 };
 
 use serde_json::{Value, value::RawValue};
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, interval_at},
+};
 use unhang::{
     client::{Client, Error, List, Options},
     exit,
+    fault::in_words,
     wording::nearest,
 };
 
 use super::{
     Desk, Target,
+    ask::is_asking,
     content::Writer,
     run,
     typed::{arguments, texts},
@@ -134,6 +140,13 @@ async fn one_of(client: &Client, list: List, what: &str, name: &str) -> Result<V
     Err(unknown(client, what, name, &names, None))
 }
 
+/// A request that takes less needs no line that says so.
+const QUICK: Duration = Duration::from_millis(500);
+/// How often the elapsed time is drawn anew.
+const TICK: Duration = Duration::from_millis(250);
+/// The width of a line that is written over: a longer one would break.
+const COLUMNS: usize = 79;
+
 /// How many names are told where none is near.
 const NAMES: usize = 10;
 
@@ -157,7 +170,7 @@ fn unknown(client: &Client, what: &str, name: &str, known: &[String], said: Opti
     }
 }
 
-/// Makes a request, and shows its progress to a person who looks.
+/// Makes a request, and shows a person who looks how long it takes and how far it is.
 async fn with_progress(
     request: impl AsyncFnOnce(&Options) -> Result<Box<RawValue>, Error>,
 ) -> Result<Box<RawValue>, Error> {
@@ -167,29 +180,36 @@ async fn with_progress(
     let (sender, mut seen) = watch::channel(None);
     let options = Options { progress: Some(sender), ..Options::default() };
     let mut request = std::pin::pin!(request(&options));
+    let since = Instant::now();
+    let mut ticks = interval_at(since + QUICK, TICK);
+    let mut said = String::new();
     let result = loop {
         tokio::select! {
             result = &mut request => break result,
             Ok(()) = seen.changed() => {
                 let params: Option<Box<RawValue>> = seen.borrow_and_update().clone();
                 if let Some(params) = params {
-                    progress::show(&line(&serde_json::from_str(params.get()).unwrap_or_default()));
+                    said = progress_words(&serde_json::from_str(params.get()).unwrap_or_default());
                 }
             }
+            _ = ticks.tick() => {}
+        }
+        if !is_asking() {
+            let line = format!("{}  {said}", in_words(Duration::from_secs(since.elapsed().as_secs())));
+            progress::show(line.chars().take(COLUMNS).collect::<String>().trim_end());
         }
     };
     progress::end();
     result
 }
 
-/// Progress on one line.
-fn line(params: &Value) -> String {
+/// How far it is, as the server says.
+fn progress_words(params: &Value) -> String {
     let (done, total) = (params["progress"].as_f64(), params["total"].as_f64());
     let share = match (done, total) {
-        (Some(done), Some(total)) if total > 0.0 => format!("{:.0} % ", 100.0 * done / total),
-        (Some(done), _) => format!("{done} "),
+        (Some(done), Some(total)) if total > 0.0 => format!("{:.0} %  ", 100.0 * done / total),
+        (Some(done), _) => format!("{done}  "),
         _ => String::new(),
     };
-    let message = params["message"].as_str().unwrap_or_default();
-    format!("{share}{}", escaped(message)).chars().take(79).collect()
+    format!("{share}{}", escaped(params["message"].as_str().unwrap_or_default()))
 }

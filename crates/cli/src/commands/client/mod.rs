@@ -11,6 +11,7 @@ mod batch;
 mod call;
 mod content;
 pub(super) mod files;
+mod form;
 mod list;
 mod ping;
 mod servers;
