@@ -178,6 +178,19 @@ fn c_30_an_abort_cleans_up_tells_what_was_done_and_can_be_gone_on_from() {
 }
 
 #[test]
+fn an_abort_tells_what_was_begun_where_nobody_knows_how_much_there_is() {
+    let sandbox = Sandbox::new();
+    let mut client = Client::start(batch(&sandbox, &["-"], &["well-behaved"]));
+    client.send(&json!({ "tool": "sleep", "arguments": { "ms": 3_600_000 } }).to_string());
+    client.send(&echo(0).to_string());
+    assert!(client.next_line(PATIENCE).expect("an outcome").contains("\"line\":2,\"ok\":true"));
+    client.signal(Signal::INT);
+    assert_eq!(client.exit_code(), 130);
+    let told = client.stderr_at_the_end();
+    assert!(told.contains("unhang: 1 ok, 0 failed, 1 begun and not done\n"), "{told}");
+}
+
+#[test]
 fn c_34_the_batch_has_a_limit_only_where_one_is_given() {
     let sandbox = Sandbox::new();
     let mut client = stuck(&sandbox, &["--timeout", "2s"]);

@@ -122,7 +122,6 @@ impl<'a> Work<'a> {
                 }
             }
         };
-        self.tally.left(running.len());
         let written = self.out.finish().await;
         self.tally.close();
         // Nobody reading is a quiet end, whatever came of the rest.
@@ -148,10 +147,12 @@ impl<'a> Work<'a> {
             Err(Wrong { id, reason }) => {
                 let error =
                     json!({ "kind": "bad_line", "message": format!("line {number}: {reason}"), "data": {} });
+                self.tally.begin();
                 running.spawn(async move { outcome(id, number, Err(error), Instant::now()) });
                 return;
             }
         };
+        self.tally.begin();
         let begun = Instant::now();
         let Item { id, server, asked, .. } = item;
         match self.client(server.as_deref()) {

@@ -2,17 +2,17 @@
 //!
 //! Invariant: the summary is told once, however the batch ends.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::item::Asked;
 use crate::output;
 
 /// Where the number of lines is known.
-const MEASURED: &str = "[{bar:24}] {pos} of {len}, {per_sec}, {eta} left{msg}";
+const MEASURED: &str = "[{bar:24}] {pos} of {len}, {rate}/s, {eta} left{msg}";
 /// Where it is not.
-const UNMEASURED: &str = "{spinner} {pos}, {per_sec}{msg}";
+const UNMEASURED: &str = "{spinner} {pos}, {rate}/s{msg}";
 
 /// The counts, and the line on the terminal.
 pub(super) struct Tally {
@@ -21,8 +21,7 @@ pub(super) struct Tally {
     well: u64,
     failed: u64,
     skipped: u64,
-    /// Begun, and not done.
-    left: usize,
+    begun: u64,
     /// By the names of the servers, of which there are as many as were started.
     used: BTreeMap<String, Used>,
     is_spoilt: bool,
@@ -43,9 +42,13 @@ impl Tally {
         let bar = ProgressBar::with_draw_target(lines, ProgressDrawTarget::stderr());
         let template = if lines.is_some() { MEASURED } else { UNMEASURED };
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.set_style(style.progress_chars("=> ").tick_chars("|/-\\ "));
+        let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
+            // Nobody is told where a terminal cannot be written to.
+            let _untold = write!(text, "{:.0}", state.per_sec());
+        };
+        bar.set_style(style.progress_chars("=> ").tick_chars("|/-\\ ").with_key("rate", rate));
         let used = BTreeMap::new();
-        Self { bar, lines, well: 0, failed: 0, skipped: 0, left: 0, used, is_spoilt: false, is_told: false }
+        Self { bar, lines, well: 0, failed: 0, skipped: 0, begun: 0, used, is_spoilt: false, is_told: false }
     }
 
     /// A server is asked for this.
@@ -90,9 +93,9 @@ impl Tally {
         self.is_spoilt = true;
     }
 
-    /// So many have been begun, and will have no outcome.
-    pub(super) fn left(&mut self, count: usize) {
-        self.left = count;
+    /// One is begun, which will have an outcome unless the batch is broken off.
+    pub(super) fn begin(&mut self) {
+        self.begun += 1;
     }
 
     pub(super) fn is_all_well(&self) -> bool {
@@ -117,7 +120,9 @@ impl Tally {
         let done = self.well + self.failed + self.skipped;
         match self.lines {
             Some(lines) if lines > done => told.push(format!("{} not done", lines - done)),
-            None if self.left > 0 => told.push(format!("{} begun and not done", self.left)),
+            None if self.begun > self.well + self.failed => {
+                told.push(format!("{} begun and not done", self.begun - self.well - self.failed));
+            }
             _ => {}
         }
         output::note(&told.join(", "));
