@@ -1,6 +1,6 @@
 //! `unhang servers`: what is configured, and where. Nothing is started.
 
-use std::process::ExitCode;
+use std::{env, path::Path, process::ExitCode};
 
 use serde::Serialize;
 use unhang::settings::{ServerSettings, Transport};
@@ -81,6 +81,7 @@ fn text(listed: &[Listed]) -> String {
             of MCP clients that are read.\n"
             .to_owned();
     }
+    let (here, home) = (env::current_dir().ok(), env::home_dir());
     let mut table = table(["SERVER", "KIND", "COMMAND OR URL", "SOURCE"], 2);
     for server in listed {
         let how = match (&server.command, &server.url) {
@@ -93,7 +94,37 @@ fn text(listed: &[Listed]) -> String {
             Some(unused) => format!("{how} ({unused})"),
             None => how,
         };
-        table.add_row([&server.name, server.transport.unwrap_or("-"), &how, &server.source].map(escaped));
+        let source = short(&server.source, here.as_deref(), home.as_deref());
+        table.add_row([&server.name, server.transport.unwrap_or("-"), &how, &source].map(escaped));
     }
     lines(&table)
+}
+
+/// A file as a person calls it, below the current folder or their own.
+fn short(source: &str, here: Option<&Path>, home: Option<&Path>) -> String {
+    let below = |folder: Option<&Path>| Path::new(source).strip_prefix(folder?).ok();
+    match (below(here), below(home)) {
+        (Some(rest), _) => rest.display().to_string(),
+        (None, Some(rest)) => format!("~/{}", rest.display()),
+        (None, None) => source.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_called_what_people_call_them() {
+        let (here, home) = (Some(Path::new("/home/a/project")), Some(Path::new("/home/a")));
+        for (source, expect) in [
+            ("/home/a/project/.mcp.json", ".mcp.json"),
+            ("/home/a/.claude.json", "~/.claude.json"),
+            ("/home/ab/x", "/home/ab/x"),
+            ("unhang.toml", "unhang.toml"),
+        ] {
+            assert_eq!(short(source, here, home), expect);
+        }
+        assert_eq!(short("/x", None, None), "/x");
+    }
 }
