@@ -140,6 +140,19 @@ async fn a_token_is_renewed_before_it_ends() {
 }
 
 #[tokio::test]
+async fn a_refresh_token_for_which_no_other_is_given_is_kept() {
+    let sandbox = Sandbox::with_logins();
+    let server = AuthServer::start(&sandbox, &["--keeps-refresh", "yes"]);
+    authorization(&sandbox, &server, follower()).log_in().await.expect("logged in");
+    for round in 1..3 {
+        get(&server.at("/forget"));
+        let later = authorization(&sandbox, &server, nobody());
+        assert_eq!(asked(&server, &later).await, Ok((200, 2)));
+        assert_eq!(server.count("token grant=refresh_token"), round, "{:?}", server.log());
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_registered_itself_keeps_its_secret() {
     let sandbox = Sandbox::with_logins();
     let server = AuthServer::start(&sandbox, &["--methods", "client_secret_basic"]);

@@ -147,7 +147,10 @@ impl TokenStore {
             }
         };
         timeout(LOCK_LIMIT, locked).await.unwrap_or_else(|_| {
-            Err(self.error(server, "another unhang holds it, and has not renewed it within 2 min".to_owned()))
+            Err(self.error(
+                server,
+                format!("another unhang holds it, and has not renewed it within {LOCK_LIMIT:?}"),
+            ))
         })
     }
 

@@ -1,7 +1,8 @@
 //! Asks for a token, and gives tokens: an MCP server over HTTP with its authorization server, with one vice or none.
 //!
 //! Habits: `--scopes` and `--supported` (what the challenge and the metadata of the server name), `--needs SCOPE`, `--expires SECONDS`,
-//! `--client ID:SECRET`, `--methods` (of clients to prove who they are), `--offline yes` and `--documents yes`.
+//! `--client ID:SECRET`, `--methods` (of clients to prove who they are), `--offline yes`, `--documents yes` and `--keeps-refresh yes` (a
+//! refresh token stays good, and no other is given for it).
 //!
 //! Its URL is `/mcp`; `/log` tells what came to its authorization server, `/forget` makes it forget the tokens that it gave out, but for
 //! refresh tokens, and `/move` puts another authorization server in its place.
@@ -73,6 +74,7 @@ struct Habits {
     methods: String,
     offers_offline: bool,
     reads_documents: bool,
+    keeps_refresh: bool,
 }
 
 impl Habits {
@@ -100,6 +102,7 @@ impl Habits {
             methods: text("methods")?.unwrap_or_else(|| "none".to_owned()),
             offers_offline: arguments.option("offline")?.is_some(),
             reads_documents: arguments.option("documents")?.is_some(),
+            keeps_refresh: arguments.option("keeps-refresh")?.is_some(),
         })
     }
 

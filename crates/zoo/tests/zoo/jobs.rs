@@ -149,7 +149,8 @@ fn children_hold_the_outputs_and_go_on() {
     let marker = marker("children-print");
     let mut parent = room.employ(&format!("children-print --marker {marker}"));
     assert_eq!(parent.end().code(), Some(7));
-    assert_eq!(marked("chatters", &marker).len(), 2);
+    // One that has just been started has no command line for a moment.
+    wait_until("both children", || Some(marked("chatters", &marker)).filter(|found| found.len() == 2));
     let goes_on = (0..100).all(|_| parent.line().is_some());
     assert!(goes_on, "they print on");
     clear(&marker);

@@ -84,7 +84,7 @@ fn output_before_death_arrives_although_a_grandchild_holds_the_pipe() {
     visitor.shake_hands();
     visitor.close_stdin();
     assert!(visitor.end().success());
-    assert_eq!(marked("lingers", &marker).len(), 1);
+    wait_until("the grandchild", || (marked("lingers", &marker).len() == 1).then_some(()));
     clear(&marker);
 }
 

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - A code is good once, for the client, redirect and verifier that it was asked with; so is a refresh token.
+//! - A code is good once, for the client, redirect and verifier that it was asked with; so is a refresh token,
+//!   unless it stays good by habit.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -217,6 +218,7 @@ impl Authority {
         if get("resource") != format!("{}/mcp", self.base) {
             return Err(("invalid_target", "it is for another resource"));
         }
+        let mut stays = false;
         let grant = match get("grant_type") {
             "authorization_code" => {
                 let grant = state.codes.remove(get("code")).ok_or(("invalid_grant", "no such code"))?;
@@ -230,16 +232,25 @@ impl Authority {
                 return Err(("invalid_grant", "the refresh token has been revoked"));
             }
             "refresh_token" => {
-                state.refresh_tokens.remove(get("refresh_token")).ok_or(("invalid_grant", "no such token"))?
+                let grant = state.refresh_tokens.remove(get("refresh_token"));
+                let grant = grant.ok_or(("invalid_grant", "no such token"))?;
+                stays = self.habits.keeps_refresh;
+                grant
             }
             _ => return Err(("unsupported_grant_type", "it is unknown")),
         };
         if grant.client != client {
             return Err(("invalid_grant", "it was given to another client"));
         }
-        let (token, refresh) = (state.named("secret-access"), state.named("secret-refresh"));
+        let (token, refresh) = match stays {
+            true => (state.named("secret-access"), get("refresh_token").to_owned()),
+            false => (state.named("secret-access"), state.named("secret-refresh")),
+        };
         state.tokens.insert(token.clone(), grant.scope.clone());
-        let mut answer = json!({ "access_token": token, "token_type": "Bearer", "refresh_token": refresh });
+        let mut answer = json!({ "access_token": token, "token_type": "Bearer" });
+        if !stays {
+            answer["refresh_token"] = refresh.clone().into();
+        }
         if !grant.scope.is_empty() {
             answer["scope"] = grant.scope.clone().into();
         }
