@@ -5,7 +5,7 @@
 //! (see the README). The binary `unhang` is a thin shell over it.
 //!
 //! Rooms: [`guard`] is one client and one server; [`front`] is one client and the [`tools`] of ours; [`doctor`] examines a
-//! server; [`queue`], [`breaker`], [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are
+//! server; [`route`] finds whose a name is; [`queue`], [`breaker`], [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are
 //! told, and [`job_report`] how jobs are; [`config`] holds every limit, [`settings`] reads the configuration file, and
 //! [`oauth`] has the tokens of remote servers.
 //!
@@ -33,6 +33,7 @@ mod junk;
 pub mod queue;
 mod refusal;
 mod revision;
+pub mod route;
 pub mod session;
 pub mod settings;
 mod shell;

@@ -62,6 +62,24 @@ impl<'a> Json<'a> {
         })?;
         Self::in_utf8(found?)
     }
+
+    /// Goes through the members of an object in their order, names and values as they stand there. False for what is no object.
+    pub fn each_member(self, mut each: impl FnMut(Json<'a>, Json<'a>)) -> bool {
+        let members = object(self.0.as_bytes(), |name, value| {
+            each(Self::in_utf8(name)?, Self::in_utf8(value)?);
+            Some(())
+        });
+        members.is_some()
+    }
+
+    /// Goes through the elements of an array in their order, as they stand there. False for what is no array.
+    pub fn each_element(self, mut each: impl FnMut(Json<'a>)) -> bool {
+        let elements = array(self.0.as_bytes(), |element| {
+            each(Self::in_utf8(element)?);
+            Some(())
+        });
+        elements.is_some()
+    }
 }
 
 /// Goes through the members of the object that `text` begins with, names with their quotes, and returns its length;

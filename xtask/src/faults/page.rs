@@ -32,9 +32,9 @@ pub(super) fn page() -> String {
             page,
             "\n## {} ({} guards)\n\n| guard | promise | what it does | the test that fails without it |\n|---|---|---|---|\n",
             room.name,
-            room.guards.len()
+            room.guards().count()
         );
-        for guard in room.guards {
+        for guard in room.guards() {
             let promises: Vec<_> = guard.promises.iter().map(u8::to_string).collect();
             let promises = promises.join(", ");
             let test = shown(guard.test);

@@ -6,6 +6,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 const TABLE: &[(&str, &[&str], &[&str])] = &[
     ("unhang-switches", &[], &[]),
     ("unhang-wire", &["unhang-switches"], &[]),
+    ("unhang-bridge", &["unhang-wire"], &[]),
     ("unhang-proc", &["unhang-switches"], &["unhang-zoo"]),
     ("unhang-jobs", &["unhang-proc", "unhang-switches"], &["unhang-zoo"]),
     ("unhang-net", &["unhang-wire", "unhang-switches"], &[]),

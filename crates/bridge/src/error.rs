@@ -1,0 +1,150 @@
+//! Errors, from a server of one era to a client of the other (protocol.md 3.3, row 17).
+//!
+//! Invariants: the message and what else is in `data` stay as they were written; a code means the same on both sides.
+
+use std::borrow::Cow;
+
+use unhang_wire::Json;
+
+use crate::{Splice, quoted};
+
+/// A resource that is not there, up to 2025-11-25.
+const RESOURCE_NOT_FOUND: i64 = -32002;
+/// The same from 2026-07-28 on, and every other wrong parameter in both eras.
+const INVALID_PARAMS: i64 = -32602;
+/// What a request is that cannot be taken as it stands.
+const INVALID_REQUEST: i64 = -32600;
+/// Headers and body of a request do not agree (from 2026-07-28 on).
+const HEADER_MISMATCH: i64 = -32020;
+/// The client lacks what the request needs (from 2026-07-28 on).
+const MISSING_CAPABILITY: i64 = -32021;
+/// The revision of the request is not spoken (from 2026-07-28 on).
+const UNSUPPORTED_VERSION: i64 = -32022;
+/// A person has to open a URL first (2025-11-25 alone); a modern server asks for that by `input_required`.
+const URL_ELICITATION_REQUIRED: i64 = -32042;
+
+/// What becomes of a legacy server's error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Modern<'a> {
+    /// An error.
+    Error(Cow<'a, str>),
+    /// What it asks of a person, as `elicitations`, an array of JSON: the request is to be made again when that is done.
+    InputRequired(&'a str),
+}
+
+/// The error of a modern server for a legacy client; `None` for what is no error.
+#[must_use]
+pub fn to_legacy<'a>(method: &str, error: Json<'a>) -> Option<Cow<'a, str>> {
+    let known = match code(error)? {
+        HEADER_MISMATCH | UNSUPPORTED_VERSION => Some(INVALID_REQUEST),
+        MISSING_CAPABILITY => Some(INVALID_PARAMS),
+        // Other wrong parameters have no URI beside them.
+        INVALID_PARAMS if method == "resources/read" && uri(error).is_some() => Some(RESOURCE_NOT_FOUND),
+        _ => None,
+    };
+    with_code(error, known)
+}
+
+/// The error of a legacy server for a modern client; `None` for what is no error. `uri` is what was to be read, as JSON.
+#[must_use]
+pub fn to_modern<'a>(method: &str, error: Json<'a>, asked_for: Option<Json<'_>>) -> Option<Modern<'a>> {
+    match code(error)? {
+        RESOURCE_NOT_FOUND if method == "resources/read" => {
+            let mut splice = Splice::new(error).set("code", INVALID_PARAMS.to_string());
+            if let Some(asked_for) = asked_for.filter(|_| uri(error).is_none()) {
+                let of = |data: Json<'_>| {
+                    Splice::new(data).set("uri", asked_for.get().to_owned()).apply().map(Cow::into_owned)
+                };
+                let data = error.member("data").and_then(of);
+                splice = splice.set(
+                    "data",
+                    data.unwrap_or_else(|| format!("{{{}:{}}}", quoted("uri"), asked_for.get())),
+                );
+            }
+            splice.apply().map(Modern::Error)
+        }
+        URL_ELICITATION_REQUIRED => match error.member("data").and_then(|data| data.member("elicitations")) {
+            Some(wanted) if wanted.get().starts_with('[') => Some(Modern::InputRequired(wanted.get())),
+            _ => with_code(error, None).map(Modern::Error),
+        },
+        _ => with_code(error, None).map(Modern::Error),
+    }
+}
+
+fn code(error: Json<'_>) -> Option<i64> {
+    serde_json::from_str(error.member("code")?.get()).ok()
+}
+
+fn uri(error: Json<'_>) -> Option<Json<'_>> {
+    error.member("data")?.member("uri")
+}
+
+fn with_code<'a>(error: Json<'a>, code: Option<i64>) -> Option<Cow<'a, str>> {
+    match code {
+        Some(code) => Splice::new(error).set("code", code.to_string()).apply(),
+        None => Some(Cow::Borrowed(error.get())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json<'_> {
+        Json::new(text.as_bytes()).expect("JSON")
+    }
+
+    #[test]
+    fn a_legacy_client_is_told_in_its_own_codes() {
+        for (method, error, expect) in [
+            (
+                "tools/call",
+                r#"{"code":-32020,"message":"m","data":1}"#,
+                r#"{"code":-32600,"message":"m","data":1}"#,
+            ),
+            ("tools/call", r#"{"code":-32021,"message":"m"}"#, r#"{"code":-32602,"message":"m"}"#),
+            ("tools/call", r#"{"code": -32022 ,"message":"m"}"#, r#"{"code": -32600 ,"message":"m"}"#),
+            (
+                "resources/read",
+                r#"{"code":-32602,"message":"m","data":{"uri":"u"}}"#,
+                r#"{"code":-32002,"message":"m","data":{"uri":"u"}}"#,
+            ),
+            ("resources/read", r#"{"code":-32602,"message":"m"}"#, r#"{"code":-32602,"message":"m"}"#),
+            (
+                "tools/call",
+                r#"{"code":-32602,"message":"m","data":{"uri":"u"}}"#,
+                r#"{"code":-32602,"message":"m","data":{"uri":"u"}}"#,
+            ),
+            ("x", r#"{"code":7,"message":"m"}"#, r#"{"code":7,"message":"m"}"#),
+        ] {
+            assert_eq!(to_legacy(method, json(error)).as_deref(), Some(expect));
+        }
+        assert_eq!(to_legacy("x", json(r#"{"message":"m"}"#)), None);
+    }
+
+    #[test]
+    fn a_modern_client_is_told_which_resource_is_not_there() {
+        let told = |error| to_modern("resources/read", json(error), Some(json(r#""u:\/a""#)));
+        let expect = |text: &str| Some(Modern::Error(Cow::<str>::Owned(text.to_owned())));
+        assert_eq!(
+            told(r#"{"code":-32002,"message":"m"}"#),
+            expect(r#"{"code":-32602,"message":"m","data":{"uri":"u:\/a"}}"#)
+        );
+        assert_eq!(
+            told(r#"{"code":-32002,"message":"m","data":{"uri":"v","x":1}}"#),
+            expect(r#"{"code":-32602,"message":"m","data":{"uri":"v","x":1}}"#)
+        );
+        assert_eq!(told(r#"{"code":-32601,"message":"m"}"#), expect(r#"{"code":-32601,"message":"m"}"#));
+    }
+
+    #[test]
+    fn a_url_to_be_opened_is_asked_for() {
+        let error = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url"}]}}"#;
+        assert_eq!(
+            to_modern("tools/call", json(error), None),
+            Some(Modern::InputRequired(r#"[{"mode":"url"}]"#))
+        );
+        let bare = r#"{"code":-32042,"message":"m"}"#;
+        assert_eq!(to_modern("tools/call", json(bare), None), Some(Modern::Error(Cow::Borrowed(bare))));
+    }
+}

@@ -1,0 +1,62 @@
+//! Notifications that come with a subscription (protocol.md 3.3, rows 12 and 18).
+//!
+//! Invariant: a modern client hears of nothing but under its own subscription, whose name is the id of the request that began it.
+
+use std::borrow::Cow;
+
+use unhang_wire::{Id, Json};
+
+use crate::{META, Splice, quoted, without_reserved};
+
+/// The subscription that a notification belongs to.
+pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// The params under the subscription of a modern client. What is no object is none.
+#[must_use]
+pub fn under(params: Option<Json<'_>>, subscription: &Id) -> String {
+    let id = subscription.to_json();
+    let of = |meta: Json<'_>| Splice::new(meta).set(SUBSCRIPTION_ID, &*id).apply().map(Cow::into_owned);
+    let meta = params.and_then(|params| params.member(META)).and_then(of);
+    let meta = meta.unwrap_or_else(|| format!("{{{}:{id}}}", quoted(SUBSCRIPTION_ID)));
+    let with_meta =
+        params.and_then(|params| Splice::new(params).set(META, &*meta).apply().map(Cow::into_owned));
+    with_meta.unwrap_or_else(|| format!("{{{}:{meta}}}", quoted(META)))
+}
+
+/// The params for a legacy client, which knows no subscriptions; `None` where there are none.
+#[must_use]
+pub fn to_legacy(params: Option<Json<'_>>) -> Option<Cow<'_, str>> {
+    without_reserved(params?).apply()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Option<Json<'_>> {
+        Some(Json::new(text.as_bytes()).expect("JSON"))
+    }
+
+    #[test]
+    fn a_notification_is_brought_under_a_subscription_and_out_of_one() {
+        for (params, id, expect) in [
+            (None, Id::Integer(7), r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#),
+            (
+                json(r#"{"uri":"u"}"#),
+                Id::from("a"),
+                r#"{"uri":"u","_meta":{"io.modelcontextprotocol/subscriptionId":"a"}}"#,
+            ),
+            (
+                json(r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":1,"x":2},"uri":"u"}"#),
+                Id::Integer(9),
+                r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":9,"x":2},"uri":"u"}"#,
+            ),
+            (json("[]"), Id::Integer(7), r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#),
+        ] {
+            assert_eq!(under(params, &id), expect);
+        }
+        let tagged = json(r#"{"uri":"u","_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#);
+        assert_eq!(to_legacy(tagged).as_deref(), Some(r#"{"uri":"u"}"#));
+        assert_eq!(to_legacy(None), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! The params of requests, from a client of one era to a server of the other (protocol.md 3.3, rows 4 and 6).
+//!
+//! Invariants: what the client itself put into `_meta` stays there (`progressToken`, `traceparent`, names of its own); what the protocol
+//! puts there is said to those alone who know it.
+
+use std::borrow::Cow;
+
+use unhang_wire::Json;
+
+use crate::{META, Splice, quoted, without_reserved};
+
+/// The revision that a request speaks.
+pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// Who the client is.
+pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+/// What the client can do.
+pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// From which level on the client wants log messages of this request.
+pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+
+/// What a client has said once, and a modern server wants to hear with every request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// The revision that the server is spoken to in.
+    pub revision: &'static str,
+    /// `clientInfo`, as JSON.
+    pub client_info: String,
+    /// `capabilities`, as JSON.
+    pub client_capabilities: String,
+    /// The level of the last `logging/setLevel`.
+    pub log_level: Option<String>,
+}
+
+/// The params for a modern server. What is no object is none.
+#[must_use]
+pub fn to_modern(params: Option<Json<'_>>, signature: &Signature) -> String {
+    let empty = Json::new(b"{}");
+    let object = |value: Option<Json<'_>>, change: &dyn Fn(Splice<'_>) -> Option<String>| {
+        let changed = value.and_then(|value| change(Splice::new(value)));
+        // An empty object can be changed.
+        changed.or_else(|| change(Splice::new(empty?))).unwrap_or_default()
+    };
+    let meta = object(params.and_then(|params| params.member(META)), &|splice| {
+        let signed = splice
+            .remove(LOG_LEVEL)
+            .set(PROTOCOL_VERSION, quoted(signature.revision))
+            .set(CLIENT_INFO, signature.client_info.as_str())
+            .set(CLIENT_CAPABILITIES, signature.client_capabilities.as_str());
+        let signed = match &signature.log_level {
+            Some(level) => signed.set(LOG_LEVEL, quoted(level)),
+            None => signed,
+        };
+        signed.apply().map(Cow::into_owned)
+    });
+    object(params, &|splice| splice.set(META, meta.as_str()).apply().map(Cow::into_owned))
+}
+
+/// The params for a legacy server; `None` where there are none, or they are no object, which no request has.
+#[must_use]
+pub fn to_legacy(params: Option<Json<'_>>) -> Option<Cow<'_, str>> {
+    // Answers to what was asked of the client belong to a question that the server never asked in this form.
+    without_reserved(params?).remove("inputResponses").remove("requestState").apply()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Option<Json<'_>> {
+        Some(Json::new(text.as_bytes()).expect("JSON"))
+    }
+
+    fn signature(level: Option<&str>) -> Signature {
+        Signature {
+            revision: "2026-07-28",
+            client_info: r#"{"name":"a","version":"1"}"#.to_owned(),
+            client_capabilities: r#"{"roots":{}}"#.to_owned(),
+            log_level: level.map(str::to_owned),
+        }
+    }
+
+    const SIGNED: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"a","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"roots":{}}"#;
+
+    #[test]
+    fn a_modern_server_is_told_who_asks() {
+        for (params, expect) in [
+            (None, format!(r#"{{"_meta":{{{SIGNED}}}}}"#)),
+            (json(r#"[1]"#), format!(r#"{{"_meta":{{{SIGNED}}}}}"#)),
+            (
+                json(r#"{"name":"t","arguments":{"x":1.0e0}}"#),
+                format!(r#"{{"name":"t","arguments":{{"x":1.0e0}},"_meta":{{{SIGNED}}}}}"#),
+            ),
+            (
+                json(r#"{"_meta":{"progressToken":1},"uri":"u"}"#),
+                format!(r#"{{"_meta":{{"progressToken":1,{SIGNED}}},"uri":"u"}}"#),
+            ),
+            (json(r#"{"_meta":5}"#), format!(r#"{{"_meta":{{{SIGNED}}}}}"#)),
+        ] {
+            assert_eq!(to_modern(params, &signature(None)), expect);
+        }
+        let leveled = to_modern(None, &signature(Some("debug")));
+        assert!(leveled.ends_with(r#","io.modelcontextprotocol/logLevel":"debug"}}"#), "{leveled}");
+        // What it claims by itself does not count.
+        let claimed = json(
+            r#"{"_meta":{"io.modelcontextprotocol/logLevel":"debug","io.modelcontextprotocol/protocolVersion":"1"}}"#,
+        );
+        assert!(!to_modern(claimed, &signature(None)).contains("debug"));
+        assert!(!to_modern(claimed, &signature(None)).contains(r#"protocolVersion":"1""#));
+    }
+
+    #[test]
+    fn a_legacy_server_is_told_nothing_that_it_does_not_know() {
+        for (params, expect) in [
+            (
+                r#"{"name":"t","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#,
+                r#"{"name":"t"}"#,
+            ),
+            (
+                r#"{"_meta":{"progressToken":"p", "io.modelcontextprotocol/clientInfo":{}},"a":1}"#,
+                r#"{"_meta":{"progressToken":"p"},"a":1}"#,
+            ),
+            (
+                r#"{"_meta":{"traceparent":"t"},"inputResponses":{},"requestState":"s"}"#,
+                r#"{"_meta":{"traceparent":"t"}}"#,
+            ),
+            (
+                r#"{ "arguments" : {"io.modelcontextprotocol/x":1} }"#,
+                r#"{ "arguments" : {"io.modelcontextprotocol/x":1} }"#,
+            ),
+            (r#"{"_meta":null}"#, r#"{"_meta":null}"#),
+        ] {
+            assert_eq!(to_legacy(json(params)).as_deref(), Some(expect));
+        }
+        assert_eq!(to_legacy(None), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! Results, from a server of one era to a client of the other (protocol.md 3.3, rows 5 and 6).
+//!
+//! Invariants: what a legacy client may take for wrong does not reach it; a modern client gets the members that it has to get, with
+//! values that promise nothing: a legacy server has said nothing about how long its answers stay good.
+
+use std::borrow::Cow;
+
+use unhang_wire::Json;
+
+use crate::{META, RESERVED, Splice, quoted, tools};
+
+/// What a result says about itself.
+pub const RESULT_TYPE: &str = "resultType";
+
+/// Requests whose results say how long they may be kept.
+const CACHEABLE: [&str; 6] = [
+    "server/discover",
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+];
+
+/// What kind of result a modern server has given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What was asked for.
+    Complete,
+    /// The request is to be made again with what it asks for here.
+    InputRequired,
+    /// The answer comes later, under this task.
+    Task,
+    /// None that is known: the result is invalid.
+    Unknown(String),
+}
+
+/// What kind of result this is. One that does not say so is complete, as those of legacy servers are.
+#[must_use]
+pub fn kind(result: Json<'_>) -> Kind {
+    let Some(said) = result.member(RESULT_TYPE) else { return Kind::Complete };
+    match said.text().as_deref() {
+        Some("complete") => Kind::Complete,
+        Some("input_required") => Kind::InputRequired,
+        Some("task") => Kind::Task,
+        Some(other) => Kind::Unknown(other.to_owned()),
+        None => Kind::Unknown(said.get().to_owned()),
+    }
+}
+
+/// A complete result for a legacy client; `None` for what is no object.
+#[must_use]
+pub fn to_legacy<'a>(method: &str, result: Json<'a>) -> Option<Cow<'a, str>> {
+    let mut splice = Splice::new(result).remove(RESULT_TYPE);
+    if CACHEABLE.contains(&method) {
+        splice = splice.remove("ttlMs").remove("cacheScope");
+    }
+    match method {
+        "tools/list" => {
+            if let Some(listed) = result.member("tools").and_then(tools::to_legacy) {
+                splice = splice.set("tools", listed);
+            }
+        }
+        // Anything may stand there for a modern client, and nothing but an object for a legacy one; the text says the same.
+        "tools/call" => {
+            let structured = result.member("structuredContent");
+            if structured.is_some_and(|structured| !structured.get().starts_with('{')) {
+                splice = splice.remove("structuredContent");
+            }
+        }
+        _ => {}
+    }
+    splice.apply()
+}
+
+/// The result of a legacy server for a modern client; `None` for what is no object. `server_info` is what the server called itself, as
+/// JSON.
+#[must_use]
+pub fn to_modern<'a>(method: &str, result: Json<'a>, server_info: Option<&str>) -> Option<Cow<'a, str>> {
+    let mut splice = Splice::new(result).set(RESULT_TYPE, quoted("complete"));
+    if CACHEABLE.contains(&method) {
+        splice = splice.set("ttlMs", "0").set("cacheScope", quoted("private"));
+    }
+    if let Some(info) = server_info {
+        let name = format!("{RESERVED}serverInfo");
+        let of = |meta: Json<'_>| Splice::new(meta).set(&name, info).apply().map(Cow::into_owned);
+        let meta =
+            result.member(META).and_then(of).unwrap_or_else(|| format!("{{{}:{info}}}", quoted(&name)));
+        splice = splice.set(META, meta);
+    }
+    splice.apply()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json<'_> {
+        Json::new(text.as_bytes()).expect("JSON")
+    }
+
+    #[test]
+    fn kinds_are_told_apart() {
+        for (result, expect) in [
+            (r#"{"content":[]}"#, Kind::Complete),
+            (r#"{"resultType":"complete"}"#, Kind::Complete),
+            (r#"{"resultType":"input_required","requestState":"s"}"#, Kind::InputRequired),
+            (r#"{"resultType":"task","taskId":"t"}"#, Kind::Task),
+            (r#"{"resultType":"later"}"#, Kind::Unknown("later".to_owned())),
+            (r#"{"resultType":5}"#, Kind::Unknown("5".to_owned())),
+        ] {
+            assert_eq!(kind(json(result)), expect, "{result}");
+        }
+    }
+
+    #[test]
+    fn a_legacy_client_gets_what_it_knows() {
+        for (method, result, expect) in [
+            (
+                "tools/call",
+                r#"{"content":[ ],"resultType":"complete","ttlMs":5}"#,
+                r#"{"content":[ ],"ttlMs":5}"#,
+            ),
+            (
+                "prompts/list",
+                r#"{"prompts":[],"resultType":"complete","ttlMs":5,"cacheScope":"public"}"#,
+                r#"{"prompts":[]}"#,
+            ),
+            ("tools/call", r#"{"structuredContent":[1],"content":[]}"#, r#"{"content":[]}"#),
+            (
+                "tools/call",
+                r#"{"structuredContent":{"a":1},"content":[]}"#,
+                r#"{"structuredContent":{"a":1},"content":[]}"#,
+            ),
+            (
+                "resources/read",
+                r#"{"contents":[{"structuredContent":[1]}]}"#,
+                r#"{"contents":[{"structuredContent":[1]}]}"#,
+            ),
+        ] {
+            assert_eq!(to_legacy(method, json(result)).as_deref(), Some(expect));
+        }
+        assert_eq!(to_legacy("tools/call", json("5")), None);
+    }
+
+    #[test]
+    fn a_modern_client_gets_what_it_has_to_get() {
+        let info = Some(r#"{"name":"s","version":"1"}"#);
+        for (method, result, expect) in [
+            (
+                "tools/call",
+                r#"{"content":[]}"#,
+                r#"{"content":[],"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}}}"#,
+            ),
+            (
+                "resources/read",
+                r#"{"_meta":{"a":1},"contents":[]}"#,
+                r#"{"_meta":{"a":1,"io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}},"contents":[],"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#,
+            ),
+        ] {
+            assert_eq!(to_modern(method, json(result), info).as_deref(), Some(expect));
+        }
+        let expect = r#"{"resultType":"complete"}"#;
+        assert_eq!(to_modern("completion/complete", json("{}"), None).as_deref(), Some(expect));
+        assert_eq!(to_modern("tools/call", json("[]"), info), None);
+    }
+}

@@ -1,0 +1,10 @@
+//! Which server is meant: the names under which clients know what several servers offer.
+//!
+//! Invariants
+//!
+//! - Pure, and the same for the same servers in the same order, whatever came when: a name that a client has learnt means the same
+//!   thing tomorrow.
+//! - A public name stands for one thing of one server. It is looked up whole, and never taken apart.
+
+pub mod names;
+pub mod uris;

@@ -1,0 +1,209 @@
+//! Public names of tools and prompts: `server__name`, and what is done where that cannot be.
+//!
+//! A name that has other letters than models' makers let through, or is too long, is spelt in another way and gets a number made of the
+//! whole of it; so does the later of two that would be the same, in the order of the configuration. The number is always the same.
+
+use std::collections::HashMap;
+
+use unhang_switches::stands;
+
+/// What a public name is made of and how long it may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Between a server's prefix and the name that it gave.
+    pub separator: String,
+    /// Characters of a whole name.
+    pub longest: usize,
+}
+
+impl Default for Style {
+    /// Two underlines, since names have single ones; and the 64 characters that the interfaces of models take, which is less than
+    /// the 128 of the protocol (2025-11-25, server/tools).
+    fn default() -> Self {
+        Self { separator: "__".to_owned(), longest: 64 }
+    }
+}
+
+/// What one server offers, as it calls it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer<'a> {
+    /// What its names begin with; empty where they are to stay as they are.
+    pub prefix: &'a str,
+    /// Its own names.
+    pub names: Vec<&'a str>,
+}
+
+/// Whose a public name is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The place of the server in the order of the configuration.
+    pub server: usize,
+    /// What the server calls it.
+    pub name: String,
+}
+
+/// Two things that would have had the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clash {
+    /// The name that both would have had. The first keeps it.
+    pub wanted: String,
+    /// Whose it is.
+    pub first: Owner,
+    /// Who got another.
+    pub second: Owner,
+    /// The other.
+    pub given: String,
+}
+
+/// All public names of one kind.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    owners: HashMap<String, Owner>,
+    /// In the order of the servers and of their lists.
+    listed: Vec<String>,
+    clashes: Vec<Clash>,
+}
+
+impl Names {
+    /// The names for what these servers offer, which are in the order of the configuration. What a server lists twice is there once.
+    #[must_use]
+    pub fn new(style: &Style, offers: &[Offer<'_>]) -> Self {
+        let mut names = Names::default();
+        for (server, offer) in offers.iter().enumerate() {
+            let mut own = std::collections::HashSet::new();
+            for name in offer.names.iter().filter(|name| own.insert(**name)) {
+                names.add(style, offer.prefix, Owner { server, name: (*name).to_owned() });
+            }
+        }
+        names
+    }
+
+    /// Whose this public name is.
+    #[must_use]
+    pub fn owner(&self, public: &str) -> Option<&Owner> {
+        self.owners.get(public)
+    }
+
+    /// All public names, with whose they are.
+    pub fn listed(&self) -> impl Iterator<Item = (&str, &Owner)> {
+        self.listed.iter().filter_map(|public| Some((public.as_str(), self.owners.get(public)?)))
+    }
+
+    /// Names that two would have had.
+    #[must_use]
+    pub fn clashes(&self) -> &[Clash] {
+        &self.clashes
+    }
+
+    fn add(&mut self, style: &Style, prefix: &str, owner: Owner) {
+        let whole = match prefix {
+            "" => owner.name.clone(),
+            prefix => format!("{prefix}{}{}", style.separator, owner.name),
+        };
+        let wanted = spelt(&whole, style.longest);
+        let given = match self.owners.get(&wanted) {
+            Some(first) if stands("clash-gets-another-name") => {
+                // What made both the same is left out of it, so that the numbers differ.
+                let number = number(&format!("{prefix}\0{}", owner.name));
+                let given = numbered(&wanted, &number, style.longest);
+                let (first, second) = (first.clone(), owner.clone());
+                self.clashes.push(Clash { wanted, first, second, given: given.clone() });
+                given
+            }
+            _ => wanted,
+        };
+        // Nobody meets this by accident; whoever wants to gets nothing in the place of what was there first.
+        if !self.owners.contains_key(&given) {
+            self.listed.push(given.clone());
+            self.owners.insert(given, owner);
+        }
+    }
+}
+
+/// The name as it can be used everywhere.
+fn spelt(whole: &str, longest: usize) -> String {
+    let is_plain =
+        |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.');
+    let plain: String = whole.chars().map(|one| if is_plain(one) { one } else { '_' }).collect();
+    if plain == whole && plain.len() <= longest && !plain.is_empty() {
+        return plain;
+    }
+    numbered(&plain, &number(whole), longest)
+}
+
+/// The name, cut where it has to be, with a number behind it.
+fn numbered(name: &str, number: &str, longest: usize) -> String {
+    let room = longest.saturating_sub(number.len() + 1);
+    // It is ASCII, so that every place is the end of a character.
+    format!("{}_{number}", &name[..name.len().min(room)])
+}
+
+/// Eight digits that are made of a text, and always the same (FNV-1a).
+fn number(text: &str) -> String {
+    let hash =
+        text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{hash:08x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(offers: &[(&str, &[&str])]) -> Names {
+        let offers: Vec<Offer<'_>> =
+            offers.iter().map(|(prefix, names)| Offer { prefix, names: names.to_vec() }).collect();
+        Names::new(&Style::default(), &offers)
+    }
+
+    fn listed(names: &Names) -> Vec<&str> {
+        names.listed().map(|(public, _)| public).collect()
+    }
+
+    #[test]
+    fn a_name_says_whose_it_is_and_is_looked_up_whole() {
+        let names = names(&[("time", &["now", "in__zone"]), ("", &["echo", "time__now2"])]);
+        assert_eq!(listed(&names), ["time__now", "time__in__zone", "echo", "time__now2"]);
+        assert_eq!(names.owner("time__in__zone"), Some(&Owner { server: 0, name: "in__zone".to_owned() }));
+        assert_eq!(names.owner("time__now2"), Some(&Owner { server: 1, name: "time__now2".to_owned() }));
+        assert_eq!((names.owner("now"), names.owner("time__")), (None, None));
+        assert!(names.clashes().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_a_name_is_spelt_in_another_way_that_stays() {
+        let long = "x".repeat(100);
+        let names = names(&[("s", &["a b", "a_b", "a,b", "größe", &long, "", "a/b.c-d"])]);
+        let listed = listed(&names);
+        assert_eq!(
+            listed,
+            [
+                "s__a_b_d9335809",
+                "s__a_b",
+                "s__a_b_c128a4e5",
+                "s__gr__e_57b5aa51",
+                &format!("s__{}_b2fd0308", "x".repeat(52)),
+                "s__",
+                "s__a_b.c-d_0921867c",
+            ]
+        );
+        let is_plain = |one: char| one.is_ascii_alphanumeric() || "_-.".contains(one);
+        assert!(listed.iter().all(|name| name.len() <= 64 && name.chars().all(is_plain)));
+    }
+
+    #[test]
+    fn of_two_that_would_be_the_same_the_first_keeps_the_name() {
+        let names = names(&[("a", &["b__c", "x", "x"]), ("a__b", &["c"]), ("", &["x"]), ("", &["x"])]);
+        let owners: Vec<(usize, &str)> =
+            names.listed().map(|(_, owner)| (owner.server, owner.name.as_str())).collect();
+        assert_eq!(owners, [(0, "b__c"), (0, "x"), (1, "c"), (2, "x"), (3, "x")]);
+        let clashes: Vec<(&str, usize, usize)> = names
+            .clashes()
+            .iter()
+            .map(|clash| (clash.wanted.as_str(), clash.first.server, clash.second.server))
+            .collect();
+        assert_eq!(clashes, [("a__b__c", 0, 1), ("x", 2, 3)]);
+        let Clash { given, .. } = &names.clashes()[0];
+        assert_eq!(names.owner(given).map(|owner| owner.server), Some(1));
+        assert_eq!(names.owner("a__b__c").map(|owner| owner.server), Some(0));
+    }
+}

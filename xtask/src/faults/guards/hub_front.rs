@@ -1,0 +1,142 @@
+//! The guards of `hub` towards clients of ours and servers that we ask, in the order of its files.
+
+use super::{Guard, end_to_end, unit};
+
+#[rustfmt::skip]
+pub(super) const GUARDS: &[Guard] = guards! {
+    "stateless-revisions-alone" [1]
+        "A request that names a revision with a handshake is told which revisions need none, and not served by other rules."
+        unit("hub", "revision::tests::a_revision_is_negotiated_as_every_revision_says");
+    "front-answers-garbage" [1]
+        "The front answers a line that is no message, so that its sender does not wait for ever."
+        unit("hub", "front::tests::life::what_is_no_good_request_is_refused_with_its_id");
+    "front-batch-by-revision" [1]
+        "The front takes arrays of messages in the one revision that has them, and refuses them in every other."
+        unit("hub", "front::tests::revisions::the_first_revision");
+    "front-refuses-while-ending" [1]
+        "A request that comes while the front ends is refused, not left."
+        unit("hub", "front::tests::life::a_signal_answers_everything_and_waits_no_longer_than_a_stop_takes");
+    "front-refuses-a-repeated-id" [1]
+        "A request with an id that is in flight is refused, so that no answer can be taken for another's."
+        unit("hub", "front::tests::life::an_id_in_flight_is_refused_and_its_call_goes_on");
+    "front-max-in-flight" [3]
+        "Calls are bounded, those included that were withdrawn and have not ended yet."
+        unit("hub", "front::tests::life::calls_in_flight_are_bounded_those_that_nobody_waits_for_included");
+    "front-holds-a-deaf-client-back" [3]
+        "A client that does not read its answers is not read either."
+        unit("hub", "front::tests::life::promise_3_a_client_that_does_not_read_is_not_read_either");
+    "tool-deadline" [1]
+        "A tool that does not answer in time is answered for."
+        unit("hub", "front::tests::life::a_call_that_takes_too_long_is_answered_and_cancelled");
+    "abandoned-call-is-cancelled" [5]
+        "A call that nobody waits for is told to stop, and its command ends with it."
+        unit("hub", "front::tests::life::after_a_cancellation_nothing_more_is_said_and_the_id_is_free");
+    "late-tool-answer-dropped" [1]
+        "What a withdrawn call still answers is not taken for the answer to a later request with its id."
+        unit("hub", "front::tests::life::after_a_cancellation_nothing_more_is_said_and_the_id_is_free");
+    "front-ends-when-drained" [5]
+        "Once the client has ended and waits for nothing, the front ends and does not sit the grace out."
+        unit("hub", "front::tests::life::at_the_end_of_stdin_calls_may_still_end");
+    "panic-is-answered" [1, 8]
+        "A call that panics is answered with an error."
+        unit("hub", "front::tests::shell::promise_8_calls_that_panic_or_hang_delay_no_other");
+    "members-by-revision" [2]
+        "A client is sent no member that its revision does not know."
+        unit("hub", "tools::definition::tests::a_revision_is_sent_what_it_knows");
+    "answers-bounded" [3]
+        "The text of a tool's answer is bounded, since clients cut or refuse what is longer."
+        unit("hub", "tools::definition::tests::a_long_text_is_cut_and_says_so");
+    "arguments-checked" [1]
+        "Arguments that do not fit a tool's schema are refused before the tool sees them."
+        unit("hub", "tools::tests::j_16_what_does_not_fit_the_schema_is_no_job");
+    "unwanted-child-is-ended" [5]
+        "A command that nobody waits for any more is ended."
+        unit("hub", "tools::tests::a_child_that_nobody_waits_for_is_ended");
+    "status-wait-bounded" [1]
+        "A status is never waited for longer than the most impatient client waits for its answer."
+        unit("hub", "tools::tests::a_status_is_waited_for_no_longer_than_any_client_waits");
+    "log-page-bounded" [3]
+        "A piece of a log is bounded, whatever is asked for."
+        unit("hub", "tools::tests::an_answer_is_bounded_and_says_where_the_rest_is");
+    "large-members-left-out" [3]
+        "What is too large for an answer is left out by name, and the answer says where it lies."
+        unit("hub", "tools::tests::an_answer_is_bounded_and_says_where_the_rest_is");
+    "client-deadline" [1]
+        "Each request of the client has a limit, after which whoever waits is told."
+        unit("hub", "upstream::conversation::tests::l_41_what_is_overdue_is_told_and_its_late_answer_dropped");
+    "client-deadline-cancels" [1]
+        "The server is told that nobody waits for the answer any more."
+        unit("hub", "upstream::conversation::tests::l_41_what_is_overdue_is_told_and_its_late_answer_dropped");
+    "client-progress-ends" [2]
+        "Progress of a request that has ended is handed to nobody."
+        unit("hub", "upstream::conversation::tests::progress_is_heard_for_what_waits_and_not_afterwards");
+    "client-bad-answer-told" [1, 2]
+        "An answer that is no valid message fails the request that it is for."
+        unit("hub", "upstream::conversation::tests::l_43_an_answer_that_is_no_message_fails_the_one_that_it_is_for");
+    "silence-means-initialize" [1]
+        "A server that leaves server/discover unanswered is shaken hands with in the old way."
+        unit("hub", "upstream::handshake::tests::silence_means_initialize_but_counts_from_the_first_sign_of_life");
+    "probe-waits-for-life" [1]
+        "The clock for that runs from the first sign of life, so that a slow start is not taken for silence."
+        unit("hub", "upstream::handshake::tests::silence_means_initialize_but_counts_from_the_first_sign_of_life");
+    "late-discovery-counts" [1]
+        "A server that refuses initialize because it has taken to the newer era is waited for."
+        unit("hub", "upstream::handshake::tests::silence_means_initialize_but_counts_from_the_first_sign_of_life");
+    "handshake-once" [1]
+        "A server is asked for its handshake once, however often something calls for it (X-11)."
+        unit("hub", "upstream::handshake::tests::silence_means_initialize_but_counts_from_the_first_sign_of_life");
+    "revision-checked" [2]
+        "A revision that is none is not taken for one."
+        unit("hub", "upstream::handshake::tests::the_handshake_of_old_is_checked");
+    "client-withdrawal-told" [1]
+        "Whoever stops waiting withdraws the request, and the server is told."
+        end_to_end("client_library::whoever_stops_waiting_withdraws_the_request");
+    "client-requests-bounded" [3]
+        "A server gets no more requests at the same time than it may have."
+        end_to_end("client_library::a_server_that_does_not_read_is_not_fed_without_end");
+    "client-mute-server-stopped" [1]
+        "A server that has closed its stdout is stopped, and whoever waits is told."
+        end_to_end("asking::what_goes_wrong_is_told_by_exit_code_and_sentence");
+    "client-last-words-read" [1]
+        "What a server wrote before it died is read, so that an answer is not lost to its end."
+        end_to_end("client_library::the_answer_of_a_server_that_ends_with_it_is_not_lost");
+    "initialized-bounded" [1]
+        "A server over HTTP that never takes the end of the handshake keeps no request from it."
+        end_to_end("remote_faults::a_notification_that_is_never_taken_keeps_nobody_from_asking");
+    "http-connections-bounded" [3, 8]
+        "Requests that are with one server over HTTP at the same time leave descriptors for everything else."
+        end_to_end("remote::calls_that_all_wait_end_at_their_deadline_and_not_for_want_of_descriptors");
+    "stream-retry-grows" [8]
+        "A stream that ends at once each time is opened ever more seldom, whatever its server wishes."
+        end_to_end("remote_faults::a_stream_that_ends_at_once_is_opened_again_ever_more_seldom");
+    "broken-stream-resumed" [1]
+        "A stream that ends before its answer is taken up again from its last event."
+        end_to_end("remote_faults::a_stream_that_ends_before_its_answer_is_taken_up_again");
+    "forgotten-session-renewed" [6]
+        "A session that the server has forgotten is begun anew, and what met with that is asked once more."
+        end_to_end("remote_faults::a_forgotten_session_is_begun_anew_and_what_met_with_that_is_asked_again");
+    "lost-list-asked-again" [6]
+        "What was lost with its connection and changes nothing is asked once more; a call is not."
+        end_to_end("remote_faults::what_changes_nothing_is_asked_once_more_when_its_connection_closes");
+    "input-rounds-bounded" [1]
+        "A server that asks for input again and again does not keep a request from its end."
+        end_to_end("client_library::what_has_no_end_is_ended");
+    "disposed-is-disposed" [5]
+        "A pool that was disposed of starts nothing any more."
+        end_to_end("client_library::c_64_disposing_ends_every_server_at_once_as_often_as_one_likes");
+    "dead-client-replaced" [6]
+        "A server that has died is started again when it is asked again."
+        end_to_end("client_library::l_55_a_server_that_died_is_started_again_when_it_is_asked_again");
+    "doctor-comes-home" [1]
+        "An examination ends when its time is up, whatever the server does, and says so."
+        end_to_end("doctor::it_comes_home_when_its_time_is_up");
+    "clash-gets-another-name" [8]
+        "Of two tools that would have the same name the later gets another, so that no server is asked in the place of another."
+        unit("hub", "route::names::tests::of_two_that_would_be_the_same_the_first_keeps_the_name");
+    "shared-uri-names-its-server" [8]
+        "A URI that two servers list names its server, so that no server is asked in the place of another."
+        unit("hub", "route::uris::tests::a_uri_stays_as_it_is_while_one_server_has_it");
+    "uri-like-a-named-one-is-named" [8]
+        "A URI that looks as if it named a server has its own server's name in front, so that it cannot be taken for that one's."
+        unit("hub", "route::uris::tests::what_looks_as_if_it_named_a_server_is_named_too");
+};
