@@ -45,6 +45,16 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
+/// Params with changes of their `_meta`. What is no object is none, and becomes one.
+fn with_meta<'a>(params: Option<Json<'a>>, change: impl Fn(Splice<'a>) -> Splice<'a>) -> String {
+    let changed = |meta| change(Splice::new(meta)).apply();
+    let meta = params.and_then(|params| changed(params.member(META)?)).or_else(|| changed(Json::EMPTY));
+    let meta = meta.as_deref().unwrap_or("{}");
+    let with = |params: Json<'_>| Some(Splice::new(params).set(META, meta).apply()?.into_owned());
+    // An object can be changed.
+    params.and_then(with).or_else(|| with(Json::EMPTY)).unwrap_or_default()
+}
+
 /// Params or a result whose `_meta` has lost what the protocol itself had put there, and that itself where nothing else was in it.
 fn without_reserved(object: Json<'_>) -> Splice<'_> {
     let splice = Splice::new(object);

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use unhang_wire::{Id, Json};
 
-use crate::{META, Splice, quoted, without_reserved};
+use crate::{with_meta, without_reserved};
 
 /// The subscription that a notification belongs to.
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
@@ -14,13 +14,7 @@ pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 /// The params under the subscription of a modern client. What is no object is none.
 #[must_use]
 pub fn under(params: Option<Json<'_>>, subscription: &Id) -> String {
-    let id = subscription.to_json();
-    let of = |meta: Json<'_>| Splice::new(meta).set(SUBSCRIPTION_ID, &*id).apply().map(Cow::into_owned);
-    let meta = params.and_then(|params| params.member(META)).and_then(of);
-    let meta = meta.unwrap_or_else(|| format!("{{{}:{id}}}", quoted(SUBSCRIPTION_ID)));
-    let with_meta =
-        params.and_then(|params| Splice::new(params).set(META, &*meta).apply().map(Cow::into_owned));
-    with_meta.unwrap_or_else(|| format!("{{{}:{meta}}}", quoted(META)))
+    with_meta(params, |meta| meta.set(SUBSCRIPTION_ID, subscription.to_json()))
 }
 
 /// The params for a legacy client, which knows no subscriptions; `None` where there are none.

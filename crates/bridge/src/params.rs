@@ -5,9 +5,9 @@
 
 use std::borrow::Cow;
 
-use unhang_wire::Json;
+use unhang_wire::{Id, Json};
 
-use crate::{META, Splice, quoted, without_reserved};
+use crate::{quoted, with_meta, without_reserved};
 
 /// The revision that a request speaks.
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -33,26 +33,24 @@ pub struct Signature {
 
 /// The params for a modern server. What is no object is none.
 #[must_use]
-pub fn to_modern(params: Option<Json<'_>>, signature: &Signature) -> String {
-    let empty = Json::new(b"{}");
-    let object = |value: Option<Json<'_>>, change: &dyn Fn(Splice<'_>) -> Option<String>| {
-        let changed = value.and_then(|value| change(Splice::new(value)));
-        // An empty object can be changed.
-        changed.or_else(|| change(Splice::new(empty?))).unwrap_or_default()
-    };
-    let meta = object(params.and_then(|params| params.member(META)), &|splice| {
-        let signed = splice
+pub fn to_modern<'a>(params: Option<Json<'a>>, signature: &'a Signature) -> String {
+    with_meta(params, |meta| {
+        let signed = meta
             .remove(LOG_LEVEL)
             .set(PROTOCOL_VERSION, quoted(signature.revision))
             .set(CLIENT_INFO, signature.client_info.as_str())
             .set(CLIENT_CAPABILITIES, signature.client_capabilities.as_str());
-        let signed = match &signature.log_level {
+        match &signature.log_level {
             Some(level) => signed.set(LOG_LEVEL, quoted(level)),
             None => signed,
-        };
-        signed.apply().map(Cow::into_owned)
-    });
-    object(params, &|splice| splice.set(META, meta.as_str()).apply().map(Cow::into_owned))
+        }
+    })
+}
+
+/// The params of a request whose progress is wanted under this token.
+#[must_use]
+pub fn with_progress_token(params: Option<Json<'_>>, token: &Id) -> String {
+    with_meta(params, |meta| meta.set("progressToken", token.to_json()))
 }
 
 /// The params for a legacy server; `None` where there are none, or they are no object, which no request has.
@@ -106,6 +104,19 @@ mod tests {
         );
         assert!(!to_modern(claimed, &signature(None)).contains("debug"));
         assert!(!to_modern(claimed, &signature(None)).contains(r#"protocolVersion":"1""#));
+    }
+
+    #[test]
+    fn progress_is_asked_for_under_one_token() {
+        for (params, expect) in [
+            (None, r#"{"_meta":{"progressToken":7}}"#),
+            (
+                json(r#"{"a":1,"_meta":{"progressToken":"old","b":2}}"#),
+                r#"{"a":1,"_meta":{"progressToken":7,"b":2}}"#,
+            ),
+        ] {
+            assert_eq!(with_progress_token(params, &Id::Integer(7)), expect);
+        }
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Guard one stdio server: put `unhang wrap --` in front of any command in an mcp.json
     Wrap(Wrap),
-    /// Offer the commands of unhang.toml, background jobs and named state to an MCP client
+    /// Offer many servers, commands of unhang.toml, background jobs and named state as one MCP server
     Serve(Serve),
     /// List the configured servers, and where each was found
     Servers(Servers),
@@ -127,7 +127,7 @@ pub(crate) struct Wrap {
     Exit codes: 0 the client has ended; 2 wrong usage or configuration; 130 and\n\
     143 ended by SIGINT and SIGTERM.")]
 pub(crate) struct Serve {
-    /// The configuration file [default: unhang.toml here, else in ~/.config/unhang]
+    /// The configuration file, ours or any client's as it is [default: unhang.toml here, else in ~/.config/unhang]
     #[arg(long, env = "UNHANG_CONFIG", hide_env = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Speak over stdin and stdout, as MCP clients that start a command do [default]

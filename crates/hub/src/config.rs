@@ -99,6 +99,12 @@ pub const LARGE_ARGUMENTS: usize = 64 << 10;
 /// configuration file only, which is read at the start.
 pub const LIST_LIFE: Duration = Duration::from_secs(60);
 
+/// How long a list waits for servers that are still starting; then what is known has to do, and changes are told of. Some clients
+/// give a list up after 5 s (peers.md 3.3).
+pub const LIST_PATIENCE: Duration = Duration::from_secs(2);
+/// What a request to a server is still waited for beyond its limit, so that whoever knows why there is no answer can say it.
+pub const VERDICT_SLACK: Duration = Duration::from_millis(500);
+
 /// The limits of one server. Flag before environment before file before these defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -26,6 +26,7 @@ pub mod doctor;
 pub mod exit;
 pub mod fault;
 pub mod front;
+pub mod gateway;
 pub mod guard;
 pub mod health;
 pub mod job_report;

@@ -22,6 +22,9 @@ const BLOCK: usize = 64;
 pub struct Json<'a>(&'a str);
 
 impl<'a> Json<'a> {
+    /// An object without members.
+    pub const EMPTY: Json<'static> = Json("{}");
+
     /// Reads bytes that are one value, white space around it apart.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let mut cursor = Cursor { text: bytes, at: 0 };

@@ -68,6 +68,8 @@ pub(crate) struct SessionLimits {
     #[command(flatten)]
     call: CallLimits,
     #[command(flatten)]
+    server: ServerLimits,
+    #[command(flatten)]
     client: ClientLimits,
 }
 
@@ -138,12 +140,18 @@ impl AskingLimits {
 }
 
 impl SessionLimits {
-    /// The limits that these arguments mean, with the defaults of all others.
-    pub(crate) fn limits(self) -> Limits {
+    /// The same as a file would say it.
+    pub(crate) fn settings(self) -> LimitSettings {
         let mut settings = LimitSettings::default();
         self.call.say(&mut settings);
+        self.server.say(&mut settings);
         self.client.say(&mut settings);
-        over_the_defaults(&settings)
+        settings
+    }
+
+    /// The limits that these arguments mean, with the defaults of all others.
+    pub(crate) fn limits(self) -> Limits {
+        over_the_defaults(&self.settings())
     }
 }
 

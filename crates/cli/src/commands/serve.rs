@@ -1,30 +1,44 @@
-//! `unhang serve`: the tools of unhang.toml, jobs and state in front of one MCP client.
+//! `unhang serve`: the servers and tools of unhang.toml, jobs and state in front of one MCP client.
 //!
 //! Invariants: nothing that is wrong in the file is passed over in silence; a data folder that cannot be used is told at the start
 //! and by every tool, and the session goes on (design 7); what jobs would end with is said before the first is accepted.
 
-use std::{env, fs, path::Path, process::ExitCode, sync::Arc};
+use std::{path::Path, process::ExitCode, sync::Arc};
 
-use tokio::{runtime, time::timeout};
+use tokio::{
+    runtime,
+    sync::{Notify, mpsc},
+    time::timeout,
+};
 use unhang::{
+    client::Silent,
     config::STOP_LIMIT,
     exit,
-    front::{self, FrontSpec},
+    front::{self, FrontSpec, Toolbox},
+    gateway::{ServerEntry, Servers},
+    guard::Stop,
     jobs::engine::Engine,
     process::{identity::ask_for_short_turns, pipe::take_standard_streams, surroundings::ties},
-    settings::{Loaded, Settings, file_schema},
+    route::names::Style,
+    settings::{JobSettings, Loaded, Settings, file_schema},
     tools::{EngineService, Table},
 };
 
 use super::engine::options;
 use crate::{
     arguments::Serve,
-    commands::client::files::{FILE, folder_of, own_file},
+    commands::client::{
+        files::{FILE, Named, own_file, read_named},
+        reach::by_settings,
+    },
     diagnostics::Diagnostics,
     inherited::inherited,
     output,
     signals::signals,
 };
+
+/// Signals that may wait for the session to look at them.
+const SIGNALS: usize = 4;
 
 /// What the client may tell its model about the whole.
 const INSTRUCTIONS: &str = "Tools that answer with a job_id work in the background: follow them with get_job_status every 5 to \
@@ -38,17 +52,37 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     }
     let limits = serve.limits.limits();
     let diagnostics = Diagnostics::start("serve", limits.stderr_log, verbose);
-    let outcome = prepare(serve, &diagnostics).map(|(table, service)| {
+    let outcome = prepare(serve, &diagnostics).map(|Prepared { table, service, servers }| {
         runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
             let (client_input, client_output) = take_standard_streams()?;
             let toolbox = Arc::new(table);
             let instructions = Some(INSTRUCTIONS.to_owned());
-            let spec = FrontSpec { limits, toolbox, instructions, client_input, client_output };
             // The client waits for this thread, while its jobs keep the processors busy.
             ask_for_short_turns();
             let code = runtime.block_on(async {
-                let code = front::run(spec, signals()?).await;
-                let _not_in_time = timeout(STOP_LIMIT, service.close()).await;
+                let own = toolbox.definitions().into_iter().map(|tool| tool.name).collect();
+                let servers = (!servers.is_empty()).then(|| Servers::start(Style::default(), own, servers));
+                let spec = FrontSpec {
+                    limits,
+                    toolbox,
+                    servers: servers.clone(),
+                    instructions,
+                    client_input,
+                    client_output,
+                };
+                let (stops, hurry) = counted(signals()?);
+                let code = front::run(spec, stops).await;
+                let servers_end = async {
+                    if let Some(servers) = servers {
+                        servers.close().await;
+                    }
+                };
+                tokio::select! {
+                    // Each has a limit of its own.
+                    _ended = async { tokio::join!(timeout(STOP_LIMIT, service.close()), servers_end) } => {}
+                    // The lifelines go on without us.
+                    () = hurry.notified() => {}
+                }
                 code
             });
             // Nothing that is still running may hold the end up (C-59).
@@ -70,17 +104,46 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     }
 }
 
+/// The signals as they come, and what the second one sets off: nothing is waited for any more (X-05).
+fn counted(mut signals: mpsc::Receiver<Stop>) -> (mpsc::Receiver<Stop>, Arc<Notify>) {
+    let (sender, stops) = mpsc::channel(SIGNALS);
+    let hurry = Arc::new(Notify::new());
+    let set_off = Arc::clone(&hurry);
+    tokio::spawn(async move {
+        let mut is_first = true;
+        while let Some(stop) = signals.recv().await {
+            if !std::mem::replace(&mut is_first, false) {
+                set_off.notify_one();
+            }
+            // The session may be over already, or have enough of them.
+            let _taken = sender.try_send(stop);
+        }
+    });
+    (stops, hurry)
+}
+
+/// What stands behind a session.
+struct Prepared {
+    table: Table,
+    service: Arc<EngineService>,
+    servers: Vec<ServerEntry>,
+}
+
 /// Reads the file and opens the data folder.
-fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<(Table, Arc<EngineService>), String> {
-    let Loaded { settings, warnings } = load(serve.config.as_deref())?;
+fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, String> {
+    let (settings, warnings) = load(serve.config.as_deref())?;
     let warn = |text: &str| {
         tracing::warn!("{text}");
         diagnostics.notices.send(format!("unhang: {text}\n").as_bytes());
     };
-    warnings.iter().for_each(|warning| warn(&warning.to_string()));
-    if !settings.servers.is_empty() {
-        warn("the servers of the file are not served by this build yet; its tools and jobs are");
-    }
+    warnings.iter().for_each(|warning| warn(warning));
+    let flags = serve.limits.settings();
+    let servers = settings.servers.iter().map(|settings| {
+        let spec = by_settings(settings, &flags, Arc::new(Silent)).map_err(|failure| failure.message)?;
+        let prefix = settings.prefix.clone().unwrap_or_else(|| settings.name.clone());
+        Ok(ServerEntry { spec, prefix })
+    });
+    let servers = servers.collect::<Result<Vec<ServerEntry>, String>>()?;
     let names: Vec<&str> = settings.tools.iter().map(|tool| tool.name.as_str()).collect();
     serve.tool_mode.unknown(&names).iter().for_each(|sentence| warn(sentence));
 
@@ -105,18 +168,28 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<(Table, Arc<Engin
     }
     let service = Arc::new(EngineService::new(engine, inherited().collect()));
     let table = Table::new(settings.tools, &serve.tool_mode, Arc::clone(&service) as _)?;
-    Ok((table, service))
+    Ok(Prepared { table, service, servers })
 }
 
-fn load(named: Option<&Path>) -> Result<Loaded, String> {
+/// What the file says, and what is wrong in it and harms nothing else.
+fn load(named: Option<&Path>) -> Result<(Settings, Vec<String>), String> {
     let path = match named {
         Some(path) => path.to_owned(),
         None => own_file().ok_or_else(|| format!("there is no {FILE} here; name one with --config"))?,
     };
-    let told = path.display().to_string();
-    let text = fs::read_to_string(&path).map_err(|error| format!("{told} cannot be read: {error}"))?;
-    let folder =
-        folder_of(&path).map_err(|error| format!("the folder of {told} cannot be found: {error}"))?;
-    Settings::read(&text, &told, &folder, &|name| env::var(name).ok())
-        .map_err(|complaint| complaint.to_string())
+    match read_named(&path)? {
+        Named::Ours(Loaded { settings, warnings }) => {
+            Ok((settings, warnings.iter().map(ToString::to_string).collect()))
+        }
+        Named::Clients(found) => {
+            let (mut servers, mut warnings) = (Vec::new(), Vec::new());
+            for server in found.into_iter().filter(|server| !server.is_disabled) {
+                match server.settings {
+                    Ok(settings) => servers.push(settings),
+                    Err(complaint) => warnings.push(format!("{complaint}; `{}` is left out", server.name)),
+                }
+            }
+            Ok((Settings { jobs: JobSettings::default(), tools: Vec::new(), servers }, warnings))
+        }
+    }
 }

@@ -22,6 +22,7 @@ mod diagnostics;
 mod doctor;
 mod endings;
 mod example_digester;
+mod gateway;
 mod guide;
 mod harness;
 mod hostile_clients;

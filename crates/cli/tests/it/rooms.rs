@@ -13,7 +13,7 @@ const TABLE: &[(&str, &[&str], &[&str])] = &[
     ("unhang-zoo", &[], &[]),
     (
         "unhang",
-        &["unhang-wire", "unhang-proc", "unhang-jobs", "unhang-net", "unhang-switches"],
+        &["unhang-wire", "unhang-proc", "unhang-jobs", "unhang-bridge", "unhang-net", "unhang-switches"],
         &["unhang-zoo"],
     ),
     ("unhang-cli", &["unhang", "unhang-zoo"], &[]),

@@ -112,6 +112,12 @@ impl ServerError {
         Self { server: server.to_owned(), method: method.to_owned(), code, message, data }
     }
 
+    /// It as the server wrote it.
+    pub(crate) fn to_json(&self) -> String {
+        let data = self.data.as_ref().map_or_else(String::new, |data| format!(r#","data":{}"#, data.get()));
+        format!(r#"{{"code":{},"message":{}{data}}}"#, self.code, Value::from(self.message.as_str()))
+    }
+
     fn data(&self) -> Value {
         let mut data = serde_json::json!({
             "origin": "server", "server": self.server, "method": self.method, "code": self.code,
@@ -185,7 +191,7 @@ impl Failure {
         }
     }
 
-    fn fault(&self) -> Fault<'_> {
+    pub(crate) fn fault(&self) -> Fault<'_> {
         Fault {
             kind: self.kind,
             server: &self.server,

@@ -22,7 +22,7 @@ pub enum List {
 }
 
 impl List {
-    fn method(self) -> &'static str {
+    pub(crate) fn method(self) -> &'static str {
         match self {
             List::Tools => "tools/list",
             List::Resources => "resources/list",
@@ -31,7 +31,7 @@ impl List {
         }
     }
 
-    fn member(self) -> &'static str {
+    pub(crate) fn member(self) -> &'static str {
         match self {
             List::Tools => "tools",
             List::Resources => "resources",

@@ -38,10 +38,11 @@ impl Mirrors {
         &self,
         client: &Client,
         method: &str,
-        params: &Map<String, Value>,
+        params: &str,
         deadline: Deadline,
     ) -> Result<Vec<(String, String)>, Error> {
-        let mut headers: Vec<_> = headers::of_request(method, params).into_iter().collect();
+        let params: Map<String, Value> = serde_json::from_str(params).unwrap_or_default();
+        let mut headers: Vec<_> = headers::of_request(method, &params).into_iter().collect();
         let tool = params.get("name").and_then(Value::as_str).filter(|_| method == "tools/call");
         if let Some(tool) = tool {
             if self.known().is_none() {

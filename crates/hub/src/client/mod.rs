@@ -34,7 +34,7 @@ mod mirrors;
 mod pool;
 mod subscription;
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{sync::watch, time::Instant};
@@ -112,10 +112,10 @@ impl Client {
     pub fn start(spec: ClientSpec) -> Self {
         let ClientSpec { name, endpoint, limits, listener } = spec;
         let (link, mailbox) = upstream::link();
-        let introduction = Introduction {
-            info: json!({ "name": "unhang", "version": env!("CARGO_PKG_VERSION") }),
-            capabilities: listener.capabilities().into(),
-        };
+        let introduction = Introduction::new(
+            &json!({ "name": "unhang", "version": env!("CARGO_PKG_VERSION") }),
+            &listener.capabilities().into(),
+        );
         let client = Client {
             name: name.as_str().into(),
             limits: limits.clone(),
@@ -162,30 +162,35 @@ impl Client {
         params: Map<String, Value>,
         options: &Options,
     ) -> Result<Box<RawValue>, Error> {
+        self.ask(method, &Value::from(params).to_string(), options).await
+    }
+
+    /// The same with params that are JSON already, and go out as they are but for what the server has to be told with every request.
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        params: &str,
+        options: &Options,
+    ) -> Result<Box<RawValue>, Error> {
         let limit = options.timeout.unwrap_or(match method {
             "tools/call" => self.limits.call_timeout,
             _ => self.limits.request_timeout,
         });
         let session = self.ready().await?;
         let deadline = Deadline::after(limit);
-        // Only a stateless server may want the same once more.
-        let kept = session.revision.is_stateless().then(|| params.clone());
-        let (mut params, mut left) = (params, limit);
+        let (mut asked, mut left) = (Cow::Borrowed(params), limit);
         let rounds = if stands("input-rounds-bounded") { INPUT_ROUNDS } else { usize::MAX };
         for _ in 0..rounds {
-            let result = self.attempt(&session, method, params, left, options).await?;
-            let Some(kept) = &kept else { return Ok(result) };
-            let Some(wanted) = Wanted::read(&result) else { return Ok(result) };
-            let inputs = deadline.timeout(self.inputs(method, wanted.input_requests)).await;
-            let mut again = kept.clone();
-            again.insert(
-                "inputResponses".to_owned(),
-                inputs.map_err(|_| self.unanswered(method, limit))??.into(),
-            );
-            if let Some(state) = wanted.request_state {
-                again.insert("requestState".to_owned(), state);
-            }
-            (params, left) = (again, deadline.remaining());
+            let result = self.attempt(&session, method, &asked, left, options).await?;
+            // Only a stateless server may want the same once more.
+            let wanted = session.revision.is_stateless().then(|| Wanted::read(&result)).flatten();
+            let Some(Wanted { input_requests, request_state }) = wanted else { return Ok(result) };
+            let inputs = deadline.timeout(self.inputs(method, input_requests)).await;
+            let inputs = inputs.map_err(|_| self.unanswered(method, limit))??;
+            let mut again: Map<String, Value> = serde_json::from_str(params).unwrap_or_default();
+            again.insert("inputResponses".to_owned(), inputs.into());
+            again.extend(request_state.map(|state| ("requestState".to_owned(), state)));
+            (asked, left) = (Value::from(again).to_string().into(), deadline.remaining());
         }
         let happened = format!(
             "`{}` asked for more input {INPUT_ROUNDS} times before it answered `{method}`",
@@ -199,26 +204,26 @@ impl Client {
         &self,
         session: &Session,
         method: &str,
-        params: Map<String, Value>,
+        params: &str,
         limit: Duration,
         options: &Options,
     ) -> Result<Box<RawValue>, Error> {
         // One limit for all that it takes.
         let (since, deadline) = (Instant::now(), Deadline::after(limit));
-        let request = |params, mirrored| {
-            let progress = options.progress.clone();
+        let request = |mirrored| {
+            let (params, progress) = (params.to_owned(), options.progress.clone());
             self.link.request(Request { method: method.into(), params, since, limit, progress, mirrored })
         };
         let Some(mirrors) = self.mirrors.as_ref().filter(|_| session.revision.is_stateless()) else {
-            return request(params, Vec::new()).await;
+            return request(Vec::new()).await;
         };
-        let mirrored = mirrors.of_request(self, method, &params, deadline).await?;
-        match request(params.clone(), mirrored).await {
+        let mirrored = mirrors.of_request(self, method, params, deadline).await?;
+        match request(mirrored).await {
             // The tool has changed since it was listed; nothing was carried out.
             Err(Error::Server(error)) if error.code == HEADER_MISMATCH && method == "tools/call" => {
                 mirrors.forget();
-                let mirrored = mirrors.of_request(self, method, &params, deadline).await?;
-                request(params, mirrored).await
+                let mirrored = mirrors.of_request(self, method, params, deadline).await?;
+                request(mirrored).await
             }
             outcome => outcome,
         }

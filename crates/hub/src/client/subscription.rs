@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::{Map, json, value::RawValue};
 use tokio::{
     sync::{oneshot, watch},
     time::{sleep, timeout},
@@ -97,7 +97,7 @@ async fn listen(
     loop {
         let begun = tokio::time::Instant::now();
         let outcome = match client.ready().await {
-            Ok(session) => client.attempt(&session, LISTEN, topics.filter(), Duration::MAX, &options).await,
+            Ok(session) => client.attempt(&session, LISTEN, &topics.filter(), Duration::MAX, &options).await,
             Err(error) => return error,
         };
         match outcome {
@@ -114,7 +114,8 @@ async fn listen(
 }
 
 impl Topics {
-    fn filter(&self) -> Map<String, Value> {
+    /// The params that ask for it.
+    fn filter(&self) -> String {
         let mut wanted = Map::new();
         if self.lists {
             for list in ["toolsListChanged", "promptsListChanged", "resourcesListChanged"] {
@@ -124,6 +125,6 @@ impl Topics {
         if !self.resources.is_empty() {
             wanted.insert("resourceSubscriptions".to_owned(), self.resources.clone().into());
         }
-        Map::from_iter([("notifications".to_owned(), wanted.into())])
+        json!({ "notifications": wanted }).to_string()
     }
 }

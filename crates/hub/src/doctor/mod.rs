@@ -136,10 +136,10 @@ impl Starts {
 pub async fn examine(patient: &Patient, starts: &Starts) -> Report {
     let _turn = starts.servers.acquire().await;
     let Endpoint::Stdio(server) = &patient.spec.endpoint else { return examine_as_client(patient).await };
-    let introduction = Introduction {
-        info: json!({ "name": "unhang-doctor", "version": env!("CARGO_PKG_VERSION") }),
-        capabilities: json!({}),
-    };
+    let introduction = Introduction::new(
+        &json!({ "name": "unhang-doctor", "version": env!("CARGO_PKG_VERSION") }),
+        &json!({}),
+    );
     let limits = limits_of(patient);
     let mut seen = Observations { inherited: patient.inherited.clone(), ..Observations::default() };
     let work = async |seen: &mut Observations| {

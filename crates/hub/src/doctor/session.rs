@@ -103,7 +103,7 @@ impl Session<'_, '_> {
             }
         }
         // A refusal is a sign of life as well.
-        let _answered = self.ask(self.era.ping(), json!({})).await?;
+        let _answered = self.ask(self.era.ping(), &json!({})).await?;
         self.notice_sharers();
         let safe = self.examination.seen.tools.iter().filter(|tool| tool.is_safe);
         let safe: Vec<String> = safe.take(CALLS).map(|tool| tool.name.clone()).collect();
@@ -115,7 +115,7 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    async fn ask(&mut self, method: &str, params: Value) -> Asked {
+    async fn ask(&mut self, method: &str, params: &Value) -> Asked {
         let limit = self.examination.limits.request_timeout;
         let params = self.examination.params(self.era, params);
         let asked = self.talk.ask(method, &params, limit).await;
@@ -129,7 +129,7 @@ impl Session<'_, '_> {
         let mut cursor: Option<String> = None;
         for number in 0..=PAGES {
             let params = cursor.as_ref().map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
-            let result = match self.ask(method, params).await? {
+            let result = match self.ask(method, &params).await? {
                 (Ok(result), _) => result,
                 // Nobody declares the templates by themselves, and tools are asked for without a declaration.
                 (Err(_), _) if method != "resources/list" && method != "prompts/list" => break,
@@ -164,7 +164,7 @@ impl Session<'_, '_> {
     fn send_call(&mut self, tool: &str) -> i64 {
         let token = self.talk.next_id();
         let params = json!({ "name": tool, "arguments": {}, "_meta": { "progressToken": token } });
-        let params = self.examination.params(self.era, params);
+        let params = self.examination.params(self.era, &params);
         self.talk.send("tools/call", &params)
     }
 
@@ -179,7 +179,7 @@ impl Session<'_, '_> {
         let mut pinged = Ok(());
         if matches!(answer, Err(Failed::Silence(_))) {
             self.notice_sharers();
-            let ping = self.examination.params(self.era, json!({}));
+            let ping = self.examination.params(self.era, &json!({}));
             let ping = self.talk.send(self.era.ping(), &ping);
             answer = self.talk.answer(id, limits.call_timeout.saturating_sub(QUICK)).await;
             let is_long = self.talk.ear().heard().longest > LONG_ANSWER;
@@ -230,7 +230,7 @@ impl Session<'_, '_> {
             let exit = self.talk.exit();
             return self.examination.seen.troubles.push(Trouble::EndedIdle(exit));
         }
-        match self.ask(self.era.ping(), json!({})).await {
+        match self.ask(self.era.ping(), &json!({})).await {
             Ok(_) => {}
             Err((_, Failed::Silence(waited))) => {
                 self.examination.seen.troubles.push(Trouble::SilenceIdle(waited));

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::{sync::SemaphorePermit, time::Instant};
 use unhang_proc::server::ServerSpec;
 
@@ -140,7 +140,7 @@ impl Examination<'_> {
                 Modern::Spoken { is_locked }
             }
             Ok(_) | Err(Failed::Spoilt) => {
-                let list = self.params(Era::Stateless, json!({}));
+                let list = self.params(Era::Stateless, &json!({}));
                 let listed = talk.ask("tools/list", &list, self.limits.request_timeout).await;
                 let is_ambiguous =
                     matches!(listed, Ok((Ok(result), _)) if !result.contains("\"resultType\""));
@@ -172,7 +172,7 @@ impl Examination<'_> {
         }
         talk.ear().book().is_excused = true;
         GARBAGE.iter().for_each(|line| talk.say(line));
-        let ping = self.params(era, json!({}));
+        let ping = self.params(era, &json!({}));
         let answered = talk.ask(era.ping(), &ping, self.limits.request_timeout).await;
         self.seen.garbage = Some(match answered {
             Ok(_) | Err(Failed::Spoilt) => Garbage::Survived,
@@ -250,15 +250,11 @@ impl Examination<'_> {
     }
 
     /// Parameters as the era wants them.
-    pub(super) fn params(&self, era: Era, params: Value) -> String {
-        let mut members = match params {
-            Value::Object(members) => members,
-            _ => Map::new(),
-        };
-        if era == Era::Stateless {
-            self.introduction.sign(&mut members);
+    pub(super) fn params(&self, era: Era, params: &Value) -> String {
+        match era {
+            Era::Handshake => params.to_string(),
+            Era::Stateless => self.introduction.signed(&params.to_string()),
         }
-        Value::from(members).to_string()
     }
 }
 

@@ -6,7 +6,9 @@
 //!
 //! ```text
 //! request ─┬ refused, or answered here
-//!          └ tools/call ─ Action::Call(key) ─ … ─ Machine::ended(key, answer) ─ answer, unless nobody waits any more
+//!          ├ a tool of ours ─ Action::Call(key) ─ … ─ Machine::ended(key, answer) ─ answer, unless nobody waits any more
+//!          ├ what a server has ─ Action::Ask(key) ─ … ─ Machine::answered(key, answer) ─ the same, in the client's era
+//!          └ a list, while servers start ─ Machine::servers_changed, or two seconds ─ what is known by then
 //! End:  None ──eof──► Draining ──all answered, or grace──► Stopping ──all calls ended──► Over
 //!       None ──signal, client gone────────────────────────► Stopping
 //! ```
@@ -16,15 +18,18 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
+use unhang_bridge::{Era, Splice};
 use unhang_switches::stands;
-use unhang_wire::{Id, InFlight};
+use unhang_wire::{Id, InFlight, Json, one_line};
 
 use crate::{
     batch::{BatchId, Batches},
+    client::List,
     config::{Limits, STOP_LIMIT},
     exit,
     fault::{Kind, in_words},
+    gateway::{Answered, Asked, Known},
     queue::Class,
     refusal::Telling,
     revision::Revision,
@@ -59,6 +64,13 @@ pub enum Action {
         /// How long that was, as JSON.
         length: usize,
     },
+    /// Ask a server, then say [`Machine::answered`].
+    Ask {
+        /// What to call it by.
+        key: CallKey,
+        /// What it is asked.
+        asked: Asked,
+    },
     /// Nobody waits for this call any more: it is to come to its end soon.
     Cancel(CallKey),
     /// Deliver what waits for the client, then end with this code.
@@ -79,11 +91,22 @@ pub struct Counters {
     pub withdrawn: u64,
 }
 
-/// A tool that a client waits for.
+/// What a client waits for.
+#[derive(Clone, Debug)]
+pub(super) enum Awaited {
+    /// A tool of ours.
+    Tool(String),
+    /// What a server is asked. The token is the client's own, where it wants progress.
+    Server { method: &'static str, about: String, token: Option<Id> },
+    /// A list, until the servers have come up.
+    List(List),
+}
+
+/// A request that waits for its answer.
 #[derive(Debug)]
 pub(super) struct Call {
     pub key: CallKey,
-    pub tool: String,
+    pub awaited: Awaited,
     pub revision: Revision,
     pub since: Duration,
     pub limit: Duration,
@@ -99,11 +122,52 @@ pub(super) enum End {
     Over,
 }
 
+impl Awaited {
+    /// What a person calls it.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Awaited::Tool(tool) => tool,
+            Awaited::Server { about, .. } => about,
+            Awaited::List(list) => list.method(),
+        }
+    }
+
+    /// The method of the request.
+    pub(super) fn method(&self) -> &'static str {
+        match self {
+            Awaited::Tool(_) => "tools/call",
+            Awaited::Server { method, .. } => method,
+            Awaited::List(list) => list.method(),
+        }
+    }
+
+    /// What to do where it needs longer.
+    fn hint_to_wait(&self) -> &'static str {
+        match self {
+            Awaited::Tool(_) => {
+                "it was stopped; raise --call-timeout, or set mode = \"job\" for this tool, which then answers at once"
+            }
+            Awaited::Server { method: "tools/call", .. } => {
+                "the server was told; raise call-timeout in its limits if it needs longer"
+            }
+            Awaited::Server { .. } | Awaited::List(_) => {
+                "the server was told; raise request-timeout in its limits if it needs longer"
+            }
+        }
+    }
+}
+
+/// The lists whose changes clients hear of, and what those are called. Templates come with resources.
+const LISTS_OF_CLIENTS: [(List, &str); 3] =
+    [(List::Tools, "tools"), (List::Prompts, "prompts"), (List::Resources, "resources")];
+
 /// The machine. See the module's text.
 #[derive(Debug)]
 pub struct Machine {
     pub(super) limits: Limits,
     pub(super) tools: Vec<Definition>,
+    /// What is known of the servers behind us, where there are any.
+    pub(super) servers: Option<Known>,
     /// What the client is told about the whole, to give to its model.
     pub(super) instructions: Option<String>,
     pub(super) now: Duration,
@@ -126,6 +190,7 @@ impl Machine {
         Machine {
             limits,
             tools,
+            servers: None,
             instructions,
             now: Duration::ZERO,
             counters: Counters::default(),
@@ -139,6 +204,11 @@ impl Machine {
             batches: Batches::default(),
             end: End::None,
         }
+    }
+
+    /// The same with servers behind it.
+    pub fn with_servers(self, known: Known) -> Machine {
+        Machine { servers: Some(known), ..self }
     }
 
     /// What is to be done next, until there is nothing.
@@ -171,10 +241,16 @@ impl Machine {
     pub fn tick(&mut self, now: Duration, outside: &mut impl Outside) {
         self.now = now;
         while let Some((id, call)) = self.calls.expire(now) {
+            if let Awaited::List(list) = call.awaited {
+                // What is known by now has to do.
+                self.answer_list(&id, list, &call, outside);
+                continue;
+            }
             self.abandon(call.key);
-            let happened = format!("`{}` did not answer within {}", call.tool, in_words(call.limit));
-            let hint = "it was stopped; raise --call-timeout, or set mode = \"job\" for this tool, which then answers at once";
-            self.tell(&id, &call, Telling { kind: Kind::Deadline, happened, hint }, outside);
+            let happened =
+                format!("`{}` did not answer within {}", call.awaited.name(), in_words(call.limit));
+            let telling = Telling { kind: Kind::Deadline, happened, hint: call.awaited.hint_to_wait() };
+            self.tell(&id, &call, telling, outside);
         }
         self.check_drained(outside);
         match self.end {
@@ -207,7 +283,7 @@ impl Machine {
             self.abandon(call.key);
             let happened = format!(
                 "unhang is ending because {cause}; `{}` had not answered after {}",
-                call.tool,
+                call.awaited.name(),
                 in_words(self.now.saturating_sub(call.since))
             );
             let hint = "call it again in the next session if it is safe to repeat";
@@ -228,6 +304,71 @@ impl Machine {
         }
         self.check_drained(outside);
         self.check_stopped();
+    }
+
+    /// A server has answered, or will not.
+    pub fn answered(&mut self, now: Duration, key: CallKey, answered: Answered, outside: &mut impl Outside) {
+        self.now = now;
+        let id = self.running.remove(&key).flatten();
+        if let Some(id) = id
+            && let Some(call) = self.calls.cancel(&id)
+        {
+            self.pass_on(&id, &call, answered, outside);
+        }
+        self.check_drained(outside);
+        self.check_stopped();
+    }
+
+    /// A request to a server that nobody waited for any more has come to its end.
+    pub fn forgotten(&mut self, now: Duration, key: CallKey, outside: &mut impl Outside) {
+        self.now = now;
+        self.running.remove(&key);
+        self.check_drained(outside);
+        self.check_stopped();
+    }
+
+    /// A server has told how far it is with a call.
+    pub fn progressed(&mut self, now: Duration, key: CallKey, params: &RawValue, outside: &mut impl Outside) {
+        self.now = now;
+        let id = self.running.get(&key).and_then(Option::as_ref);
+        let Some(Call { awaited: Awaited::Server { token: Some(token), .. }, .. }) =
+            id.and_then(|id| self.calls.get(id))
+        else {
+            return;
+        };
+        let params = Json::new(params.get().as_bytes());
+        let params =
+            params.and_then(|params| Splice::new(params).set("progressToken", token.to_json()).apply());
+        if let Some(params) = params {
+            let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
+            outside.to_client(Class::Progress(token.clone()), &one_line(line.as_bytes()));
+        }
+    }
+
+    /// Something else is known of the servers.
+    pub fn servers_changed(&mut self, now: Duration, known: &Known, outside: &mut impl Outside) {
+        self.now = now;
+        let Some(before) = self.servers.replace(known.clone()) else { return };
+        // A client without a handshake hears of nothing that it has not asked to hear of.
+        if self.session.is_some() {
+            for (list, kind) in LISTS_OF_CLIENTS {
+                if before.catalog.list(list, Era::Modern) != known.catalog.list(list, Era::Modern) {
+                    let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"}}"#);
+                    outside.to_client(Class::ListChanged(kind.into()), line.as_bytes());
+                }
+            }
+        }
+        if known.is_settled {
+            let lists = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::List(_)));
+            for id in lists.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+                if let Some(call) = self.calls.cancel(&id)
+                    && let Awaited::List(list) = call.awaited
+                {
+                    self.answer_list(&id, list, &call, outside);
+                }
+            }
+            self.check_drained(outside);
+        }
     }
 
     /// Nobody waits for this call any more.

@@ -9,20 +9,24 @@
 use std::{borrow::Cow, time::Duration};
 
 use serde_json::{Map, Value, json};
+use unhang_bridge::Splice;
 use unhang_switches::stands;
 use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, read};
 
 use super::{
-    answers::implementation,
-    machine::{Action, Call, End, Machine, NAME, Outside},
+    answers::{era_of, implementation},
+    machine::{Action, Awaited, Call, CallKey, End, Machine, NAME, Outside},
 };
 use crate::{
     batch::BatchId,
+    client::List,
     clients,
-    config::LIST_LIFE,
+    config::{LIST_LIFE, LIST_PATIENCE, VERDICT_SLACK},
     fault::Kind,
+    gateway::Asked,
     refusal::{self, Addressee, Telling, gets_an_answer},
     revision::Revision,
+    route::{catalog::Catalog, names::Owner},
     wording::{nearest, shortened},
 };
 
@@ -30,7 +34,7 @@ use crate::{
 const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// How much of a name that the client sent is told back to it.
-const MOST_ECHOED: usize = 200;
+pub(super) const MOST_ECHOED: usize = 200;
 
 /// A request as it came.
 struct Request<'a> {
@@ -167,8 +171,10 @@ impl Machine {
         if request.batch.is_some() && request.method == "initialize" {
             return Some(refusal::handshake_in_batch());
         }
-        if self.running.len() >= self.limits.max_in_flight && stands("front-max-in-flight") {
-            return Some(refusal::overloaded(NAME, self.running.len()));
+        // Lists that wait have nobody who works for them, and what was withdrawn may still be worked for.
+        let in_flight = self.running.len().max(self.calls.len());
+        if in_flight >= self.limits.max_in_flight && stands("front-max-in-flight") {
+            return Some(refusal::overloaded(NAME, in_flight));
         }
         None
     }
@@ -193,7 +199,16 @@ impl Machine {
 
     /// What both handshakes say of us.
     fn introduce(&self, result: &mut Map<String, Value>) {
-        result.insert("capabilities".to_owned(), json!({ "tools": {} }));
+        let capabilities = match &self.servers {
+            None => json!({ "tools": {} }),
+            Some(_) => json!({
+                "tools": { "listChanged": true },
+                "prompts": { "listChanged": true },
+                "resources": { "listChanged": true },
+                "completions": {},
+            }),
+        };
+        result.insert("capabilities".to_owned(), capabilities);
         if let Some(instructions) = &self.instructions {
             result.insert("instructions".to_owned(), instructions.as_str().into());
         }
@@ -222,62 +237,137 @@ impl Machine {
                 self.introduce(&mut result);
                 self.answer(&request.id, revision, request.batch, result, outside);
             }
-            "tools/list" => self.list(request, revision, outside),
+            "tools/list" => self.list(request, List::Tools, revision, outside),
             "tools/call" => self.call(request, revision, outside),
+            "prompts/list" if self.servers.is_some() => self.list(request, List::Prompts, revision, outside),
+            "resources/list" if self.servers.is_some() => {
+                self.list(request, List::Resources, revision, outside);
+            }
+            "resources/templates/list" if self.servers.is_some() => {
+                self.list(request, List::ResourceTemplates, revision, outside);
+            }
+            "prompts/get" | "resources/read" | "completion/complete" if self.servers.is_some() => {
+                self.ask(request, revision, outside);
+            }
             method => {
                 let happened =
                     format!("there is no method `{method}` in the revision {} here", revision.name());
-                let hint = "there are tools/list and tools/call";
+                let hint = match self.servers {
+                    None => "there are tools/list and tools/call",
+                    Some(_) => "there are those of tools, prompts, resources and completions",
+                };
                 let telling = Telling { kind: Kind::MethodNotFound, happened, hint };
                 self.refuse(request.addressee(), telling, outside);
             }
         }
     }
 
-    fn list(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+    fn list(&mut self, request: &Request<'_>, list: List, revision: Revision, outside: &mut impl Outside) {
         let cursor = request.params.and_then(|params| params.member("cursor"));
         if cursor.is_some_and(|cursor| cursor.get() != "null") {
             let happened =
-                "`tools/list` was asked for a page with a cursor that was never given out".to_owned();
-            let hint = "all tools are on the first page, which has no cursor";
+                format!("`{}` was asked for a page with a cursor that was never given out", list.method());
+            let hint = "everything is on the first page, which has no cursor";
             return self.refuse(request.addressee(), invalid_params(happened, hint), outside);
         }
-        let tools: Vec<Value> = self.tools.iter().map(|tool| tool.to_json(revision)).collect();
-        let mut result = if revision.is_stateless() { cacheable() } else { Map::new() };
-        result.insert("tools".to_owned(), tools.into());
-        self.answer(&request.id, revision, request.batch, result, outside);
+        let (key, limit) = (self.new_key(), LIST_PATIENCE);
+        let awaited = Awaited::List(list);
+        let call = Call { key, awaited, revision, since: self.now, limit, batch: request.batch };
+        if self.servers.as_ref().is_none_or(|known| known.is_settled) || !stands("list-waits-for-servers") {
+            return self.answer_list(&request.id, list, &call, outside);
+        }
+        // It is free: a repeated id was refused, and none is remembered.
+        let _registered = self.calls.register(request.id.clone(), Some(self.now + limit), call);
     }
 
     fn call(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
-        let (tool, arguments) = match self.called(request) {
+        let name = request.text("name");
+        let is_servers = |name: &String| {
+            let is_ours = self.tools.iter().any(|tool| tool.name == *name);
+            !is_ours && self.servers.as_ref().is_some_and(|known| known.catalog.tool(name).is_some())
+        };
+        if name.as_ref().is_some_and(is_servers) {
+            return self.ask(request, revision, outside);
+        }
+        let (tool, arguments) = match self.called(request, name) {
             Ok(called) => called,
             Err(telling) => return self.refuse(request.addressee(), telling, outside),
         };
-        let clock = match revision.is_stateless() {
-            true => request.params.and_then(wire::client_name).as_deref().and_then(clients::call_clock),
-            false => self.call_clock,
-        };
-        let limit = clients::call_limit(clock, self.limits.call_timeout);
-        self.next_key += 1;
-        let key = self.next_key;
-        let call = Call { key, tool: tool.clone(), revision, since: self.now, limit, batch: request.batch };
-        // It is free: a repeated id was refused, and none is remembered.
-        let _registered = self.calls.register(request.id.clone(), Some(self.now + limit), call);
-        self.running.insert(key, Some(request.id.clone()));
+        let limit = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
+        let key = self.new_key();
+        let awaited = Awaited::Tool(tool.clone());
+        let call = Call { key, awaited, revision, since: self.now, limit, batch: request.batch };
+        self.begin(request, call, limit);
         let length = request.params.map_or(0, |params| params.get().len());
         self.actions.push_back(Action::Call { key, tool, arguments, length });
     }
 
+    /// Puts a request in flight for which somebody works.
+    fn begin(&mut self, request: &Request<'_>, call: Call, patience: Duration) {
+        self.running.insert(call.key, Some(request.id.clone()));
+        // It is free: a repeated id was refused, and none is remembered.
+        let _registered = self.calls.register(request.id.clone(), Some(self.now + patience), call);
+    }
+
+    fn new_key(&mut self) -> CallKey {
+        self.next_key += 1;
+        self.next_key
+    }
+
+    /// After how long the client gives a call up, where that is known.
+    fn clock(&self, request: &Request<'_>, revision: Revision) -> Option<Duration> {
+        match revision.is_stateless() {
+            true => request.params.and_then(wire::client_name).as_deref().and_then(clients::call_clock),
+            false => self.call_clock,
+        }
+    }
+
+    /// Asks the server whose it is.
+    fn ask(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+        let Some(known) = &self.servers else { return };
+        let Subject { method, owner, params, about, asked_for } = match subject(&known.catalog, request) {
+            Ok(subject) => subject,
+            Err(Unasked::Resource(uri)) => {
+                return self.refuse_resource(&request.id, &uri, revision, request.batch, outside);
+            }
+            Err(Unasked::Told(telling)) => return self.refuse(request.addressee(), telling, outside),
+        };
+        let patience = known.patience.get(owner.server).copied().unwrap_or_default();
+        let limit = match method {
+            "tools/call" => clients::call_limit(self.clock(request, revision), patience.call),
+            _ => patience.request,
+        };
+        let token = request.params.and_then(wire::progress_token);
+        let asked = Asked {
+            server: owner.server,
+            method,
+            params,
+            client: era_of(revision),
+            wants_progress: token.is_some(),
+            limit,
+            asked_for,
+        };
+        let key = self.new_key();
+        let awaited = Awaited::Server { method, about, token };
+        let call = Call { key, awaited, revision, since: self.now, limit, batch: request.batch };
+        // Whoever asks the server knows more of why there is no answer, and is given the time to say it.
+        self.begin(request, call, limit + VERDICT_SLACK);
+        self.actions.push_back(Action::Ask { key, asked });
+    }
+
     /// The tool and the arguments of a `tools/call`, or what is wrong with them.
-    fn called(&self, request: &Request<'_>) -> Result<(String, Map<String, Value>), Telling<'static>> {
-        let Some(name) = request.text("name") else {
+    fn called(
+        &self,
+        request: &Request<'_>,
+        name: Option<String>,
+    ) -> Result<(String, Map<String, Value>), Telling<'static>> {
+        let Some(name) = name else {
             return Err(invalid_params("`tools/call` names no tool".to_owned(), "give params.name"));
         };
         if self.tools.iter().all(|tool| tool.name != name) {
-            let meant = nearest(&name, self.tools.iter().map(|tool| tool.name.as_str()));
-            let meant = meant.map_or_else(String::new, |meant| format!(" (did you mean `{meant}`?)"));
-            let happened = format!("there is no tool `{}`{meant}", shortened(&name, MOST_ECHOED));
-            return Err(invalid_params(happened, "tools/list names all of them"));
+            let own = self.tools.iter().map(|tool| tool.name.as_str());
+            let others = self.servers.iter().flat_map(|known| known.catalog.tool_names());
+            return Err(no_such("tool", "tools/list names all of them", &name, own.chain(others)));
         }
         let arguments = request.params.and_then(|params| params.member("arguments"));
         let arguments = match arguments.filter(|arguments| arguments.get() != "null") {
@@ -289,6 +379,92 @@ impl Machine {
         };
         Ok((name, arguments))
     }
+}
+
+/// What a server is asked, in its own words.
+struct Subject {
+    method: &'static str,
+    owner: Owner,
+    /// As the server knows what they are about; otherwise as the client wrote them.
+    params: String,
+    /// What a person calls it.
+    about: String,
+    /// The URI that was asked for, as JSON.
+    asked_for: Option<String>,
+}
+
+/// Why nobody is asked.
+enum Unasked {
+    /// There is no such resource.
+    Resource(String),
+    Told(Telling<'static>),
+}
+
+/// Whose it is that a request is about.
+fn subject(catalog: &Catalog, request: &Request<'_>) -> Result<Subject, Unasked> {
+    let told = |happened: String, hint| Unasked::Told(invalid_params(happened, hint));
+    let params = request.params.unwrap_or(Json::EMPTY);
+    let (method, member, holder) = match &*request.method {
+        "tools/call" => ("tools/call", "name", None),
+        "prompts/get" => ("prompts/get", "name", None),
+        "resources/read" => ("resources/read", "uri", None),
+        _ => {
+            let reference = params.member("ref").unwrap_or(Json::EMPTY);
+            let is_prompt =
+                reference.member("type").and_then(Json::text).is_some_and(|kind| kind == "ref/prompt");
+            ("completion/complete", if is_prompt { "name" } else { "uri" }, Some(reference))
+        }
+    };
+    let Some(about) = wire::text_member(holder.unwrap_or(params), member) else {
+        let place = if holder.is_some() { "params.ref" } else { "params" };
+        let happened = format!("`{method}` names nothing in {place}.{member}");
+        return Err(told(happened, "name what it is about"));
+    };
+    let owner = match (method, member) {
+        ("tools/call", _) => catalog.tool(&about),
+        (_, "name") => catalog.prompt(&about),
+        ("resources/read", _) => catalog.resource(&about),
+        _ => catalog.template(&about).or_else(|| catalog.resource(&about)),
+    };
+    let Some(owner) = owner else {
+        return Err(match (method, member) {
+            ("resources/read", _) => Unasked::Resource(about),
+            (_, "name") => Unasked::Told(no_such(
+                "prompt",
+                "prompts/list names all of them",
+                &about,
+                catalog.prompt_names(),
+            )),
+            _ => told(
+                format!("there is no resource or template `{}`", shortened(&about, MOST_ECHOED)),
+                "resources/templates/list names the templates",
+            ),
+        });
+    };
+    let own = Value::from(owner.name.as_str()).to_string();
+    let renamed =
+        |object: Json<'_>| Splice::new(object).set(member, own.as_str()).apply().map(Cow::into_owned);
+    let params = match holder {
+        None => renamed(params),
+        Some(reference) => renamed(reference)
+            .and_then(|own| Splice::new(params).set("ref", own).apply().map(Cow::into_owned)),
+    };
+    // What has members can be changed.
+    let params = params.unwrap_or_default();
+    Ok(Subject { method, owner, params, asked_for: (member == "uri").then_some(own), about })
+}
+
+/// There is nothing of this name; what may be meant is told.
+fn no_such<'a>(
+    what: &str,
+    hint: &'static str,
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Telling<'static> {
+    let meant = nearest(name, known);
+    let meant = meant.map_or_else(String::new, |meant| format!(" (did you mean `{meant}`?)"));
+    let happened = format!("there is no {what} `{}`{meant}", shortened(name, MOST_ECHOED));
+    invalid_params(happened, hint)
 }
 
 /// The members of what a client of a stateless revision may keep for a while.

@@ -7,9 +7,9 @@
 //! Invariants: no branch awaits a write or a call; after [`Action::Exit`] nothing is read any more, tasks that have not ended
 //! are dropped, and what waits for the client is delivered for as long as it reads, within [`EXIT_LIMIT`].
 
-use std::{collections::HashMap, io, os::fd::OwnedFd, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::pending, io, os::fd::OwnedFd, pin::Pin, sync::Arc, time::Duration};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 use tokio::{
     sync::{mpsc, watch},
     task::{Id as TaskId, JoinError, JoinSet},
@@ -22,11 +22,15 @@ use super::machine::{Action, CallKey, Machine, Outside};
 use crate::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, Limits},
     exit,
+    gateway::{Answered, Asked, Known, Servers},
     guard::Stop,
     queue::Class,
     shell::{FromClient, Taken, ToClient, set},
     tools::{Definition, ToolAnswer},
 };
+
+/// Reports of progress that may be on their way to the machine; it takes them at once.
+const PROGRESS: usize = 1024;
 
 /// Tells a call that nobody waits for it any more.
 #[derive(Clone, Debug)]
@@ -76,6 +80,8 @@ pub struct FrontSpec {
     pub limits: Limits,
     /// What it offers.
     pub toolbox: Arc<dyn Toolbox>,
+    /// Servers behind it, where there are any.
+    pub servers: Option<Servers>,
     /// What the client is told about the whole, to give to its model.
     pub instructions: Option<String>,
     /// Where the client writes to us; shared with the client, so it is never made non-blocking in place.
@@ -106,6 +112,8 @@ pub async fn run(spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
             }
             ready = shell.from_client.readable(), if reads_client => shell.read_client(ready),
             Some(ended) = shell.calls.join_next_with_id() => shell.call_ended(ended),
+            Some((key, params)) = shell.told.recv() => shell.progressed(key, &params),
+            () = changed(&mut shell.known) => shell.servers_changed(),
             () = shell.world.to_client.writable(), if shell.world.to_client.is_waiting() => {}
             () = shell.world.to_client.closed(), if !shell.ending => shell.client_gone(),
             () = &mut timer => shell.tick(),
@@ -121,6 +129,25 @@ pub async fn run(spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
         Some(_) = stops.recv() => {}
     }
     Ok(code)
+}
+
+/// Waits until something else is known of the servers; for ever where there are none. Cancel-safe.
+async fn changed(known: &mut Option<watch::Receiver<Known>>) {
+    let told = match known {
+        Some(known) => known.changed().await.is_ok(),
+        None => false,
+    };
+    if !told {
+        pending::<()>().await;
+    }
+}
+
+/// What comes of a task.
+enum Ended {
+    Tool(ToolAnswer),
+    Server(Box<Answered>),
+    /// Nobody waits for it any more.
+    Nothing,
 }
 
 /// The machine's outside world.
@@ -144,7 +171,12 @@ struct Shell {
     origin: Instant,
     from_client: FromClient,
     toolbox: Arc<dyn Toolbox>,
-    calls: JoinSet<ToolAnswer>,
+    servers: Option<Servers>,
+    known: Option<watch::Receiver<Known>>,
+    /// Progress of requests to servers, on its way from their tasks to the machine.
+    tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
+    told: mpsc::Receiver<(CallKey, Box<RawValue>)>,
+    calls: JoinSet<Ended>,
     keys: HashMap<TaskId, CallKey>,
     cancels: HashMap<CallKey, watch::Sender<bool>>,
     /// When memory that long lines needed is looked at.
@@ -157,12 +189,24 @@ struct Shell {
 impl Shell {
     fn new(spec: FrontSpec) -> io::Result<Shell> {
         let limits = spec.limits;
+        let known = spec.servers.as_ref().map(Servers::known);
+        let (tell, told) = mpsc::channel(PROGRESS);
+        let to_client = ToClient::new(spec.client_output, limits.queue_bytes)?;
+        let from_client = FromClient::new(spec.client_input, limits.max_message)?;
+        let machine = Machine::new(limits, spec.toolbox.definitions(), spec.instructions);
         Ok(Shell {
-            world: World { to_client: ToClient::new(spec.client_output, limits.queue_bytes)? },
-            from_client: FromClient::new(spec.client_input, limits.max_message)?,
-            machine: Machine::new(limits, spec.toolbox.definitions(), spec.instructions),
+            world: World { to_client },
+            from_client,
+            machine: match &known {
+                Some(known) => machine.with_servers(known.borrow().clone()),
+                None => machine,
+            },
             origin: Instant::now(),
             toolbox: spec.toolbox,
+            servers: spec.servers,
+            known,
+            tell,
+            told,
             calls: JoinSet::new(),
             keys: HashMap::new(),
             cancels: HashMap::new(),
@@ -185,6 +229,11 @@ impl Shell {
                     self.cancels.insert(key, cancel);
                     self.call(key, ToolCall { tool, arguments, length, cancellation });
                 }
+                Action::Ask { key, asked } => {
+                    let (cancel, cancellation) = Cancellation::new();
+                    self.cancels.insert(key, cancel);
+                    self.ask(key, asked, cancellation);
+                }
                 Action::Cancel(key) => {
                     if let Some(cancel) = self.cancels.get(&key) {
                         cancel.send_replace(true);
@@ -199,21 +248,65 @@ impl Shell {
     fn call(&mut self, key: CallKey, call: ToolCall) {
         let toolbox = Arc::clone(&self.toolbox);
         // In the task already when the toolbox is asked, so that a panic of its is the task's.
-        let task = self.calls.spawn(async move { toolbox.call(call).await });
+        let task = self.calls.spawn(async move { Ended::Tool(toolbox.call(call).await) });
         self.keys.insert(task.id(), key);
     }
 
-    fn call_ended(&mut self, ended: Result<(TaskId, ToolAnswer), JoinError>) {
-        let panicked = ended.is_err();
-        let (task, answer) = ended.unwrap_or_else(|error| {
-            let text = "this tool failed by a bug in unhang, which goes on; its stderr and log say where";
-            (error.id(), ToolAnswer::error(text))
+    fn ask(&mut self, key: CallKey, asked: Asked, mut cancellation: Cancellation) {
+        let Some(servers) = self.servers.clone() else { return };
+        let tell = self.tell.clone();
+        let task = self.calls.spawn(async move {
+            let (progress, mut seen) = watch::channel(None);
+            let progress = asked.wants_progress.then_some(progress);
+            let mut answering = servers.ask(asked, progress);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = cancellation.cancelled() => return Ended::Nothing,
+                    Ok(()) = seen.changed() => {
+                        let newest: Option<Box<RawValue>> = seen.borrow_and_update().clone();
+                        // Where it does not fit there is newer progress soon, or the end.
+                        let _lossy = newest.map(|params| tell.try_send((key, params)));
+                    }
+                    answered = &mut answering => return Ended::Server(Box::new(answered)),
+                }
+            }
         });
-        if let Some(key) = self.keys.remove(&task)
-            && (!panicked || stands("panic-is-answered"))
-        {
-            self.cancels.remove(&key);
-            self.machine.ended(self.now(), key, &answer, &mut self.world);
+        self.keys.insert(task.id(), key);
+    }
+
+    fn progressed(&mut self, key: CallKey, params: &RawValue) {
+        self.machine.progressed(self.now(), key, params, &mut self.world);
+    }
+
+    fn servers_changed(&mut self) {
+        let known = self.known.as_mut().map(|known| known.borrow_and_update().clone());
+        if let Some(known) = known {
+            self.machine.servers_changed(self.now(), &known, &mut self.world);
+        }
+    }
+
+    fn call_ended(&mut self, ended: Result<(TaskId, Ended), JoinError>) {
+        let panicked = ended.is_err();
+        let (task, ended) = ended.unwrap_or_else(|error| {
+            let text = "this tool failed by a bug in unhang, which goes on; its stderr and log say where";
+            (error.id(), Ended::Tool(ToolAnswer::error(text)))
+        });
+        let Some(key) = self.keys.remove(&task).filter(|_| !panicked || stands("panic-is-answered")) else {
+            return;
+        };
+        self.cancels.remove(&key);
+        let now = self.now();
+        match ended {
+            Ended::Tool(answer) => self.machine.ended(now, key, &answer, &mut self.world),
+            Ended::Server(answered) => {
+                // What was told before the answer comes before it.
+                while let Ok((key, params)) = self.told.try_recv() {
+                    self.progressed(key, &params);
+                }
+                self.machine.answered(now, key, *answered, &mut self.world);
+            }
+            Ended::Nothing => self.machine.forgotten(now, key, &mut self.world),
         }
     }
 

@@ -6,5 +6,7 @@
 //!   thing tomorrow.
 //! - A public name stands for one thing of one server. It is looked up whole, and never taken apart.
 
+pub mod catalog;
 pub mod names;
+mod template;
 pub mod uris;

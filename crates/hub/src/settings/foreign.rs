@@ -189,7 +189,7 @@ fn read(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> Result<ServerSett
         }
         (None, None) => return Err(field.complaint("has neither a command nor a URL")),
     };
-    Ok(ServerSettings { name: name.to_owned(), transport, limits })
+    Ok(ServerSettings { name: name.to_owned(), transport, prefix: None, limits })
 }
 
 /// The value of the variable that is named here.

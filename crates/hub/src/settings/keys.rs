@@ -128,6 +128,11 @@ pub(super) const SERVER: &[Key] = &[
     ),
     key("limits", Kind::Section(LIMITS), "Its limits."),
     key(
+        "prefix",
+        Kind::Text,
+        "What the names of its tools and prompts begin with behind `unhang serve`; empty: nothing. Default: its name.",
+    ),
+    key(
         "quiet",
         Kind::Flag,
         "Whether every notification is kept from clients while a call runs. Default: false.",

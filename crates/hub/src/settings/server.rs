@@ -17,6 +17,9 @@ use super::{
 };
 use crate::config::Limits;
 
+/// A longer prefix would leave too little of a name of 64 characters for what it is in front of.
+const LONGEST_PREFIX: usize = 32;
+
 /// `[servers.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
@@ -24,6 +27,8 @@ pub struct ServerSettings {
     pub name: String,
     /// How it is reached.
     pub transport: Transport,
+    /// What the names of its tools begin with behind `unhang serve`; its own name where this says nothing.
+    pub prefix: Option<String>,
     /// What the file says of its limits.
     pub limits: LimitSettings,
 }
@@ -178,7 +183,19 @@ pub(super) fn read(name: &str, field: &Field<'_>, folder: &Path) -> Result<Serve
         (Some(command), None) => stdio(&section, &command, folder)?,
         (None, Some(url)) => http(&section, &url)?,
     };
-    Ok(ServerSettings { name: name.to_owned(), transport, limits })
+    let prefix = section.get("prefix").map(|field| prefix(&field)).transpose()?;
+    Ok(ServerSettings { name: name.to_owned(), transport, prefix, limits })
+}
+
+fn prefix(field: &Field<'_>) -> Result<String, Complaint> {
+    let prefix = field.plain()?;
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-.".contains(character);
+    if prefix.len() > LONGEST_PREFIX || !prefix.chars().all(is_plain) {
+        return Err(field.complaint(format!(
+            "may have letters, digits, `_`, `-` and `.`, {LONGEST_PREFIX} at most, or be empty"
+        )));
+    }
+    Ok(prefix)
 }
 
 fn stdio(section: &Section<'_>, command: &Field<'_>, folder: &Path) -> Result<Transport, Complaint> {

@@ -13,15 +13,16 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, value::RawValue};
 use tokio::{
     sync::oneshot,
     task::{AbortHandle, JoinSet},
     time::{Instant, Sleep, sleep_until, timeout},
 };
+use unhang_bridge::params::with_progress_token;
 use unhang_proc::drain::Tail;
 use unhang_switches::stands;
-use unhang_wire::{Id, Line};
+use unhang_wire::{Id, Json, Line};
 
 use super::{
     Command, Mailbox, Outcome, Phase, Progress, Request,
@@ -335,15 +336,11 @@ impl Dialogue {
         let since = since.saturating_duration_since(self.origin);
         let id = self.conversation.begin(since, &method, limit, Whose::Caller { reply, progress });
         if wants_progress {
-            let meta = params.entry("_meta").or_insert_with(|| json!({}));
-            if let (Some(meta), Id::Integer(token)) = (meta.as_object_mut(), &id) {
-                meta.insert("progressToken".to_owned(), (*token).into());
-            }
+            params = with_progress_token(Json::new(params.as_bytes()), &id);
         }
         if self.is_stateless() {
-            self.introduction.sign(&mut params);
+            params = self.introduction.signed(&params);
         }
-        let params = Value::from(params).to_string();
         tracing::debug!("waiting for `{}` to answer `{method}`, for at most {}", self.name, in_words(limit));
         let line = conversation::request(&id, &method, &params);
         self.unsent += line.len();

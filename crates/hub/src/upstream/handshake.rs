@@ -12,8 +12,10 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::{Map, Value, value::RawValue};
+use unhang_bridge::params::{self, Signature};
 use unhang_switches::stands;
+use unhang_wire::Json;
 
 use crate::{
     client::{Error, Failure, ServerError},
@@ -67,37 +69,34 @@ const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Who we are, for a server.
 #[derive(Clone, Debug)]
-pub(crate) struct Introduction {
-    /// Our name and version.
-    pub(crate) info: Value,
-    /// What we can do.
-    pub(crate) capabilities: Value,
-}
+pub(crate) struct Introduction(Signature);
 
 impl Introduction {
-    /// The parameters of this one of the two.
-    pub(crate) fn params(&self, ask: Ask) -> String {
-        match ask {
-            Ask::Discover => {
-                let mut params = Map::new();
-                self.sign(&mut params);
-                Value::from(params)
-            }
-            Ask::Initialize => json!({
-                "protocolVersion": Revision::V2025November.name(),
-                "capabilities": self.capabilities,
-                "clientInfo": self.info,
-            }),
-        }
-        .to_string()
+    /// Our name and version, and what we can do.
+    pub(crate) fn new(info: &Value, capabilities: &Value) -> Self {
+        Self(Signature {
+            revision: Revision::V2026July.name(),
+            client_info: info.to_string(),
+            client_capabilities: capabilities.to_string(),
+            log_level: None,
+        })
     }
 
-    /// Adds what every request of a stateless revision says (protocol.md 1.3).
-    pub(crate) fn sign(&self, params: &mut Map<String, Value>) {
-        let meta = params.entry("_meta").or_insert_with(|| json!({}));
-        meta["io.modelcontextprotocol/protocolVersion"] = Revision::V2026July.name().into();
-        meta["io.modelcontextprotocol/clientInfo"] = self.info.clone();
-        meta["io.modelcontextprotocol/clientCapabilities"] = self.capabilities.clone();
+    /// The parameters of this one of the two.
+    pub(crate) fn params(&self, ask: Ask) -> String {
+        let Signature { client_info, client_capabilities, .. } = &self.0;
+        match ask {
+            Ask::Discover => self.signed("{}"),
+            Ask::Initialize => format!(
+                r#"{{"protocolVersion":"{}","capabilities":{client_capabilities},"clientInfo":{client_info}}}"#,
+                Revision::V2025November.name()
+            ),
+        }
+    }
+
+    /// Params with what every request of a stateless revision says (protocol.md 1.3).
+    pub(crate) fn signed(&self, params: &str) -> String {
+        params::to_modern(Json::new(params.as_bytes()), &self.0)
     }
 }
 
@@ -313,6 +312,8 @@ fn supported_by(error: &ServerError) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn at(milliseconds: u64) -> Duration {
@@ -443,13 +444,9 @@ mod tests {
 
     #[test]
     fn what_every_stateless_request_says_is_added_and_keeps_the_rest() {
-        let introduction =
-            Introduction { info: json!({ "name": "unhang" }), capabilities: json!({ "elicitation": {} }) };
-        let mut params = Map::from_iter([
-            ("_meta".to_owned(), json!({ "progressToken": 1 })),
-            ("name".to_owned(), "x".into()),
-        ]);
-        introduction.sign(&mut params);
+        let introduction = Introduction::new(&json!({ "name": "unhang" }), &json!({ "elicitation": {} }));
+        let params = introduction.signed(r#"{"_meta":{"progressToken":1},"name":"x"}"#);
+        let params: Value = serde_json::from_str(&params).unwrap();
         let meta = &params["_meta"];
         assert_eq!((&meta["progressToken"], &params["name"]), (&json!(1), &json!("x")));
         assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");

@@ -23,7 +23,7 @@ pub(crate) mod stdio;
 
 use std::{sync::Arc, time::Duration};
 
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::value::RawValue;
 use tokio::{
     sync::{Notify, mpsc, oneshot, watch},
     time::Instant,
@@ -46,7 +46,8 @@ const COMMANDS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) method: Box<str>,
-    pub(crate) params: Map<String, Value>,
+    /// An object, as JSON.
+    pub(crate) params: String,
     /// Counted from then.
     pub(crate) since: Instant,
     pub(crate) limit: Duration,

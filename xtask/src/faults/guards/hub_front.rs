@@ -130,6 +130,15 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "doctor-comes-home" [1]
         "An examination ends when its time is up, whatever the server does, and says so."
         end_to_end("doctor::it_comes_home_when_its_time_is_up");
+    "list-waits-for-servers" [1]
+        "A list waits for servers that are still starting, so that a client that asks once does not take them for missing."
+        unit("hub", "front::tests::servers::a_list_waits_for_servers_and_not_for_ever");
+    "gateway-fences-off" [6]
+        "A server behind the gateway that keeps failing is left alone for a while, and whoever asks it is told at once."
+        end_to_end("gateway::l_56_a_server_that_keeps_failing_is_left_alone_for_a_while");
+    "gateway-restart-delayed" [6]
+        "A server behind the gateway is not started again at once, so that one that dies at each start does not fill the machine."
+        end_to_end("gateway::promise_6_a_server_that_dies_in_a_call_costs_that_call_and_comes_back");
     "clash-gets-another-name" [8]
         "Of two tools that would have the same name the later gets another, so that no server is asked in the place of another."
         unit("hub", "route::names::tests::of_two_that_would_be_the_same_the_first_keeps_the_name");

@@ -12,7 +12,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use unhang::settings::{Complaint, ForeignFile, Loaded, ServerSettings, Settings, read_foreign};
+use unhang::settings::{
+    Complaint, ForeignFile, ForeignServer, Loaded, ServerSettings, Settings, read_foreign,
+};
 
 /// What our own file is called.
 pub(crate) const FILE: &str = "unhang.toml";
@@ -71,33 +73,29 @@ impl Known {
     }
 
     fn read_named(&mut self, path: &Path) -> Result<(), String> {
-        let text =
-            read_at_most(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
-        let folder = folder_of(path)
-            .map_err(|error| format!("the folder of {} cannot be found: {error}", path.display()))?;
-        let is_codex = || text.lines().any(|line| line.trim_start().starts_with("[mcp_servers"));
-        if path.extension().is_some_and(|extension| extension == "toml") && !is_codex() {
-            let told = path.display().to_string();
-            let Loaded { settings, warnings } =
-                Settings::read(&text, &told, &folder, &|name| env::var(name).ok())
-                    .map_err(|complaint| complaint.to_string())?;
-            self.warnings.extend(warnings.iter().map(ToString::to_string));
-            settings
-                .servers
-                .into_iter()
-                .for_each(|server| self.add(server.name.clone(), Ok(server), &told, false));
-            return Ok(());
+        let told = path.display().to_string();
+        match read_named(path)? {
+            Named::Ours(Loaded { settings, warnings }) => {
+                self.warnings.extend(warnings.iter().map(ToString::to_string));
+                let servers = settings.servers.into_iter();
+                servers.for_each(|server| self.add(server.name.clone(), Ok(server), &told, false));
+            }
+            Named::Clients(servers) => self.add_foreign(servers, &told),
         }
-        self.read_foreign(path, &text, &project_of(&folder)).map_err(|complaint| complaint.to_string())
+        Ok(())
     }
 
     fn read_foreign(&mut self, path: &Path, text: &str, project: &Path) -> Result<(), Complaint> {
         let told = path.display().to_string();
         let at = ForeignFile { file: &told, project };
-        for server in read_foreign(text, at, &|name| env::var(name).ok())? {
-            self.add(server.name, server.settings, &told, server.is_disabled);
-        }
+        self.add_foreign(read_foreign(text, at, &|name| env::var(name).ok())?, &told);
         Ok(())
+    }
+
+    fn add_foreign(&mut self, servers: Vec<ForeignServer>, source: &str) {
+        for server in servers {
+            self.add(server.name, server.settings, source, server.is_disabled);
+        }
     }
 
     fn add(
@@ -122,6 +120,30 @@ impl Known {
     pub(crate) fn in_use(&self) -> impl Iterator<Item = &Found> {
         self.servers.iter().filter(|found| !found.is_disabled && !found.is_shadowed)
     }
+}
+
+/// What a file that was named says.
+pub(crate) enum Named {
+    /// It is ours.
+    Ours(Loaded),
+    /// It is that of a client, which has servers alone.
+    Clients(Vec<ForeignServer>),
+}
+
+/// Reads a file that was named: ours, or any client's as it is.
+pub(crate) fn read_named(path: &Path) -> Result<Named, String> {
+    let told = path.display().to_string();
+    let text = read_at_most(path).map_err(|error| format!("{told} cannot be read: {error}"))?;
+    let folder = folder_of(path).map_err(|error| format!("the folder of {told} cannot be found: {error}"))?;
+    let is_codex = || text.lines().any(|line| line.trim_start().starts_with("[mcp_servers"));
+    let lookup = |name: &str| env::var(name).ok();
+    let named = if path.extension().is_some_and(|extension| extension == "toml") && !is_codex() {
+        Settings::read(&text, &told, &folder, &lookup).map(Named::Ours)
+    } else {
+        let project = project_of(&folder);
+        read_foreign(&text, ForeignFile { file: &told, project: &project }, &lookup).map(Named::Clients)
+    };
+    named.map_err(|complaint| complaint.to_string())
 }
 
 /// Our own file here, else the one of the user.

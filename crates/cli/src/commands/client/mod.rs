@@ -14,13 +14,13 @@ pub(super) mod files;
 mod form;
 mod list;
 mod ping;
+pub(super) mod reach;
 mod servers;
 mod typed;
 
 use std::{
     cell::OnceCell,
     ffi::OsString,
-    fmt::Display,
     io::{self, IsTerminal},
     path::PathBuf,
     process::ExitCode,
@@ -30,13 +30,11 @@ use std::{
 use serde::Serialize;
 use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
 use unhang::{
-    client::{Address, Client, ClientSpec, Endpoint, Error, HttpServer, Pool},
-    config::{EXIT_LIMIT, Limits},
+    client::{Client, ClientSpec, Error, Pool},
+    config::EXIT_LIMIT,
     exit,
     guard::Stop,
-    oauth::{ClientSettings, Nobody},
-    process::{server::ServerSpec, spawn::Environment},
-    settings::{HttpDialect, LimitSettings, ServerSettings, Transport},
+    settings::LimitSettings,
 };
 
 use self::ask::Person;
@@ -44,17 +42,12 @@ pub(super) use self::{
     batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, ping::ping,
     servers::servers,
 };
-use super::{
-    engine::{Outcome, to_its_end},
-    login::authorization,
-};
+use super::engine::{Outcome, to_its_end};
 use crate::{
     arguments::client::{Request, ServerCommon},
     commands::client::files::{Found, Known},
-    inherited::inherited,
     job_arguments::Format,
     output::{self, Failure},
-    own_program::lifeline_command,
     server_name::server_name,
     signals::signals,
     terminal_text::escaped,
@@ -160,88 +153,25 @@ impl Desk {
 
     /// How a server is reached whose command was typed.
     pub(super) fn of_command(&self, command: &[OsString]) -> ClientSpec {
-        let arguments = command[1..].to_vec();
-        let server = spec(command[0].clone(), arguments, Environment::Inherit, None);
-        self.client_spec(&server_name(command), Endpoint::Stdio(server), &LimitSettings::default())
+        let name = server_name(command);
+        reach::by_command(&name, command, &self.limits, Arc::new(Person::new(&name)))
     }
 
     /// How a configured server is reached.
     pub(super) fn of_file(&self, found: &Found) -> Result<ClientSpec, Failure> {
         let settings = found.settings.as_ref();
-        let ServerSettings { name, transport, limits } =
-            settings.map_err(|complaint| Failure::usage(complaint.to_string(), None))?;
-        match transport {
-            Transport::Stdio { command, arguments, environment, inherits_environment, folder } => {
-                let mut variables: Vec<(OsString, OsString)> = match inherits_environment {
-                    true => std::env::vars_os().collect(),
-                    false => inherited().collect(),
-                };
-                // Of two with the same name the later counts.
-                variables.extend(environment.iter().map(|(name, value)| (name.into(), value.into())));
-                let arguments = arguments.iter().map(OsString::from).collect();
-                let environment = Environment::Exactly(variables);
-                let server = spec(command.into(), arguments, environment, Some(folder.clone()));
-                Ok(self.client_spec(name, Endpoint::Stdio(server), limits))
-            }
-            Transport::Http { url, headers, dialect, oauth } => {
-                let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                let address = address(url.clone(), headers);
-                address.check().map_err(|error| unusable(&format!("`{name}`"), &error))?;
-                let server = self.remote(name, address, *dialect, oauth.clone());
-                Ok(self.client_spec(name, Endpoint::Http(server), limits))
-            }
-        }
+        let settings = settings.map_err(|complaint| Failure::usage(complaint.to_string(), None))?;
+        reach::by_settings(settings, &self.limits, Arc::new(Person::new(&settings.name)))
     }
 
     /// How a server is reached whose URL was typed.
     pub(super) fn of_url(&self, url: &str) -> Result<ClientSpec, Failure> {
-        if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
-            // The rest may be secret.
-            let scheme = url.split("://").next().unwrap_or_default();
-            let message = format!("`{}://` is no URL of http:// or https://", escaped(scheme));
-            return Err(Failure::usage(message, None));
-        }
-        let address = address(url.to_owned(), Vec::new());
-        address.check().map_err(|error| unusable("what was given", &error))?;
-        let mut name = address.shown();
+        let mut name = reach::url_name(url)?;
         while self.pool.names().contains(&name) {
             // It differs in what is not shown.
             name.push('\'');
         }
-        let server = self.remote(url, address, None, ClientSettings::default());
-        Ok(self.client_spec(&name, Endpoint::Http(server), &LimitSettings::default()))
-    }
-
-    /// A server somewhere, with the login that there may be. Nobody is asked to log in here.
-    fn remote(
-        &self,
-        name: &str,
-        address: Address,
-        dialect: Option<HttpDialect>,
-        oauth: ClientSettings,
-    ) -> HttpServer {
-        let has_token = address.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-        let authorization = (!has_token).then(|| {
-            let answer = self.limits.request_timeout.unwrap_or(Limits::default().request_timeout);
-            let nobody = Arc::new(Nobody { server: name.to_owned() });
-            authorization(name.to_owned(), address.url.clone(), oauth, answer, nobody)
-        });
-        // Without a home there are no logins, and servers that want none all the same.
-        HttpServer { address, dialect, authorization: authorization.and_then(Result::ok) }
-    }
-
-    fn client_spec(&self, name: &str, endpoint: Endpoint, of_file: &LimitSettings) -> ClientSpec {
-        let mut limits = Limits::default();
-        of_file.apply(&mut limits);
-        self.limits.apply(&mut limits);
-        let endpoint = match endpoint {
-            Endpoint::Stdio(server) => {
-                let (grace, stop_limit) = (limits.stop_grace, limits.stop_limit());
-                Endpoint::Stdio(ServerSpec { grace, stop_limit, ..server })
-            }
-            remote => remote,
-        };
-        ClientSpec { name: name.to_owned(), endpoint, limits, listener: Arc::new(Person::new(name)) }
+        reach::by_url(&name, url, &self.limits, Arc::new(Person::new(&name)))
     }
 
     fn launch(&self, spec: ClientSpec) -> Result<Client, Failure> {
@@ -279,28 +209,6 @@ impl Desk {
         let text = serde_json::to_string_pretty(document).unwrap_or_default();
         self.print(format!("{text}\n").into_bytes()).await
     }
-}
-
-/// A server somewhere. The proxies of the environment are for it, as for other programs.
-fn address(url: String, headers: Vec<(String, String)>) -> Address {
-    Address { url, headers, uses_proxies: true }
-}
-
-/// Wrong before anybody was asked.
-fn unusable(what: &str, error: &impl Display) -> Failure {
-    Failure::usage(format!("{what} cannot be asked: {error}"), None)
-}
-
-/// Its limits come with the rest of what is known of it.
-fn spec(
-    program: OsString,
-    arguments: Vec<OsString>,
-    environment: Environment,
-    folder: Option<PathBuf>,
-) -> ServerSpec {
-    let Limits { stop_grace: grace, .. } = Limits::default();
-    let stop_limit = Limits::default().stop_limit();
-    ServerSpec { program, arguments, environment, folder, grace, stop_limit, lifeline: lifeline_command() }
 }
 
 pub(super) fn no_such_server(known: &Known, name: &str) -> Failure {

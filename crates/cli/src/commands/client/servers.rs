@@ -5,7 +5,7 @@ use std::{env, path::Path, process::ExitCode};
 use serde::Serialize;
 use unhang::settings::{ServerSettings, Transport};
 
-use super::{Desk, address, run};
+use super::{Desk, reach::address, run};
 use crate::{
     arguments::client::Servers,
     commands::client::files::Found,

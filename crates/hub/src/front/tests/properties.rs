@@ -4,12 +4,20 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::*;
+use unhang_bridge::Era;
+
+use super::{
+    servers::{TOOL, answered, known, raw},
+    *,
+};
 use crate::exit;
 
 #[derive(Clone, Debug)]
 enum Event {
     Call(u8),
+    Ask(u8),
+    List(u8),
+    Settle(bool),
     Ping(u8),
     Unknown(u8),
     Batch(Vec<u8>),
@@ -25,6 +33,9 @@ fn event() -> impl Strategy<Value = Event> {
     let id = || 0..6_u8;
     prop_oneof![
         8 => id().prop_map(Event::Call),
+        6 => id().prop_map(Event::Ask),
+        2 => id().prop_map(Event::List),
+        1 => any::<bool>().prop_map(Event::Settle),
         2 => id().prop_map(Event::Ping),
         2 => id().prop_map(Event::Unknown),
         2 => prop::collection::vec(id(), 1..4).prop_map(Event::Batch),
@@ -43,7 +54,8 @@ struct Ledger(HashMap<u8, i32>);
 
 impl Ledger {
     fn hear(&mut self, message: &Value) {
-        for response in message.as_array().unwrap_or(&vec![message.clone()]) {
+        let all = message.as_array().cloned().unwrap_or_else(|| vec![message.clone()]);
+        for response in all.iter().filter(|message| message["method"].is_null()) {
             let outcomes = [&response["result"], &response["error"]].map(Value::is_null);
             assert!(outcomes[0] != outcomes[1], "one outcome: {response}");
             if let Some(id) = response["id"].as_u64() {
@@ -56,6 +68,19 @@ impl Ledger {
     }
 }
 
+/// A call comes to its end; one of a server now with an answer, and now without, when nobody waits for it any more.
+fn end(front: &mut Fronted, key: CallKey, is_server: bool) {
+    let is_awaited = front.machine.running.get(&key).is_some_and(Option::is_some);
+    match (is_server, is_awaited) {
+        (false, _) => front.ends(key, "x"),
+        (true, true) => {
+            let answer = answered(Era::Legacy, Ok(raw("{}")));
+            front.machine.answered(front.now, key, answer, &mut front.world);
+        }
+        (true, false) => front.machine.forgotten(front.now, key, &mut front.world),
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
@@ -63,10 +88,20 @@ proptest! {
     fn promise_1_every_request_is_answered_once_or_was_withdrawn(events in prop::collection::vec(event(), 0..80)) {
         let mut front = Fronted::shaken(Limits { max_in_flight: 4, ..Limits::default() }, "2025-03-26");
         let (mut ledger, mut running, mut over) = (Ledger::default(), Vec::new(), false);
+        front.machine = front.machine.with_servers(known(&[TOOL], false));
         let request = |id, method: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"name":"echo"}}}}"#);
         for event in events.into_iter().chain([Event::Signal]) {
             match event {
                 Event::Call(id) => { *ledger.0.entry(id).or_default() += 1; front.says(&request(id, "tools/call")); }
+                Event::Ask(id) => {
+                    *ledger.0.entry(id).or_default() += 1;
+                    front.says(&request(id, "tools/call").replace("echo", "srv__now"));
+                }
+                Event::List(id) => { *ledger.0.entry(id).or_default() += 1; front.says(&request(id, "prompts/list")); }
+                Event::Settle(is_settled) => {
+                    front.machine.servers_changed(front.now, &known(&[], is_settled), &mut front.world);
+                    front.machine.servers_changed(front.now, &known(&[TOOL], is_settled), &mut front.world);
+                }
                 Event::Ping(id) => { *ledger.0.entry(id).or_default() += 1; front.says(&request(id, "ping")); }
                 Event::Unknown(id) => { *ledger.0.entry(id).or_default() += 1; front.says(&request(id, "x")); }
                 Event::Batch(ids) => {
@@ -81,8 +116,8 @@ proptest! {
                     front.says(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#));
                 }
                 Event::EndOfCall(which) if !running.is_empty() => {
-                    let key = running.remove(usize::from(which) % running.len());
-                    front.ends(key, "x");
+                    let (key, is_server) = running.remove(usize::from(which) % running.len());
+                    end(&mut front, key, is_server);
                 }
                 Event::EndOfCall(_) => {}
                 Event::Garbage(text) => front.says(&text),
@@ -93,15 +128,16 @@ proptest! {
             for action in front.actions() {
                 prop_assert!(!over, "nothing is wanted after the end: {action:?}");
                 match action {
-                    Action::Call { key, .. } => running.push(key),
-                    Action::Cancel(key) => prop_assert!(running.contains(&key)),
+                    Action::Call { key, .. } => running.push((key, false)),
+                    Action::Ask { key, .. } => running.push((key, true)),
+                    Action::Cancel(key) => prop_assert!(running.iter().any(|(running, _)| *running == key)),
                     Action::Exit(_) => over = true,
                 }
             }
             prop_assert!(running.len() <= 4);
             for message in front.heard() { ledger.hear(&message); }
         }
-        for key in running { front.ends(key, "x"); }
+        for (key, is_server) in running { end(&mut front, key, is_server); }
         front.wait(seconds(10));
         over |= front.actions().iter().any(|action| matches!(action, Action::Exit(_)));
         prop_assert!(over, "it ends");

@@ -82,6 +82,7 @@ fn serve<T: Send + 'static>(
     let spec = FrontSpec {
         limits,
         toolbox: Arc::new(Rogues),
+        servers: None,
         instructions: None,
         client_input: client_input.into(),
         client_output: client_output.into(),

@@ -1,0 +1,148 @@
+//! How servers are reached: by the command or the URL that was typed, or as a file says.
+//!
+//! Invariants: flags go above the file, and the file above the defaults; a server that is wrong before anybody was asked is the fault
+//! of whoever configured it.
+
+use std::{ffi::OsString, fmt::Display, path::PathBuf, sync::Arc};
+
+use unhang::{
+    client::{Address, ClientSpec, Endpoint, HttpServer, Listener},
+    config::Limits,
+    oauth::{ClientSettings, Nobody},
+    process::{server::ServerSpec, spawn::Environment},
+    settings::{HttpDialect, LimitSettings, ServerSettings, Transport},
+};
+
+use crate::{
+    commands::login::authorization, inherited::inherited, output::Failure, own_program::lifeline_command,
+    terminal_text::escaped,
+};
+
+/// A server by its command, which gets our environment and folder as they are.
+pub(super) fn by_command(
+    name: &str,
+    command: &[OsString],
+    flags: &LimitSettings,
+    listener: Arc<dyn Listener>,
+) -> ClientSpec {
+    let arguments = command[1..].to_vec();
+    let server = process(command[0].clone(), arguments, Environment::Inherit, None);
+    spec(name, Endpoint::Stdio(server), &LimitSettings::default(), flags, listener)
+}
+
+/// A configured server.
+pub(in crate::commands) fn by_settings(
+    settings: &ServerSettings,
+    flags: &LimitSettings,
+    listener: Arc<dyn Listener>,
+) -> Result<ClientSpec, Failure> {
+    let ServerSettings { name, transport, limits, .. } = settings;
+    let endpoint = match transport {
+        Transport::Stdio { command, arguments, environment, inherits_environment, folder } => {
+            let mut variables: Vec<(OsString, OsString)> = match inherits_environment {
+                true => std::env::vars_os().collect(),
+                false => inherited().collect(),
+            };
+            // Of two with the same name the later counts.
+            variables.extend(environment.iter().map(|(name, value)| (name.into(), value.into())));
+            let arguments = arguments.iter().map(OsString::from).collect();
+            let environment = Environment::Exactly(variables);
+            Endpoint::Stdio(process(command.into(), arguments, environment, Some(folder.clone())))
+        }
+        Transport::Http { url, headers, dialect, oauth } => {
+            let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+            let address = address(url.clone(), headers);
+            address.check().map_err(|error| unusable(&format!("`{name}`"), &error))?;
+            Endpoint::Http(remote(name, address, *dialect, oauth.clone(), flags))
+        }
+    };
+    Ok(spec(name, endpoint, limits, flags, listener))
+}
+
+/// A server by its URL.
+pub(super) fn by_url(
+    name: &str,
+    url: &str,
+    flags: &LimitSettings,
+    listener: Arc<dyn Listener>,
+) -> Result<ClientSpec, Failure> {
+    let server = remote(url, checked(url)?, None, ClientSettings::default(), flags);
+    Ok(spec(name, Endpoint::Http(server), &LimitSettings::default(), flags, listener))
+}
+
+/// What a server is called of which only the URL is known.
+pub(super) fn url_name(url: &str) -> Result<String, Failure> {
+    Ok(checked(url)?.shown())
+}
+
+fn checked(url: &str) -> Result<Address, Failure> {
+    if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+        // The rest may be secret.
+        let scheme = url.split("://").next().unwrap_or_default();
+        let message = format!("`{}://` is no URL of http:// or https://", escaped(scheme));
+        return Err(Failure::usage(message, None));
+    }
+    let address = address(url.to_owned(), Vec::new());
+    address.check().map_err(|error| unusable("what was given", &error))?;
+    Ok(address)
+}
+
+/// A server somewhere, with the login that there may be. Nobody is asked to log in here.
+fn remote(
+    name: &str,
+    address: Address,
+    dialect: Option<HttpDialect>,
+    oauth: ClientSettings,
+    flags: &LimitSettings,
+) -> HttpServer {
+    let has_token = address.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+    let authorization = (!has_token).then(|| {
+        let answer = flags.request_timeout.unwrap_or(Limits::default().request_timeout);
+        let nobody = Arc::new(Nobody { server: name.to_owned() });
+        authorization(name.to_owned(), address.url.clone(), oauth, answer, nobody)
+    });
+    // Without a home there are no logins, and servers that want none all the same.
+    HttpServer { address, dialect, authorization: authorization.and_then(Result::ok) }
+}
+
+fn spec(
+    name: &str,
+    endpoint: Endpoint,
+    of_file: &LimitSettings,
+    flags: &LimitSettings,
+    listener: Arc<dyn Listener>,
+) -> ClientSpec {
+    let mut limits = Limits::default();
+    of_file.apply(&mut limits);
+    flags.apply(&mut limits);
+    let endpoint = match endpoint {
+        Endpoint::Stdio(server) => {
+            let (grace, stop_limit) = (limits.stop_grace, limits.stop_limit());
+            Endpoint::Stdio(ServerSpec { grace, stop_limit, ..server })
+        }
+        remote => remote,
+    };
+    ClientSpec { name: name.to_owned(), endpoint, limits, listener }
+}
+
+/// A server somewhere. The proxies of the environment are for it, as for other programs.
+pub(super) fn address(url: String, headers: Vec<(String, String)>) -> Address {
+    Address { url, headers, uses_proxies: true }
+}
+
+/// Wrong before anybody was asked.
+fn unusable(what: &str, error: &impl Display) -> Failure {
+    Failure::usage(format!("{what} cannot be asked: {error}"), None)
+}
+
+/// Its limits come with the rest of what is known of it.
+fn process(
+    program: OsString,
+    arguments: Vec<OsString>,
+    environment: Environment,
+    folder: Option<PathBuf>,
+) -> ServerSpec {
+    let Limits { stop_grace: grace, .. } = Limits::default();
+    let stop_limit = Limits::default().stop_limit();
+    ServerSpec { program, arguments, environment, folder, grace, stop_limit, lifeline: lifeline_command() }
+}

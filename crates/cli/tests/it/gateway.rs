@@ -1,0 +1,229 @@
+//! `unhang serve` in front of several servers: one list, each call to its own, each fenced off from the others.
+
+use std::{fs, time::Duration};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::{Client, PATIENCE, Sandbox, timed, wait_until};
+
+const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
+
+/// `[servers.NAME]` of an animal, with more lines.
+fn server(name: &str, animal: &[&str], more: &str) -> String {
+    let arguments: Vec<String> = ["zoo"].iter().chain(animal).map(|word| format!("{word:?}")).collect();
+    format!("[servers.{name}]\ncommand = {UNHANG:?}\nargs = [{}]\n{more}\n", arguments.join(", "))
+}
+
+/// A gateway in front of these, and a client that has shaken hands with it.
+fn gateway(sandbox: &Sandbox, servers: &[String]) -> Client {
+    fs::write(sandbox.path().join("unhang.toml"), servers.concat()).expect("a file");
+    let mut command = sandbox.unhang();
+    command.args(["-v", "serve"]);
+    let mut client = Client::start(command);
+    client.initialize();
+    client
+}
+
+/// What a list names, once the servers have come up.
+fn listed(client: &mut Client, method: &str, member: &str, key: &str) -> Vec<String> {
+    let id = client.request(method, json!({}));
+    let answer = client.answer(id);
+    let items = answer["result"][member].as_array().unwrap_or_else(|| panic!("a list: {answer}"));
+    items.iter().map(|item| item[key].as_str().expect("text").to_owned()).collect()
+}
+
+fn finish(mut client: Client, sandbox: &Sandbox) {
+    client.close_stdin();
+    assert_eq!(client.exit_code(), 0, "{}", client.stderr());
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+#[test]
+fn several_servers_are_one_list_and_each_request_goes_to_its_own() {
+    let sandbox = Sandbox::with_jobs();
+    let servers = [
+        server("one", &["well-behaved"], ""),
+        server("two", &["well-behaved"], "prefix = \"second\""),
+        "[tools.greet]\ncommand = [\"echo\", \"hello\"]\n".to_owned(),
+    ];
+    let mut client = gateway(&sandbox, &servers);
+    let tools = listed(&mut client, "tools/list", "tools", "name");
+    for name in ["greet", "get_job_status", "one__echo", "second__echo"] {
+        assert!(tools.iter().any(|tool| tool == name), "{name}: {tools:?}");
+    }
+    assert_eq!(client.tool_text("one__echo", json!({ "text": "a" })), "a");
+    assert_ne!(client.tool_text("one__pid", json!({})), client.tool_text("second__pid", json!({})));
+    assert_eq!(client.tool_text("one__pid", json!({})), client.tool_text("one__pid", json!({})));
+    let prompts = listed(&mut client, "prompts/list", "prompts", "name");
+    assert!(prompts.contains(&"second__greeting".to_owned()), "{prompts:?}");
+    let id =
+        client.request("prompts/get", json!({ "name": "second__greeting", "arguments": { "name": "Ada" } }));
+    assert!(client.answer(id)["result"]["messages"][0].to_string().contains("Ada"));
+    let resources = listed(&mut client, "resources/list", "resources", "uri");
+    assert!(resources.contains(&"two+zoo://numbers/1".to_owned()), "{resources:?}");
+    let id = client.request("resources/read", json!({ "uri": "two+zoo://numbers/1" }));
+    assert!(client.answer(id)["result"]["contents"].is_array());
+    let id = client.request("resources/read", json!({ "uri": "zoo://elsewhere" }));
+    assert_eq!(client.answer(id)["error"]["code"], -32002);
+    let id = client.call("one_echo", json!({}));
+    let message = client.answer(id)["error"]["message"].clone();
+    assert!(message.as_str().is_some_and(|text| text.contains("did you mean `one__echo`")), "{message}");
+    finish(client, &sandbox);
+}
+
+#[test]
+fn promise_6_a_server_that_dies_in_a_call_costs_that_call_and_comes_back() {
+    let sandbox = Sandbox::with_jobs();
+    let frail = server("frail", &["well-behaved"], "limits = { restart-delay = \"1s\" }");
+    let servers = [frail, server("other", &["well-behaved"], "")];
+    let mut client = gateway(&sandbox, &servers);
+    listed(&mut client, "tools/list", "tools", "name");
+    let stuck = client.call("other__sleep", json!({ "ms": 2000 }));
+    let before = client.tool_text("frail__pid", json!({}));
+    let dies = client.call("frail__die", json!({ "code": 3 }));
+    let error = client.answer(dies)["error"].clone();
+    assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31002), &json!("frail")), "{error}");
+    let (after, took) = timed(|| client.tool_text("frail__pid", json!({})));
+    assert_ne!(after, before, "it is another process");
+    assert!(took > Duration::from_millis(500), "it is not started again at once: {took:?}");
+    assert_eq!(client.answer(stuck)["result"]["content"][0]["text"], "slept 2000 ms");
+    finish(client, &sandbox);
+}
+
+#[test]
+fn promise_8_servers_that_hang_or_cannot_start_delay_no_other() {
+    let sandbox = Sandbox::with_jobs();
+    let limits = "limits = { start-timeout = \"30s\", call-timeout = \"1s\" }";
+    let mut servers: Vec<String> =
+        (0..5).map(|number| server(&format!("mute{number}"), &["silent-at-start"], limits)).collect();
+    servers.push("[servers.missing]\ncommand = \"/nowhere/at/all\"\n".to_owned());
+    servers.push(server("good", &["well-behaved"], ""));
+    let mut client = gateway(&sandbox, &servers);
+    let (_, took) = timed(|| listed(&mut client, "tools/list", "tools", "name"));
+    assert!(took < Duration::from_secs(10), "a list waits for two seconds: {took:?}");
+    let mut has_good =
+        || listed(&mut client, "tools/list", "tools", "name").contains(&"good__echo".to_owned());
+    wait_until("the good one has come up", PATIENCE, &mut has_good);
+    assert_eq!(client.tool_text("good__echo", json!({ "text": "x" })), "x");
+    finish(client, &sandbox);
+}
+
+#[test]
+fn l_56_a_server_that_keeps_failing_is_left_alone_for_a_while() {
+    let sandbox = Sandbox::with_jobs();
+    let limits = "limits = { breaker-failures = 2, breaker-cooldown = \"2s\", restart-delay = \"10ms\" }";
+    let servers = [server("fatal", &["dies-every-call"], limits), server("good", &["well-behaved"], "")];
+    let mut client = gateway(&sandbox, &servers);
+    listed(&mut client, "tools/list", "tools", "name");
+    let code = |client: &mut Client| {
+        let id = client.call("fatal__echo", json!({ "text": "x" }));
+        client.answer(id)["error"]["code"].as_i64()
+    };
+    assert_eq!((code(&mut client), code(&mut client)), (Some(-31002), Some(-31002)));
+    let id = client.call("fatal__echo", json!({ "text": "x" }));
+    let error = client.answer(id)["error"].clone();
+    assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(-31004), &json!("breaker_open")), "{error}");
+    assert_eq!(client.tool_text("good__echo", json!({ "text": "x" })), "x");
+    wait_until("it is tried again", PATIENCE, || code(&mut client) == Some(-31002));
+    finish(client, &sandbox);
+}
+
+#[test]
+fn every_client_reaches_every_server_whatever_their_revisions() {
+    let sandbox = Sandbox::with_jobs();
+    let servers = [server("modern", &["modern-only"], ""), server("legacy", &["ignores-stdin-close"], "")];
+    let mut client = gateway(&sandbox, &servers);
+    listed(&mut client, "tools/list", "tools", "name");
+    for name in ["modern__echo", "legacy__echo"] {
+        let id = client.call(name, json!({ "text": "x" }));
+        let result = client.answer(id)["result"].clone();
+        assert_eq!(
+            (&result["content"][0]["text"], &result["resultType"]),
+            (&json!("x"), &Value::Null),
+            "{result}"
+        );
+        let id = client.modern_call(name, json!({ "text": "y" }));
+        let result = client.answer(id)["result"].clone();
+        assert_eq!(
+            (&result["content"][0]["text"], &result["resultType"]),
+            (&json!("y"), &json!("complete")),
+            "{result}"
+        );
+        // What is of its own era comes as it was written.
+        let server = &result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"];
+        assert_eq!(server.is_string(), name == "legacy__echo", "{result}");
+    }
+    finish(client, &sandbox);
+}
+
+#[test]
+fn progress_comes_under_the_clients_own_token_and_before_the_answer() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[server("slow", &["progress-flood", "50"], "")]);
+    listed(&mut client, "tools/list", "tools", "name");
+    let params =
+        json!({ "name": "slow__echo", "arguments": { "text": "x" }, "_meta": { "progressToken": "mine" } });
+    let id = client.request("tools/call", params);
+    assert_eq!(client.answer(id)["result"]["content"][0]["text"], "x");
+    let progress: Vec<&Value> =
+        client.seen().iter().filter(|message| message["method"] == "notifications/progress").collect();
+    assert!(!progress.is_empty(), "the newest is told");
+    assert!(progress.iter().all(|message| message["params"]["progressToken"] == "mine"));
+    finish(client, &sandbox);
+}
+
+#[test]
+fn x_05_a_signal_ends_every_server_and_a_second_one_waits_for_none() {
+    for (signals, least, most) in [(1, 1500, 5000), (2, 0, 1500)] {
+        let sandbox = Sandbox::with_jobs();
+        let servers = ["a", "b", "c"].map(|name| server(name, &["ignores-everything"], ""));
+        let mut client = gateway(&sandbox, &servers);
+        assert_eq!(listed(&mut client, "tools/list", "tools", "name").len(), 9 + 3 * 2);
+        client.signal(Signal::TERM);
+        if signals > 1 {
+            wait_until("the end has begun", PATIENCE, || client.stderr().contains("stopping `a`"));
+            client.signal(Signal::TERM);
+        }
+        let (code, took) = timed(|| client.exit_code());
+        assert_eq!(code, 143, "{}", client.stderr());
+        let expect = Duration::from_millis(least)..Duration::from_millis(most);
+        assert!(expect.contains(&took), "{signals}: {took:?}");
+        sandbox.assert_nothing_left_within(Duration::from_secs(5));
+    }
+}
+
+#[test]
+fn the_file_of_a_client_is_served_as_it_is() {
+    let sandbox = Sandbox::with_jobs();
+    let file = json!({ "mcpServers": {
+        "one": { "command": UNHANG, "args": ["zoo", "well-behaved"] },
+        "off": { "command": UNHANG, "args": ["zoo", "well-behaved"], "disabled": true },
+        "wrong": { "command": "${NOWHERE}" },
+    } });
+    fs::write(sandbox.path().join("mcp.json"), file.to_string()).expect("a file");
+    let mut command = sandbox.unhang();
+    command.args(["serve", "--config", "mcp.json"]);
+    let mut client = Client::start(command);
+    client.initialize();
+    let tools = listed(&mut client, "tools/list", "tools", "name");
+    assert!(tools.contains(&"one__echo".to_owned()), "{tools:?}");
+    assert!(tools.iter().all(|tool| !tool.starts_with("off__") && !tool.starts_with("wrong__")), "{tools:?}");
+    wait_until("what is left out is told", PATIENCE, || client.stderr().contains("`wrong` is left out"));
+    finish(client, &sandbox);
+}
+
+#[test]
+fn a_withdrawn_call_is_withdrawn_at_its_server() {
+    let sandbox = Sandbox::with_jobs();
+    let tee = ["tee", "said", "/dev/null", "--", UNHANG, "zoo", "well-behaved"];
+    let mut client = gateway(&sandbox, &[server("srv", &tee, "")]);
+    listed(&mut client, "tools/list", "tools", "name");
+    let id = client.call("srv__sleep", json!({ "ms": 3_600_000 }));
+    let said = || fs::read_to_string(sandbox.path().join("said")).unwrap_or_default();
+    wait_until("it is asked", PATIENCE, || said().contains("3600000"));
+    client.cancel(id);
+    wait_until("it is told", PATIENCE, || said().contains("notifications/cancelled"));
+    assert_eq!(client.answers_to(id), 0);
+    finish(client, &sandbox);
+}

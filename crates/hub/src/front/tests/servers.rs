@@ -1,0 +1,208 @@
+//! Servers behind a front, as far as the machine knows of them.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use unhang_bridge::Era;
+
+use super::*;
+use crate::{
+    client::{Error, ServerError},
+    gateway::{Answered, Asked, Known, Patience},
+    route::{
+        catalog::{Catalog, Offered, Source},
+        names::Style,
+    },
+};
+
+pub(super) fn raw(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).expect("JSON")
+}
+
+pub(super) fn known(tools: &[&str], is_settled: bool) -> Known {
+    let offered = Offered {
+        tools: tools.iter().map(|tool| raw(tool)).collect(),
+        prompts: vec![raw(r#"{"name":"hello"}"#)],
+        resources: vec![raw(r#"{"uri":"note:1"}"#)],
+        templates: vec![raw(r#"{"uriTemplate":"note:{number}"}"#)],
+    };
+    let source = Source { name: "srv", prefix: "srv", offered: &offered };
+    Known {
+        catalog: Arc::new(Catalog::new(&Style::default(), &["echo"], &[source])),
+        patience: [Patience { call: seconds(60), request: seconds(20) }].into(),
+        is_settled,
+    }
+}
+
+pub(super) const TOOL: &str = r#"{"name":"now","inputSchema":{"type":"object"},"x":1.0e0}"#;
+
+fn fronted(known: Known) -> Fronted {
+    let mut front = Fronted::new(Limits::default());
+    front.machine = front.machine.with_servers(known);
+    front.says(
+        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"test"}}}"#,
+    );
+    let capabilities = front.heard()[0]["result"]["capabilities"].clone();
+    assert_eq!(capabilities["tools"], json!({ "listChanged": true }));
+    front
+}
+
+/// The one thing that a server is asked.
+#[track_caller]
+fn asked(front: &mut Fronted) -> (CallKey, Asked) {
+    match &front.actions()[..] {
+        [Action::Ask { key, asked }] => (*key, asked.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn answered(era: Era, outcome: Result<Box<RawValue>, Error>) -> Answered {
+    Answered { era, server_info: Some(r#"{"name":"s","version":"1"}"#.to_owned()), outcome, asked_for: None }
+}
+
+fn ask(front: &mut Fronted, id: u32, method: &str, params: &str) {
+    front.says(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#));
+}
+
+#[test]
+fn what_servers_have_is_listed_behind_ours_and_asked_of_them() {
+    let mut front = fronted(known(&[TOOL], true));
+    ask(&mut front, 1, "tools/list", "{}");
+    let line = front.world.heard.pop().expect("an answer");
+    assert!(line.contains(r#"{"name":"srv__now","inputSchema":{"type":"object"},"x":1.0e0}]"#), "{line}");
+    assert!(line.contains(r#""name":"echo""#), "{line}");
+    ask(
+        &mut front,
+        2,
+        "tools/call",
+        r#"{ "name":"srv__now", "arguments":{"x":1.0e0}, "_meta":{"progressToken":"p"} }"#,
+    );
+    let (key, asked) = asked(&mut front);
+    assert_eq!((asked.method, asked.server, asked.wants_progress), ("tools/call", 0, true));
+    assert_eq!(asked.params, r#"{ "name":"now", "arguments":{"x":1.0e0}, "_meta":{"progressToken":"p"} }"#);
+    assert_eq!(asked.limit, seconds(60));
+    front.machine.progressed(
+        front.now,
+        key,
+        &raw(r#"{"progressToken":7,"progress":1.0e0}"#),
+        &mut front.world,
+    );
+    assert_eq!(
+        front.world.heard.pop().as_deref(),
+        Some(
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1.0e0}}"#
+        )
+    );
+    let result = raw("{\"content\":[ ],\n\"v\":1.0e0}");
+    front.machine.answered(front.now, key, answered(Era::Legacy, Ok(result)), &mut front.world);
+    let expect = r#"{"jsonrpc":"2.0","id":2,"result":{"content":[ ], "v":1.0e0}}"#;
+    assert_eq!(front.world.heard.pop().as_deref(), Some(expect));
+    front.machine.progressed(front.now, key, &raw("{}"), &mut front.world);
+    assert!(front.heard().is_empty(), "it is over");
+}
+
+#[test]
+fn prompts_resources_and_completions_go_to_whose_they_are() {
+    let mut front = fronted(known(&[], true));
+    for (method, params, expect) in [
+        ("prompts/get", r#"{"name":"srv__hello"}"#, r#"{"name":"hello"}"#),
+        ("resources/read", r#"{"uri":"note:1"}"#, r#"{"uri":"note:1"}"#),
+        ("resources/read", r#"{"uri":"srv+note:7"}"#, r#"{"uri":"note:7"}"#),
+        (
+            "completion/complete",
+            r#"{"ref":{"type":"ref/prompt","name":"srv__hello"},"argument":{}}"#,
+            r#"{"ref":{"type":"ref/prompt","name":"hello"},"argument":{}}"#,
+        ),
+        (
+            "completion/complete",
+            r#"{"ref":{"type":"ref/resource","uri":"note:{number}"}}"#,
+            r#"{"ref":{"type":"ref/resource","uri":"note:{number}"}}"#,
+        ),
+    ] {
+        ask(&mut front, 1, method, params);
+        let (key, asked) = asked(&mut front);
+        assert_eq!((asked.method, asked.params.as_str(), asked.limit), (method, expect, seconds(20)));
+        front.machine.answered(front.now, key, answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
+        assert_eq!(front.heard()[0]["id"], 1);
+    }
+    for (method, params, code, words) in [
+        ("prompts/get", r#"{"name":"hello"}"#, -32602, "there is no prompt `hello`"),
+        ("prompts/get", "{}", -32602, "names nothing in params.name"),
+        ("resources/read", r#"{"uri":"nobody:1"}"#, -32002, "there is no resource `nobody:1`"),
+        ("completion/complete", r#"{"ref":{"type":"ref/prompt"}}"#, -32602, "params.ref.name"),
+        ("tools/call", r#"{"name":"srv_now"}"#, -32602, "there is no tool `srv_now`"),
+        ("resources/subscribe", r#"{"uri":"note:1"}"#, -32601, "no method"),
+    ] {
+        ask(&mut front, 9, method, params);
+        let error = front.heard_fault(9, code);
+        assert!(error["message"].as_str().is_some_and(|text| text.contains(words)), "{error}");
+        assert!(front.actions().is_empty());
+    }
+}
+
+#[test]
+fn a_list_waits_for_servers_and_not_for_ever() {
+    let mut front = fronted(known(&[], false));
+    ask(&mut front, 1, "tools/list", "{}");
+    ask(&mut front, 2, "resources/list", "{}");
+    assert!(front.heard().is_empty());
+    front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
+    front.machine.servers_changed(front.now, &known(&[TOOL], true), &mut front.world);
+    let heard = front.heard();
+    assert_eq!(heard[0]["method"], "notifications/tools/list_changed");
+    assert_eq!((&heard[1]["id"], heard[1]["result"]["tools"].as_array().map(Vec::len)), (&json!(1), Some(2)));
+    assert_eq!(heard.len(), 2, "the other was withdrawn, and its list is the same: {heard:?}");
+    let mut front = fronted(known(&[], false));
+    ask(&mut front, 1, "prompts/list", "{}");
+    front.wait(Duration::from_millis(1900));
+    assert!(front.heard().is_empty());
+    front.wait(Duration::from_millis(200));
+    assert_eq!(front.heard()[0]["result"]["prompts"][0]["name"], "srv__hello");
+}
+
+#[test]
+fn each_client_is_told_in_its_own_era() {
+    let mut front = fronted(known(&[TOOL], true));
+    let modern = r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"srv__now","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+    front.says(modern);
+    let (key, asked_modern) = asked(&mut front);
+    assert_eq!(asked_modern.client, Era::Modern);
+    front.machine.answered(
+        front.now,
+        key,
+        answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#))),
+        &mut front.world,
+    );
+    let result = front.heard()[0]["result"].clone();
+    assert_eq!(result["resultType"], "complete");
+    assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "s");
+    ask(&mut front, 6, "tools/call", r#"{"name":"srv__now"}"#);
+    let (key, _) = asked(&mut front);
+    let result = raw(r#"{"content":[],"resultType":"complete"}"#);
+    front.machine.answered(front.now, key, answered(Era::Modern, Ok(result)), &mut front.world);
+    assert_eq!(front.heard()[0]["result"], json!({ "content": [] }));
+    ask(&mut front, 7, "tools/call", r#"{"name":"srv__now"}"#);
+    let (key, _) = asked(&mut front);
+    let error = ServerError::read("srv", "tools/call", r#"{"code":-32021,"message":"m","data":[1.0e0]}"#);
+    let outcome = Err(Error::Server(Box::new(error)));
+    front.machine.answered(front.now, key, answered(Era::Modern, outcome), &mut front.world);
+    let expect = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32602,"message":"m","data":[1.0e0]}}"#;
+    assert_eq!(front.world.heard.pop().as_deref(), Some(expect));
+}
+
+#[test]
+fn what_is_withdrawn_or_late_is_cancelled_and_its_answer_dropped() {
+    let mut front = fronted(known(&[TOOL], true));
+    ask(&mut front, 1, "tools/call", r#"{"name":"srv__now"}"#);
+    let (key, _) = asked(&mut front);
+    front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    assert_eq!(front.actions(), [Action::Cancel(key)]);
+    front.machine.forgotten(front.now, key, &mut front.world);
+    ask(&mut front, 2, "tools/call", r#"{"name":"srv__now"}"#);
+    let (key, _) = asked(&mut front);
+    front.wait(seconds(61));
+    front.heard_fault(2, -31001);
+    assert_eq!(front.actions(), [Action::Cancel(key)]);
+    front.machine.answered(front.now, key, answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
+    assert!(front.heard().is_empty());
+}

@@ -1,0 +1,329 @@
+//! One server behind a gateway: its one client, when it may be started, and what it last offered.
+//!
+//! Invariants
+//!
+//! - There is at most one client at a time that can be asked.
+//! - Its death or a failed start is counted once; after so many in a row it is left alone for a while, and then tried once (promise 6).
+//! - Whoever waits for it to start may stop waiting: the start goes on for the next one.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde_json::value::RawValue;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, sleep_until},
+};
+use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
+
+use super::ServerEntry;
+use crate::{
+    breaker::{Breaker, Verdict},
+    client::{
+        Answer, Client, Error, Failure, List, Listener, Options, Session, Subscription, Topics, declined,
+    },
+    fault::{Kind, in_words},
+    route::catalog::Offered,
+};
+
+/// Between a change of a list and the question for it: changes come in crowds.
+const CALM: Duration = Duration::from_millis(50);
+
+/// One server.
+pub(super) struct Backend {
+    entry: ServerEntry,
+    origin: Instant,
+    /// Rung when its lists may have changed.
+    changed: Arc<Notify>,
+    state: Mutex<State>,
+}
+
+struct State {
+    client: Option<Client>,
+    breaker: Breaker,
+    /// Before then it is not started again.
+    not_before: Instant,
+    offered: Arc<Offered>,
+    was_listed: bool,
+    /// For servers that tell of changes only to whoever has asked for that.
+    subscription: Option<Subscription>,
+    is_closed: bool,
+}
+
+/// What is to be done about a server that is wanted.
+enum Next {
+    Ask(Box<Client>),
+    Wait(Instant),
+    Refuse(Duration),
+    Closed,
+}
+
+/// Who wants a server to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Starter {
+    /// Whoever asks it something.
+    Caller,
+    /// Whoever keeps its lists.
+    Keeper,
+}
+
+/// A request that may be the one trial of a server that kept failing.
+pub(super) struct Trial<'a> {
+    backend: &'a Backend,
+    is_over: bool,
+}
+
+/// Hears that lists have changed, and declines what a server asks: there is no session that it could be asked of.
+struct Ear {
+    server: String,
+    changed: Arc<Notify>,
+}
+
+impl Listener for Ear {
+    fn notified(&self, method: &str, params: Option<&RawValue>) {
+        if method.ends_with("/list_changed") {
+            self.changed.notify_one();
+        } else {
+            tracing::debug!("`{}` says {method}: {}", self.server, params.map_or("", RawValue::get));
+        }
+    }
+
+    fn asked(
+        &self,
+        method: String,
+        _params: Option<Box<RawValue>>,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
+        Box::pin(async move { Err(declined(&method)) })
+    }
+}
+
+impl Backend {
+    pub(super) fn new(mut entry: ServerEntry) -> Self {
+        let changed = Arc::new(Notify::new());
+        entry.spec.listener = Arc::new(Ear { server: entry.spec.name.clone(), changed: changed.clone() });
+        let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
+        let seed = entry.spec.name.bytes().fold(std::process::id().into(), mixed);
+        let state = State {
+            client: None,
+            breaker: Breaker::new(&entry.spec.limits, seed),
+            not_before: Instant::now(),
+            offered: Arc::default(),
+            was_listed: false,
+            subscription: None,
+            is_closed: false,
+        };
+        Self { entry, origin: Instant::now(), changed, state: Mutex::new(state) }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.entry.spec.name
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.entry.prefix
+    }
+
+    /// What it offered when it was last listed.
+    pub(super) fn offered(&self) -> Arc<Offered> {
+        self.state().offered.clone()
+    }
+
+    /// It has been listed, or has failed to be.
+    pub(super) fn was_listed(&self) -> bool {
+        self.state().was_listed
+    }
+
+    /// The client, once it is ready; started where it is not there. The caller has the deadline.
+    pub(super) async fn ready(&self, starter: Starter) -> Result<(Client, Arc<Session>), Error> {
+        loop {
+            match self.next(starter) {
+                Next::Ask(client) => {
+                    let session = client.ready().await?;
+                    return Ok((*client, session));
+                }
+                Next::Wait(until) => sleep_until(until).await,
+                Next::Refuse(rest) => return Err(self.fenced_off(rest)),
+                Next::Closed => return Err(Error::Disposed),
+            }
+        }
+    }
+
+    fn next(&self, starter: Starter) -> Next {
+        let now = Instant::now();
+        let since = now - self.origin;
+        let mut state = self.state();
+        if state.is_closed {
+            return Next::Closed;
+        }
+        match &state.client {
+            Some(client) if client.is_usable() => return Next::Ask(Box::new(client.clone())),
+            Some(_) => {
+                state.client = None;
+                state.subscription = None;
+                if state.breaker.failed(since) && stands("gateway-fences-off") {
+                    tracing::error!(
+                        "`{}` failed {} times in a row and is left alone",
+                        self.name(),
+                        state.breaker.failures()
+                    );
+                }
+                state.not_before = now + state.breaker.delay();
+            }
+            None => {}
+        }
+        if now < state.not_before && stands("gateway-restart-delayed") {
+            return Next::Wait(state.not_before);
+        }
+        if let Verdict::Refuse(rest) = state.breaker.ask(since)
+            && stands("gateway-fences-off")
+        {
+            return Next::Refuse(rest);
+        }
+        let client = Client::start(self.entry.spec.clone());
+        state.client = Some(client.clone());
+        if starter == Starter::Caller {
+            // What it offers may differ from what the last one offered.
+            self.changed.notify_one();
+        }
+        Next::Ask(Box::new(client))
+    }
+
+    /// A request is made now.
+    pub(super) fn trial(&self) -> Trial<'_> {
+        Trial { backend: self, is_over: false }
+    }
+
+    /// Asks for all its lists, and keeps them.
+    pub(super) async fn list(&self) -> Result<(), Error> {
+        let listed = {
+            // That it gives lists does not say that it answers calls: some die of each.
+            let _trial = self.trial();
+            self.lists().await
+        };
+        let mut state = self.state();
+        state.was_listed = true;
+        state.offered = Arc::new(listed?);
+        Ok(())
+    }
+
+    async fn lists(&self) -> Result<Offered, Error> {
+        let (client, session) = self.ready(Starter::Keeper).await?;
+        let options = Options::default();
+        let (tools, prompts, resources, templates) = tokio::join!(
+            client.list(List::Tools, &options),
+            client.list(List::Prompts, &options),
+            client.list(List::Resources, &options),
+            // Nobody declares them by themselves, and many have none.
+            client.list(List::ResourceTemplates, &options),
+        );
+        let offered = Offered {
+            tools: tools?,
+            prompts: self.or_none(prompts),
+            resources: self.or_none(resources),
+            templates: self.or_none(templates),
+        };
+        if session.revision.is_stateless() && self.state().subscription.is_none() {
+            // A server that has nothing to tell refuses it.
+            match client.subscribe(Topics { resources: Vec::new(), lists: true }, &options).await {
+                Ok(subscription) => self.state().subscription = Some(subscription),
+                Err(error) => tracing::debug!("`{}` does not tell of changes: {error}", self.name()),
+            }
+        }
+        Ok(offered)
+    }
+
+    /// What a server that has tools gives besides; nothing where that goes wrong.
+    fn or_none(&self, listed: Result<Vec<Box<RawValue>>, Error>) -> Vec<Box<RawValue>> {
+        listed.unwrap_or_else(|error| {
+            tracing::debug!("`{}`: {error}", self.name());
+            Vec::new()
+        })
+    }
+
+    /// Waits until its lists may be others, or it may be tried again.
+    pub(super) async fn until_changed(&self, was_listed: bool) {
+        if was_listed {
+            self.changed.notified().await;
+            sleep(CALM).await;
+        } else {
+            let pause = self.entry.spec.limits.breaker_cooldown;
+            tokio::select! {
+                () = sleep(pause) => {}
+                // Somebody has asked for it meanwhile, so that it was started anew.
+                () = self.changed.notified() => sleep(CALM).await,
+            }
+        }
+    }
+
+    /// Ends it for good.
+    pub(super) async fn close(&self, deadline: Deadline) {
+        let client = {
+            let mut state = self.state();
+            state.is_closed = true;
+            state.subscription = None;
+            state.client.take()
+        };
+        if let Some(client) = client
+            && !client.dispose_by(deadline).await
+        {
+            tracing::warn!("`{}` had not ended in time; its lifeline ends it", self.name());
+        }
+    }
+
+    /// Our verdict for a caller whose time was over before the server was ready.
+    pub(super) fn still_starting(&self, method: &str, limit: Duration) -> Error {
+        let happened =
+            format!("`{}` was not ready to answer `{method}` within {}", self.name(), in_words(limit));
+        let hint = "it is still being started; ask again, or look at its stderr in the log";
+        Failure { limit: Some(limit), elapsed: limit, ..self.failure(Kind::Deadline, method, happened, hint) }
+            .into()
+    }
+
+    fn fenced_off(&self, rest: Duration) -> Error {
+        let failures = self.state().breaker.failures();
+        let happened = format!("`{}` failed {failures} times in a row and is left alone", self.name());
+        let hint = format!("ask again in {}", in_words(Duration::from_secs(rest.as_secs() + 1)));
+        self.failure(Kind::BreakerOpen, "", happened, &hint).into()
+    }
+
+    fn failure(&self, kind: Kind, method: &str, happened: String, hint: &str) -> Failure {
+        let method = Some(method.to_owned()).filter(|method| !method.is_empty());
+        Failure {
+            kind,
+            server: self.name().to_owned(),
+            method,
+            happened,
+            hint: hint.to_owned(),
+            ..Failure::ended()
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Trial<'_> {
+    /// This came of it. Only an answer says that the server is well; what its end means is counted where that is noticed.
+    pub(super) fn ended(mut self, outcome: &Result<Box<RawValue>, Error>) {
+        if matches!(outcome, Ok(_) | Err(Error::Server(_))) {
+            self.is_over = true;
+            self.backend.state().breaker.succeeded();
+        }
+    }
+}
+
+/// What came of nothing says nothing about the server.
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let now = self.backend.origin.elapsed();
+            self.backend.state().breaker.trial_abandoned(now);
+        }
+    }
+}

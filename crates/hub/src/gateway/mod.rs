@@ -1,0 +1,270 @@
+//! Servers that many sessions share: each started once, fenced off from the others, and asked by whoever wants something of it.
+//!
+//! ```text
+//! front ─ Asked ─ Servers ─ Backend ─┬ Breaker   whether it may be started
+//!                                    └ Client ─ upstream
+//! front ◄─ Answered ─────────────────┘
+//! front ◄─ Known (watched) ◄─ Catalog ◄─ lists of all ◄─ one task a server, which asks again when they change
+//! ```
+//!
+//! Invariants
+//!
+//! - One process or connection a server, however many sessions ask it.
+//! - A server that cannot be started, hangs or dies costs those who ask it an error, and nobody else anything.
+//! - What was listed stays listed while a server is away: it comes back when it is asked.
+
+mod backend;
+
+use std::{
+    pin::{Pin, pin},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinSet,
+    time::timeout,
+};
+use unhang_bridge::{Era, params};
+use unhang_proc::deadline::Deadline;
+use unhang_wire::Json;
+
+use self::backend::{Backend, Starter};
+use crate::{
+    client::{ClientSpec, Error, Options},
+    config::{CALL_TIMEOUT, DISPOSE_LIMIT, REQUEST_TIMEOUT},
+    route::{
+        catalog::{Catalog, Source},
+        names::Style,
+    },
+};
+
+/// Servers that start at the same time. Each keeps a processor busy, and all at once are late together.
+const STARTS: usize = 4;
+/// For how long others are kept from starting by one that does.
+const START_TURN: Duration = Duration::from_secs(3);
+
+/// One server of a gateway.
+#[derive(Clone)]
+pub struct ServerEntry {
+    /// How it is reached. Its listener is replaced.
+    pub spec: ClientSpec,
+    /// What the names of its tools and prompts begin with.
+    pub prefix: String,
+}
+
+/// How long requests to a server are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// A `tools/call`.
+    pub call: Duration,
+    /// Everything else.
+    pub request: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { call: CALL_TIMEOUT, request: REQUEST_TIMEOUT }
+    }
+}
+
+/// What is known of all servers.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// What they offer.
+    pub catalog: Arc<Catalog>,
+    /// By the place of the server.
+    pub patience: Arc<[Patience]>,
+    /// Every server has been listed, or has failed to be, since we began.
+    pub is_settled: bool,
+}
+
+/// What a server is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its place.
+    pub server: usize,
+    /// The method.
+    pub method: &'static str,
+    /// What it is asked with, an object as JSON, in the server's own names and the client's era.
+    pub params: String,
+    /// The client's era.
+    pub client: Era,
+    /// Whether progress is to be told.
+    pub wants_progress: bool,
+    /// How long it may take.
+    pub limit: Duration,
+    /// The URI that it is about, as JSON.
+    pub asked_for: Option<String>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Answered {
+    /// The server's era.
+    pub era: Era,
+    /// What the server calls itself, as JSON.
+    pub server_info: Option<String>,
+    /// The result as received, or why there is none.
+    pub outcome: Result<Box<RawValue>, Error>,
+    /// The URI that it was about, as JSON.
+    pub asked_for: Option<String>,
+}
+
+/// An answer that is on its way.
+pub type Answering = Pin<Box<dyn Future<Output = Answered> + Send>>;
+
+/// The newest progress of a request.
+pub type Progress = watch::Sender<Option<Box<RawValue>>>;
+
+/// The servers behind a gateway. Clones are the same servers.
+#[derive(Clone)]
+pub struct Servers(Arc<Inner>);
+
+struct Inner {
+    style: Style,
+    own: Vec<String>,
+    backends: Vec<Arc<Backend>>,
+    known: watch::Sender<Known>,
+    starts: Semaphore,
+    /// One for each server, which keeps its lists.
+    keepers: Mutex<JoinSet<()>>,
+}
+
+impl Servers {
+    /// Starts all of them, in the order of the configuration, and returns at once. `own` are the names of tools of ours, which no
+    /// server's tool can have. Must be called in a runtime.
+    #[must_use]
+    pub fn start(style: Style, own: Vec<String>, entries: Vec<ServerEntry>) -> Self {
+        let patience = entries.iter().map(|entry| {
+            let limits = &entry.spec.limits;
+            Patience { call: limits.call_timeout, request: limits.request_timeout }
+        });
+        let known =
+            Known { patience: patience.collect(), is_settled: entries.is_empty(), ..Known::default() };
+        let servers = Self(Arc::new(Inner {
+            style,
+            own,
+            backends: entries.into_iter().map(|entry| Arc::new(Backend::new(entry))).collect(),
+            known: watch::Sender::new(known),
+            starts: Semaphore::new(STARTS),
+            keepers: Mutex::default(),
+        }));
+        servers.publish();
+        let mut keepers = servers.keepers();
+        for backend in &servers.0.backends {
+            keepers.spawn(servers.clone().keep(Arc::clone(backend)));
+        }
+        drop(keepers);
+        servers
+    }
+
+    /// What is known of them, now and from now on.
+    #[must_use]
+    pub fn known(&self) -> watch::Receiver<Known> {
+        self.0.known.subscribe()
+    }
+
+    /// Asks one of them. Whoever stops waiting withdraws the request.
+    #[must_use]
+    pub fn ask(&self, asked: Asked, progress: Option<Progress>) -> Answering {
+        let backend = self.0.backends.get(asked.server).map(Arc::clone);
+        Box::pin(async move {
+            let Asked { method, params, client, limit, asked_for, .. } = asked;
+            let mut answered =
+                Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
+            let Some(backend) = backend else { return answered };
+            let deadline = Deadline::after(limit);
+            // A server that is still starting has its own deadline, which may be longer than this caller's.
+            let ready = deadline.timeout(backend.ready(Starter::Caller)).await;
+            let ready = ready.unwrap_or_else(|_| Err(backend.still_starting(method, limit)));
+            let (asks, session) = match ready {
+                Ok(ready) => ready,
+                Err(error) => {
+                    answered.outcome = Err(error);
+                    return answered;
+                }
+            };
+            answered.era = if session.revision.is_stateless() { Era::Modern } else { Era::Legacy };
+            answered.server_info = session.server_info.as_ref().map(ToString::to_string);
+            let legacy = Json::new(params.as_bytes())
+                .filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy))
+                .and_then(|params| params::to_legacy(Some(params)));
+            let options = Options { timeout: Some(deadline.remaining()), progress };
+            let trial = backend.trial();
+            answered.outcome = asks.ask(method, legacy.as_deref().unwrap_or(&params), &options).await;
+            trial.ended(&answered.outcome);
+            answered
+        })
+    }
+
+    /// Ends all of them, and waits for that as long as it may take.
+    pub async fn close(&self) {
+        self.keepers().abort_all();
+        let deadline = Deadline::after(DISPOSE_LIMIT);
+        let mut ends = JoinSet::new();
+        for backend in &self.0.backends {
+            let backend = Arc::clone(backend);
+            ends.spawn(async move { backend.close(deadline).await });
+        }
+        // One that panics keeps no other from its end.
+        while ends.join_next().await.is_some() {}
+    }
+
+    /// Keeps the lists of one server: asks for them when it has started, and again when they change.
+    async fn keep(self, backend: Arc<Backend>) {
+        loop {
+            // It is never closed.
+            let permit = self.0.starts.acquire().await;
+            let mut listing = pin!(backend.list());
+            let listed = match timeout(START_TURN, &mut listing).await {
+                Ok(listed) => listed,
+                // One that hangs keeps no other from its start.
+                Err(_) => {
+                    drop(permit);
+                    listing.await
+                }
+            };
+            if let Err(error) = &listed {
+                tracing::warn!("`{}` cannot be listed: {error}", backend.name());
+            }
+            self.publish();
+            backend.until_changed(listed.is_ok()).await;
+        }
+    }
+
+    /// Tells everybody what is known now.
+    fn publish(&self) {
+        let offered: Vec<_> = self.0.backends.iter().map(|backend| backend.offered()).collect();
+        let sources: Vec<Source<'_>> = (self.0.backends.iter().zip(&offered))
+            .map(|(backend, offered)| Source { name: backend.name(), prefix: backend.prefix(), offered })
+            .collect();
+        let own: Vec<&str> = self.0.own.iter().map(String::as_str).collect();
+        let catalog = Arc::new(Catalog::new(&self.0.style, &own, &sources));
+        let is_settled = self.0.backends.iter().all(|backend| backend.was_listed());
+        self.0.known.send_modify(|known| {
+            let is_new = |wanted: &str| known.catalog.clashes().all(|clash| clash.wanted != wanted);
+            for clash in catalog.clashes().filter(|clash| is_new(&clash.wanted)) {
+                let of = |server: usize| match server.checked_sub(1).and_then(|place| sources.get(place)) {
+                    Some(source) => format!("`{}`", source.name),
+                    None => "unhang itself".to_owned(),
+                };
+                tracing::warn!(
+                    "{} and {} would both have `{}`; that of the latter is called `{}`; give it another prefix to choose its name",
+                    of(clash.first.server),
+                    of(clash.second.server),
+                    clash.wanted,
+                    clash.given
+                );
+            }
+            known.catalog = catalog;
+            known.is_settled = is_settled;
+        });
+    }
+
+    fn keepers(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+        self.0.keepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
