@@ -25,14 +25,14 @@ use super::ServerEntry;
 use crate::{
     breaker::{Breaker, Verdict},
     client::{
-        Answer, Client, Error, Failure, List, Listener, Options, Session, Subscription, Topics, declined,
+        Answer, Client, Error, Failure, List, Listener, Options, Session, Silent, Subscription, Topics,
     },
     fault::{Kind, in_words},
     route::catalog::Offered,
 };
 
-/// Between a change of a list and the question for it: changes come in crowds.
-const CALM: Duration = Duration::from_millis(50);
+/// Between a change of a list and the question for it: changes come in crowds, and some servers tell of them without end.
+const CALM: Duration = Duration::from_millis(250);
 
 /// One server.
 pub(super) struct Backend {
@@ -96,9 +96,9 @@ impl Listener for Ear {
     fn asked(
         &self,
         method: String,
-        _params: Option<Box<RawValue>>,
+        params: Option<Box<RawValue>>,
     ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
-        Box::pin(async move { Err(declined(&method)) })
+        Silent.asked(method, params)
     }
 }
 
