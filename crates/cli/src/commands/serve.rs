@@ -5,18 +5,13 @@
 
 use std::{path::Path, process::ExitCode, sync::Arc};
 
-use tokio::{
-    runtime,
-    sync::{Notify, mpsc},
-    time::timeout,
-};
+use tokio::{runtime, time::timeout};
 use unhang::{
     client::Silent,
     config::STOP_LIMIT,
     exit,
     front::{self, FrontSpec, Toolbox},
     gateway::{ServerEntry, Servers},
-    guard::Stop,
     jobs::engine::Engine,
     process::{identity::ask_for_short_turns, pipe::take_standard_streams, surroundings::ties},
     route::names::Style,
@@ -36,9 +31,6 @@ use crate::{
     output,
     signals::signals,
 };
-
-/// Signals that may wait for the session to look at them.
-const SIGNALS: usize = 4;
 
 /// What the client may tell its model about the whole.
 const INSTRUCTIONS: &str = "Tools that answer with a job_id work in the background: follow them with get_job_status every 5 to \
@@ -67,23 +59,11 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
                     toolbox,
                     servers: servers.clone(),
                     instructions,
+                    at_end: Some(Box::pin(end(service, servers))),
                     client_input,
                     client_output,
                 };
-                let (stops, hurry) = counted(signals()?);
-                let code = front::run(spec, stops).await;
-                let servers_end = async {
-                    if let Some(servers) = servers {
-                        servers.close().await;
-                    }
-                };
-                tokio::select! {
-                    // Each has a limit of its own.
-                    _ended = async { tokio::join!(timeout(STOP_LIMIT, service.close()), servers_end) } => {}
-                    // The lifelines go on without us.
-                    () = hurry.notified() => {}
-                }
-                code
+                front::run(spec, signals()?).await
             });
             // Nothing that is still running may hold the end up (C-59).
             runtime.shutdown_background();
@@ -104,22 +84,14 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     }
 }
 
-/// The signals as they come, and what the second one sets off: nothing is waited for any more (X-05).
-fn counted(mut signals: mpsc::Receiver<Stop>) -> (mpsc::Receiver<Stop>, Arc<Notify>) {
-    let (sender, stops) = mpsc::channel(SIGNALS);
-    let hurry = Arc::new(Notify::new());
-    let set_off = Arc::clone(&hurry);
-    tokio::spawn(async move {
-        let mut is_first = true;
-        while let Some(stop) = signals.recv().await {
-            if !std::mem::replace(&mut is_first, false) {
-                set_off.notify_one();
-            }
-            // The session may be over already, or have enough of them.
-            let _taken = sender.try_send(stop);
+/// Ends what stands behind a session. Each has a limit of its own.
+async fn end(service: Arc<EngineService>, servers: Option<Servers>) {
+    let servers_end = async {
+        if let Some(servers) = servers {
+            servers.close().await;
         }
-    });
-    (stops, hurry)
+    };
+    let (_not_in_time, ()) = tokio::join!(timeout(STOP_LIMIT, service.close()), servers_end);
 }
 
 /// What stands behind a session.

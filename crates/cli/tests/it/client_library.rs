@@ -103,7 +103,7 @@ fn text(result: &RawValue) -> String {
 }
 
 /// Waits for a condition while the client goes on.
-async fn until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     let look = async {
         while !condition() {
             // Between two looks: files and /proc cannot be waited on.

@@ -4,8 +4,15 @@ use std::{fs, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use unhang::{
+    gateway::{ServerEntry, Servers},
+    route::names::Style,
+};
 
-use crate::harness::{Client, PATIENCE, Sandbox, timed, wait_until};
+use crate::{
+    client_library::{animal, until},
+    harness::{Client, PATIENCE, Sandbox, timed, wait_until},
+};
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
@@ -211,6 +218,23 @@ fn the_file_of_a_client_is_served_as_it_is() {
     assert!(tools.iter().all(|tool| !tool.starts_with("off__") && !tool.starts_with("wrong__")), "{tools:?}");
     wait_until("what is left out is told", PATIENCE, || client.stderr().contains("`wrong` is left out"));
     finish(client, &sandbox);
+}
+
+#[tokio::test]
+async fn servers_that_are_dropped_leave_nothing() {
+    let sandbox = Sandbox::new();
+    let entries = ["a", "b"].map(|name| ServerEntry {
+        spec: animal(&sandbox, name, &["ignores-everything"]),
+        prefix: name.to_owned(),
+    });
+    let servers = Servers::start(Style::default(), Vec::new(), entries.to_vec());
+    let mut known = servers.known();
+    let settled = known.wait_for(|known| known.is_settled).await.expect("they are there");
+    assert!(settled.catalog.tool("a__echo").is_some() && settled.catalog.tool("b__echo").is_some());
+    drop(settled);
+    assert!(!sandbox.survivors().is_empty(), "they run");
+    drop(servers);
+    until("they go", || sandbox.survivors().is_empty()).await;
 }
 
 #[test]

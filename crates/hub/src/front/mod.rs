@@ -19,4 +19,4 @@ mod run;
 mod tests;
 
 pub use crate::revision::Revision;
-pub use run::{Answering, Cancellation, FrontSpec, ToolCall, Toolbox, run};
+pub use run::{Answering, AtEnd, Cancellation, FrontSpec, ToolCall, Toolbox, run};

@@ -65,6 +65,9 @@ pub struct ToolCall {
 /// An answer that is on its way.
 pub type Answering = Pin<Box<dyn Future<Output = ToolAnswer> + Send>>;
 
+/// What is done at the end of a session.
+pub type AtEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Tools behind a front.
 pub trait Toolbox: Send + Sync + 'static {
     /// All tools, in the order in which they are listed; asked for once.
@@ -84,6 +87,8 @@ pub struct FrontSpec {
     pub servers: Option<Servers>,
     /// What the client is told about the whole, to give to its model.
     pub instructions: Option<String>,
+    /// What else has to end with the session: it does while the client takes its last answers.
+    pub at_end: Option<AtEnd>,
     /// Where the client writes to us; shared with the client, so it is never made non-blocking in place.
     pub client_input: OwnedFd,
     /// Where the client reads from us.
@@ -95,7 +100,8 @@ pub struct FrontSpec {
 ///
 /// # Errors
 /// Only when the client's descriptors cannot be used at all.
-pub async fn run(spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result<u8> {
+pub async fn run(mut spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result<u8> {
+    let at_end = spec.at_end.take();
     let mut shell = Shell::new(spec)?;
     let mut timer = Box::pin(sleep_until(Instant::now()));
     let code = loop {
@@ -123,8 +129,13 @@ pub async fn run(spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
             shell.client_gone();
         }
     };
+    let at_end = async {
+        if let Some(at_end) = at_end {
+            at_end.await;
+        }
+    };
     tokio::select! {
-        () = shell.finish() => {}
+        _ended = async { tokio::join!(shell.finish(), at_end) } => {}
         // Nobody wants to wait for the last answers any more; the outcome stays.
         Some(_) = stops.recv() => {}
     }

@@ -119,18 +119,21 @@ pub type Answering = Pin<Box<dyn Future<Output = Answered> + Send>>;
 /// The newest progress of a request.
 pub type Progress = watch::Sender<Option<Box<RawValue>>>;
 
-/// The servers behind a gateway. Clones are the same servers.
+/// The servers behind a gateway. Clones are the same servers; when all have gone, so have the servers.
 #[derive(Clone)]
-pub struct Servers(Arc<Inner>);
+pub struct Servers {
+    shared: Arc<Shared>,
+    /// One for each server, which keeps its lists.
+    keepers: Arc<Mutex<JoinSet<()>>>,
+}
 
-struct Inner {
+/// What the keepers need. They do not keep themselves alive.
+struct Shared {
     style: Style,
     own: Vec<String>,
     backends: Vec<Arc<Backend>>,
     known: watch::Sender<Known>,
     starts: Semaphore,
-    /// One for each server, which keeps its lists.
-    keepers: Mutex<JoinSet<()>>,
 }
 
 impl Servers {
@@ -142,35 +145,31 @@ impl Servers {
             let limits = &entry.spec.limits;
             Patience { call: limits.call_timeout, request: limits.request_timeout }
         });
-        let known =
-            Known { patience: patience.collect(), is_settled: entries.is_empty(), ..Known::default() };
-        let servers = Self(Arc::new(Inner {
+        let shared = Arc::new(Shared {
             style,
             own,
+            known: watch::Sender::new(Known { patience: patience.collect(), ..Known::default() }),
             backends: entries.into_iter().map(|entry| Arc::new(Backend::new(entry))).collect(),
-            known: watch::Sender::new(known),
             starts: Semaphore::new(STARTS),
-            keepers: Mutex::default(),
-        }));
-        servers.publish();
-        let mut keepers = servers.keepers();
-        for backend in &servers.0.backends {
-            keepers.spawn(servers.clone().keep(Arc::clone(backend)));
+        });
+        shared.publish();
+        let mut keepers = JoinSet::new();
+        for backend in &shared.backends {
+            keepers.spawn(keep(Arc::clone(&shared), Arc::clone(backend)));
         }
-        drop(keepers);
-        servers
+        Self { shared, keepers: Arc::new(Mutex::new(keepers)) }
     }
 
     /// What is known of them, now and from now on.
     #[must_use]
     pub fn known(&self) -> watch::Receiver<Known> {
-        self.0.known.subscribe()
+        self.shared.known.subscribe()
     }
 
     /// Asks one of them. Whoever stops waiting withdraws the request.
     #[must_use]
     pub fn ask(&self, asked: Asked, progress: Option<Progress>) -> Answering {
-        let backend = self.0.backends.get(asked.server).map(Arc::clone);
+        let backend = self.shared.backends.get(asked.server).map(Arc::clone);
         Box::pin(async move {
             let Asked { method, params, client, limit, asked_for, .. } = asked;
             let mut answered =
@@ -202,69 +201,72 @@ impl Servers {
 
     /// Ends all of them, and waits for that as long as it may take.
     pub async fn close(&self) {
-        self.keepers().abort_all();
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
         let deadline = Deadline::after(DISPOSE_LIMIT);
         let mut ends = JoinSet::new();
-        for backend in &self.0.backends {
+        for backend in &self.shared.backends {
             let backend = Arc::clone(backend);
             ends.spawn(async move { backend.close(deadline).await });
         }
         // One that panics keeps no other from its end.
         while ends.join_next().await.is_some() {}
     }
+}
 
-    /// Keeps the lists of one server: asks for them when it has started, and again when they change.
-    async fn keep(self, backend: Arc<Backend>) {
-        loop {
-            // It is never closed.
-            let permit = self.0.starts.acquire().await;
-            let mut listing = pin!(backend.list());
-            let listed = match timeout(START_TURN, &mut listing).await {
-                Ok(listed) => listed,
-                // One that hangs keeps no other from its start.
-                Err(_) => {
-                    drop(permit);
-                    listing.await
-                }
-            };
-            if let Err(error) = &listed {
-                tracing::warn!("`{}` cannot be listed: {error}", backend.name());
+/// Keeps the lists of one server: asks for them when it has started, and again when they change.
+async fn keep(shared: Arc<Shared>, backend: Arc<Backend>) {
+    loop {
+        // It is never closed.
+        let permit = shared.starts.acquire().await;
+        let mut listing = pin!(backend.list());
+        let listed = match timeout(START_TURN, &mut listing).await {
+            Ok(listed) => listed,
+            // One that hangs keeps no other from its start.
+            Err(_) => {
+                drop(permit);
+                listing.await
             }
-            self.publish();
-            backend.until_changed(listed.is_ok()).await;
+        };
+        if let Err(error) = &listed {
+            tracing::warn!("`{}` cannot be listed: {error}", backend.name());
         }
+        shared.publish();
+        backend.until_changed(listed.is_ok()).await;
     }
+}
 
+impl Shared {
     /// Tells everybody what is known now.
     fn publish(&self) {
-        let offered: Vec<_> = self.0.backends.iter().map(|backend| backend.offered()).collect();
-        let sources: Vec<Source<'_>> = (self.0.backends.iter().zip(&offered))
-            .map(|(backend, offered)| Source { name: backend.name(), prefix: backend.prefix(), offered })
-            .collect();
-        let own: Vec<&str> = self.0.own.iter().map(String::as_str).collect();
-        let catalog = Arc::new(Catalog::new(&self.0.style, &own, &sources));
-        let is_settled = self.0.backends.iter().all(|backend| backend.was_listed());
-        self.0.known.send_modify(|known| {
-            let is_new = |wanted: &str| known.catalog.clashes().all(|clash| clash.wanted != wanted);
-            for clash in catalog.clashes().filter(|clash| is_new(&clash.wanted)) {
-                let of = |server: usize| match server.checked_sub(1).and_then(|place| sources.get(place)) {
-                    Some(source) => format!("`{}`", source.name),
-                    None => "unhang itself".to_owned(),
-                };
-                tracing::warn!(
-                    "{} and {} would both have `{}`; that of the latter is called `{}`; give it another prefix to choose its name",
-                    of(clash.first.server),
-                    of(clash.second.server),
-                    clash.wanted,
-                    clash.given
-                );
-            }
+        // One after the other, so that what is known never goes back to what was.
+        self.known.send_modify(|known| {
+            let offered: Vec<_> = self.backends.iter().map(|backend| backend.offered()).collect();
+            let sources: Vec<Source<'_>> = (self.backends.iter().zip(&offered))
+                .map(|(backend, offered)| Source { name: backend.name(), prefix: backend.prefix(), offered })
+                .collect();
+            let own: Vec<&str> = self.own.iter().map(String::as_str).collect();
+            let catalog = Arc::new(Catalog::new(&self.style, &own, &sources));
+            self.tell_clashes(&known.catalog, &catalog);
             known.catalog = catalog;
-            known.is_settled = is_settled;
+            known.is_settled = self.backends.iter().all(|backend| backend.was_listed());
         });
     }
 
-    fn keepers(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
-        self.0.keepers.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Tells of names that two would have had, once.
+    fn tell_clashes(&self, before: &Catalog, now: &Catalog) {
+        let is_new = |wanted: &str| before.clashes().all(|clash| clash.wanted != wanted);
+        for clash in now.clashes().filter(|clash| is_new(&clash.wanted)) {
+            let of = |server: usize| match server.checked_sub(1).and_then(|place| self.backends.get(place)) {
+                Some(backend) => format!("`{}`", backend.name()),
+                None => "unhang itself".to_owned(),
+            };
+            tracing::warn!(
+                "{} and {} would both have `{}`; that of the latter is called `{}`; give it another prefix to choose its name",
+                of(clash.first.server),
+                of(clash.second.server),
+                clash.wanted,
+                clash.given
+            );
+        }
     }
 }

@@ -84,6 +84,7 @@ fn serve<T: Send + 'static>(
         toolbox: Arc::new(Rogues),
         servers: None,
         instructions: None,
+        at_end: None,
         client_input: client_input.into(),
         client_output: client_output.into(),
     };
