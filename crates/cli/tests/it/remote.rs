@@ -280,12 +280,12 @@ fn the_end_takes_no_longer_than_it_may_whatever_the_server_does() {
 
 #[test]
 fn a_server_that_asks_is_answered_wherever_it_asks() {
-    for elsewhere in [&[][..], &["--elsewhere", "yes"]] {
+    for elsewhere in [&[][..], &["--elsewhere", "yes"], &["--elsewhere", "late"]] {
         for (method, expect) in [("ping", r#""result":{}"#), ("elicitation/create", r#""action":"decline""#)]
         {
             let sandbox = Sandbox::new();
             let remote = Remote::start(&sandbox, &[&["http-asks-client", method], elsewhere].concat());
-            let words = ["call", "URL", "echo", "text=x", "--output", "text"];
+            let words = ["call", "URL", "echo", "text=x", "--output", "text", "--call-timeout", "10s"];
             let (code, stdout, stderr) = ask(&sandbox, &remote, &words);
             assert_eq!(code, 0, "{method} {elsewhere:?}: {stderr}");
             assert!(stdout.contains(expect), "{method} {elsewhere:?}: {stdout}");

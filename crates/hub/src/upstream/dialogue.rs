@@ -135,6 +135,11 @@ impl Dialogue {
         self.origin.elapsed()
     }
 
+    /// Whether the server may ask us for something.
+    pub(crate) fn may_be_asked(&self) -> bool {
+        self.introduction.may_be_asked()
+    }
+
     /// Whether requests of callers wait for a handshake.
     pub(crate) fn is_shaking(&self) -> bool {
         self.session.is_none() && !self.is_ending

@@ -82,6 +82,11 @@ impl Introduction {
         })
     }
 
+    /// Whether we offer anything that a server could ask for.
+    pub(crate) fn may_be_asked(&self) -> bool {
+        self.0.client_capabilities != "{}"
+    }
+
     /// The parameters of this one of the two.
     pub(crate) fn params(&self, ask: Ask) -> String {
         let Signature { client_info, client_capabilities, .. } = &self.0;

@@ -1,15 +1,17 @@
-//! Asks the client before it answers a call, on the stream of the call or on the one for everything else.
+//! Asks the client before it answers a call, on the stream of the call or on the one for everything else. Where that is to be late, it
+//! opens a while after it was asked for, and a question before that is lost.
 
 use std::io;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::arguments::Arguments;
 use crate::entry::Animal;
-use crate::keeper::lock;
+use crate::keeper::{lock, pause};
 use crate::pipe;
 use crate::web::Then;
 use crate::web::sessions::{question, serve_with};
@@ -17,15 +19,19 @@ use crate::web::sessions::{question, serve_with};
 pub(crate) const ANIMAL: Animal = Animal {
     name: "http-asks-client",
     incident: "Clients that read only the stream of their request leave such a question, and the call, unanswered (protocol.md 1.2).",
-    usage: "METHOD [--elsewhere yes]",
+    usage: "METHOD [--elsewhere yes | --elsewhere late]",
     promises: &[1],
     run,
 };
 
+/// How long the stream takes to open.
+const LATE: Duration = Duration::from_millis(100);
+
 fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let (method, elsewhere) =
-        (arguments.text(0, "METHOD")?.to_owned(), arguments.option("elsewhere")?.is_some());
-    let (asks, answer) = (AtomicBool::new(false), Mutex::new(None::<Value>));
+    let method = arguments.text(0, "METHOD")?.to_owned();
+    let place = arguments.option("elsewhere")?;
+    let (elsewhere, late) = (place.is_some(), place == Some("late"));
+    let (asks, is_open, answer) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(None::<Value>));
     serve_with(ANIMAL.name, move |_, asked, wire| {
         let question = question("q", &method);
         if asked.message.method().is_empty() && asked.message.id() == "q" {
@@ -33,7 +39,11 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
             return wire.status(202).map(|()| Some(Then::Next));
         }
         if elsewhere && asked.is_get() {
+            if late {
+                pause(LATE);
+            }
             wire.begin_events(&[])?;
+            is_open.store(true, Ordering::SeqCst);
             if wire.wait_until(|| asks.load(Ordering::SeqCst)) {
                 wire.event(None, &question)?;
                 wire.wait_for_the_end();
@@ -43,7 +53,7 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
         if !asked.message.is_call() {
             return Ok(None);
         }
-        asks.store(true, Ordering::SeqCst);
+        asks.store(!late || is_open.load(Ordering::SeqCst), Ordering::SeqCst);
         wire.begin_events(&[])?;
         if !elsewhere {
             wire.event(None, &question)?;

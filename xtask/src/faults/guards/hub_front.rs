@@ -103,6 +103,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "initialized-bounded" [1]
         "A server over HTTP that never takes the end of the handshake keeps no request from it."
         end_to_end("remote_faults::a_notification_that_is_never_taken_keeps_nobody_from_asking");
+    "listens-before-it-asks" [1]
+        "Nothing is asked of a server over HTTP before the stream on which it asks is open, for some lose what they ask before."
+        end_to_end("remote::a_server_that_asks_is_answered_wherever_it_asks");
     "http-connections-bounded" [3, 8]
         "Requests that are with one server over HTTP at the same time leave descriptors for everything else."
         end_to_end("remote::calls_that_all_wait_end_at_their_deadline_and_not_for_want_of_descriptors");

@@ -11,7 +11,7 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Line};
 
 use super::{
-    Actor, Broken, Exchange, Handshake, LEAST_RETRY, MOST_RETRY, Out, RETRY, Way,
+    Actor, Broken, Exchange, Handshake, LEAST_RETRY, LISTENING, MOST_RETRY, Out, RETRY, Way,
     exchange::{Close, Said, Which},
     verdict::{TOO_LARGE, error_member, in_short, is_answer},
 };
@@ -63,6 +63,7 @@ impl Actor {
                 self.session = session;
             }
             Which::Stream(_) => {
+                self.listens_by = None;
                 if let Some(stream) = &mut self.stream {
                     (stream.open, stream.has_been_open) = (Some(Instant::now()), true);
                 }
@@ -127,6 +128,9 @@ impl Actor {
         let was_awaited = std::mem::take(&mut self.awaits_initialized);
         if was_awaited && matches!(self.way, Way::Streamable) && self.stream.is_none() {
             self.open_stream();
+            if self.dialogue.may_be_asked() && stands("listens-before-it-asks") {
+                self.listens_by = Some(Instant::now() + LISTENING);
+            }
         }
     }
 
@@ -146,6 +150,7 @@ impl Actor {
     }
 
     fn stream_closed(&mut self, close: Close) {
+        self.listens_by = None;
         let Some(stream) = &mut self.stream else { return };
         if let Way::Sse(place) = &self.way {
             let what = match (place, self.dialect) {

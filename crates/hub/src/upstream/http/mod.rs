@@ -66,6 +66,10 @@ const MOST_RETRY: Duration = Duration::from_secs(30);
 /// How long requests wait for the server to take the end of a handshake of old. It is due a 202 at once.
 const INITIALIZED: Duration = Duration::from_secs(3);
 
+/// How long requests wait for the stream on which the server asks to be open: what it asks before, some servers lose, and wait for
+/// the answer for ever. Others say nothing on it, not even that it is open, until they have something to say.
+const LISTENING: Duration = Duration::from_secs(1);
+
 /// Requests that are with one server at the same time, each with a connection of its own; others wait, within their limits. A
 /// process has some thousand descriptors for everything.
 const REQUESTS: usize = 200;
@@ -183,6 +187,8 @@ struct Actor {
     repeated: HashSet<Id>,
     /// The handshake of old is not over before the server has taken this.
     awaits_initialized: bool,
+    /// Until then at most, requests wait for the stream to be open.
+    listens_by: Option<Instant>,
     stream: Option<Stream>,
     /// How many there were.
     streams: u64,
@@ -212,6 +218,7 @@ impl Actor {
             held: VecDeque::new(),
             repeated: HashSet::new(),
             awaits_initialized: false,
+            listens_by: None,
             stream: None,
             streams: 0,
             lingering: VecDeque::new(),
@@ -240,7 +247,7 @@ impl Actor {
         let resumed = self.exchanges.values().filter_map(|exchange| exchange.broken.as_ref()?.at);
         let stream = self.stream.as_ref().and_then(|stream| stream.at);
         let lingering = self.lingering.front().map(|(until, _)| *until);
-        resumed.chain(stream).chain(lingering).min()
+        resumed.chain(stream).chain(lingering).chain(self.listens_by).min()
     }
 
     fn attend(&mut self, heard: Heard) {
@@ -253,6 +260,7 @@ impl Actor {
 
     /// Does what is due.
     fn look(&mut self, now: Instant) {
+        self.listens_by = self.listens_by.filter(|by| *by > now);
         while self.lingering.front().is_some_and(|(until, _)| *until <= now) {
             if let Some((_, task)) = self.lingering.pop_front() {
                 task.abort();
@@ -309,6 +317,7 @@ impl Actor {
         match out {
             Out::Request { id, .. } if self.dialogue.of_handshake(id).is_some() => false,
             Out::Initialized(_) => false,
+            Out::Request { .. } if self.listens_by.is_some() => true,
             _ => self.dialogue.is_shaking() || self.awaits_initialized,
         }
     }
