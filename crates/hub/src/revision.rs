@@ -2,6 +2,7 @@
 //!
 //! Invariants: pure; members that a revision does not know are not sent to a client of that revision.
 
+use unhang_bridge::Era;
 use unhang_switches::stands;
 
 /// A revision of the protocol, oldest first.
@@ -64,6 +65,11 @@ impl Revision {
     /// Requests stand alone: no handshake, no session.
     pub fn is_stateless(self) -> bool {
         self >= V2026July
+    }
+
+    /// How its peers speak.
+    pub(crate) fn era(self) -> Era {
+        if self.is_stateless() { Era::Modern } else { Era::Legacy }
     }
 
     /// An array of messages may be sent.

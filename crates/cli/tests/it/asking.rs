@@ -507,7 +507,7 @@ fn a_server_that_asks_is_answered_at_the_terminal() {
         let sandbox = Sandbox::new();
         let ask = command(&sandbox, &["call", "ask", "method=elicitation/create"], &["well-behaved"]);
         let (mut client, mut screen) = at_terminal(ask);
-        for (words, prompt) in typed.iter().zip(["(text)", "send this? [Y/n]"]) {
+        for (words, prompt) in typed.iter().zip(["(string)", "send this? [Y/n]"]) {
             screen.until(prompt);
             screen.terminal.write_all(words.as_bytes()).expect("it reads");
         }

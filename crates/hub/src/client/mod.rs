@@ -38,8 +38,10 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{sync::watch, time::Instant};
+use unhang_bridge::Splice;
 use unhang_proc::{deadline::Deadline, server::ServerSpec};
 use unhang_switches::stands;
+use unhang_wire::Json;
 
 use self::mirrors::Mirrors;
 pub use self::{
@@ -187,10 +189,14 @@ impl Client {
             let Some(Wanted { input_requests, request_state }) = wanted else { return Ok(result) };
             let inputs = deadline.timeout(self.inputs(method, input_requests)).await;
             let inputs = inputs.map_err(|_| self.unanswered(method, limit))??;
-            let mut again: Map<String, Value> = serde_json::from_str(params).unwrap_or_default();
-            again.insert("inputResponses".to_owned(), inputs.into());
-            again.extend(request_state.map(|state| ("requestState".to_owned(), state)));
-            (asked, left) = (Value::from(again).to_string().into(), deadline.remaining());
+            let again = Splice::new(Json::new(params.as_bytes()).unwrap_or(Json::EMPTY))
+                .set("inputResponses", Value::from(inputs).to_string());
+            let again = match request_state {
+                Some(state) => again.set("requestState", state.to_string()),
+                None => again,
+            };
+            // Params are an object.
+            (asked, left) = (again.apply().unwrap_or_default(), deadline.remaining());
         }
         let happened = format!(
             "`{}` asked for more input {INPUT_ROUNDS} times before it answered `{method}`",

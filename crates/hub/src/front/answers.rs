@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value, json, value::RawValue};
 use unhang_bridge::{Era, error, result};
 use unhang_wire::{Id, Json, one_line};
 
@@ -31,11 +31,6 @@ const UNSUPPORTED_VERSION: i32 = -32022;
 /// Who we are, in the form of the protocol.
 pub(super) fn implementation() -> Value {
     json!({ "name": NAME, "version": env!("CARGO_PKG_VERSION") })
-}
-
-/// The era of a client of this revision.
-pub(super) fn era_of(revision: Revision) -> Era {
-    if revision.is_stateless() { Era::Modern } else { Era::Legacy }
 }
 
 impl Machine {
@@ -68,69 +63,43 @@ impl Machine {
 
     /// Answers with a list: what we have ourselves, and then what the servers have.
     pub(super) fn answer_list(&mut self, id: &Id, list: List, call: &Call, outside: &mut impl Outside) {
-        let is_stateless = call.revision.is_stateless();
         let own = self.tools.iter().filter(|_| list == List::Tools);
         let mut items: Vec<String> = own.map(|tool| tool.to_json(call.revision).to_string()).collect();
         let known = self.servers.as_ref();
-        let others = known.map(|known| known.catalog.list(list, era_of(call.revision)));
+        let others = known.map(|known| known.catalog.list(list, call.revision.era()));
         let others = others.and_then(|others| others.strip_prefix('[')?.strip_suffix(']'));
         items.extend(others.filter(|others| !others.is_empty()).map(str::to_owned));
-        let mut result = format!(r#"{{"{}":[{}]"#, list.member(), items.join(","));
-        if is_stateless {
+        let (member, items) = (list.member(), items.join(","));
+        let result = if call.revision.is_stateless() {
             // What servers have may change at any time, and whoever has not asked to hear of it does not.
             let life = if known.is_some() { Duration::ZERO } else { LIST_LIFE };
-            result.push_str(&format!(
-                r#","ttlMs":{},"cacheScope":"private","resultType":"complete","_meta":{{"io.modelcontextprotocol/serverInfo":{}}}"#,
-                life.as_millis(),
-                implementation()
-            ));
-        }
-        result.push('}');
+            format!(
+                r#"{{"_meta":{{"io.modelcontextprotocol/serverInfo":{}}},"cacheScope":"private","resultType":"complete","{member}":[{items}],"ttlMs":{}}}"#,
+                implementation(),
+                life.as_millis()
+            )
+        } else {
+            format!(r#"{{"{member}":[{items}]}}"#)
+        };
         self.answer_raw(id, call.batch, &result, outside);
     }
 
     /// Answers with what a server has said, in the words of the client's era.
-    pub(super) fn pass_on(&mut self, id: &Id, call: &Call, answered: Answered, outside: &mut impl Outside) {
-        let Answered { era, server_info, outcome, asked_for } = answered;
-        let (method, client) = (call.awaited.method(), era_of(call.revision));
-        match outcome {
-            Ok(result) => {
-                let raw = Json::new(result.get().as_bytes());
-                let translated = match (client, era) {
-                    (Era::Legacy, Era::Modern) => raw.and_then(|raw| result::to_legacy(method, raw)),
-                    (Era::Modern, Era::Legacy) => {
-                        raw.and_then(|raw| result::to_modern(method, raw, server_info.as_deref()))
-                    }
-                    _ => Some(Cow::Borrowed(result.get())),
-                };
-                match translated {
-                    Some(result) => self.answer_raw(id, call.batch, &result, outside),
-                    None => {
-                        let happened =
-                            format!("`{}` answered `{method}` with what is no object", call.awaited.name());
-                        let hint = "this is a fault of the server";
-                        self.tell(id, call, Telling { kind: Kind::BadResponse, happened, hint }, outside);
-                    }
+    pub(super) fn pass_on(&mut self, id: &Id, call: &Call, answered: &Answered, outside: &mut impl Outside) {
+        let (method, client) = (call.awaited.method(), call.revision.era());
+        match &answered.outcome {
+            Ok(result) => match result_for(client, method, answered, result) {
+                Ok(result) => self.answer_raw(id, call.batch, &result, outside),
+                Err(why) => {
+                    let happened = format!("`{}` answered `{method}` with {why}", call.awaited.name());
+                    let hint = "this is a fault of the server";
+                    self.tell(id, call, Telling { kind: Kind::BadResponse, happened, hint }, outside);
                 }
-            }
+            },
             Err(Error::Server(error)) => {
                 let own = error.to_json();
-                let raw = Json::new(own.as_bytes());
-                let translated = match (client, era) {
-                    (Era::Legacy, Era::Modern) => raw.and_then(|raw| error::to_legacy(method, raw)),
-                    (Era::Modern, Era::Legacy) => {
-                        let uri = asked_for.as_deref().and_then(|uri| Json::new(uri.as_bytes()));
-                        match raw.and_then(|raw| error::to_modern(method, raw, uri)) {
-                            Some(error::Modern::Error(error)) => Some(error),
-                            _ => None,
-                        }
-                    }
-                    _ => None,
-                };
-                let error = translated.unwrap_or(Cow::Borrowed(&own));
-                self.counters.faults += 1;
-                let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());
-                self.send(call.batch, &one_line(line.as_bytes()), outside);
+                let error = error_for(client, method, answered, &own).unwrap_or(Cow::Borrowed(&own));
+                self.refuse_raw(id, call.batch, &error, outside);
             }
             Err(Error::Failure(failure)) => {
                 tracing::info!("answered with an error: {failure}");
@@ -143,6 +112,13 @@ impl Machine {
                 self.tell(id, call, telling, outside);
             }
         }
+    }
+
+    /// Answers with an error as it stands.
+    fn refuse_raw(&mut self, id: &Id, batch: Option<BatchId>, error: &str, outside: &mut impl Outside) {
+        self.counters.faults += 1;
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());
+        self.send(batch, &one_line(line.as_bytes()), outside);
     }
 
     /// Refuses to read a resource that nobody has, as the client's era has it.
@@ -166,10 +142,7 @@ impl Machine {
         .to_string();
         let legacy = Json::new(modern.as_bytes()).filter(|_| !revision.is_stateless());
         let legacy = legacy.and_then(|modern| error::to_legacy("resources/read", modern));
-        self.counters.faults += 1;
-        let error = legacy.as_deref().unwrap_or(&modern);
-        let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());
-        self.send(batch, line.as_bytes(), outside);
+        self.refuse_raw(id, batch, legacy.as_deref().unwrap_or(&modern), outside);
     }
 
     /// Answers a call that will get no other answer.
@@ -226,9 +199,7 @@ impl Machine {
             ),
             "data": { "supported": supported, "requested": asked, "origin": NAME, "kind": "unsupported_version" },
         });
-        self.counters.faults += 1;
-        let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());
-        self.send(batch, line.as_bytes(), outside);
+        self.refuse_raw(id, batch, &error.to_string(), outside);
     }
 
     /// The request was withdrawn: nothing goes out for it, but its batch may now be complete.
@@ -247,5 +218,45 @@ impl Machine {
                 }
             }
         }
+    }
+}
+
+/// A server's result in the words of the client's era, or what is wrong with it.
+fn result_for<'a>(
+    client: Era,
+    method: &str,
+    answered: &Answered,
+    result: &'a RawValue,
+) -> Result<Cow<'a, str>, String> {
+    let raw = Json::new(result.get().as_bytes()).filter(|raw| raw.get().starts_with('{'));
+    let raw = raw.ok_or_else(|| "what is no object".to_owned())?;
+    match (answered.era, result::kind(raw)) {
+        // A server of old knows no other, whatever it writes there.
+        (Era::Legacy, _) | (Era::Modern, result::Kind::Complete) => {}
+        (Era::Modern, other) => return Err(format!("a result that is not complete ({other:?})")),
+    }
+    let translated = match (client, answered.era) {
+        (Era::Legacy, Era::Modern) => result::to_legacy(method, raw),
+        (Era::Modern, Era::Legacy) => result::to_modern(method, raw, answered.server_info.as_deref()),
+        _ => Some(Cow::Borrowed(result.get())),
+    };
+    // It is an object.
+    Ok(translated.unwrap_or(Cow::Borrowed(result.get())))
+}
+
+/// A server's error in the words of the client's era, where it has to be put into those.
+fn error_for<'a>(client: Era, method: &str, answered: &Answered, own: &'a str) -> Option<Cow<'a, str>> {
+    let raw = Json::new(own.as_bytes())?;
+    match (client, answered.era) {
+        (Era::Legacy, Era::Modern) => error::to_legacy(method, raw),
+        (Era::Modern, Era::Legacy) => {
+            let uri = answered.asked_for.as_deref().and_then(|uri| Json::new(uri.as_bytes()));
+            match error::to_modern(method, raw, uri)? {
+                error::Modern::Error(error) => Some(error),
+                // There is nobody yet who would be asked.
+                error::Modern::InputRequired(_) => None,
+            }
+        }
+        _ => None,
     }
 }

@@ -307,7 +307,7 @@ impl Machine {
     }
 
     /// A server has answered, or will not.
-    pub fn answered(&mut self, now: Duration, key: CallKey, answered: Answered, outside: &mut impl Outside) {
+    pub fn answered(&mut self, now: Duration, key: CallKey, answered: &Answered, outside: &mut impl Outside) {
         self.now = now;
         let id = self.running.remove(&key).flatten();
         if let Some(id) = id

@@ -14,7 +14,7 @@ use unhang_switches::stands;
 use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, read};
 
 use super::{
-    answers::{era_of, implementation},
+    answers::implementation,
     machine::{Action, Awaited, Call, CallKey, End, Machine, NAME, Outside},
 };
 use crate::{
@@ -342,7 +342,7 @@ impl Machine {
             server: owner.server,
             method,
             params,
-            client: era_of(revision),
+            client: revision.era(),
             wants_progress: token.is_some(),
             limit,
             asked_for,

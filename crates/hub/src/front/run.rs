@@ -315,7 +315,7 @@ impl Shell {
                 while let Ok((key, params)) = self.told.try_recv() {
                     self.progressed(key, &params);
                 }
-                self.machine.answered(now, key, *answered, &mut self.world);
+                self.machine.answered(now, key, &answered, &mut self.world);
             }
             Ended::Nothing => self.machine.forgotten(now, key, &mut self.world),
         }

@@ -186,7 +186,7 @@ impl Servers {
                     return answered;
                 }
             };
-            answered.era = if session.revision.is_stateless() { Era::Modern } else { Era::Legacy };
+            answered.era = session.revision.era();
             answered.server_info = session.server_info.as_ref().map(ToString::to_string);
             let legacy = Json::new(params.as_bytes())
                 .filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy))

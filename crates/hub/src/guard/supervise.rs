@@ -324,6 +324,7 @@ impl Machine {
             && self.link == Link::Live
             && self.process_alive
             && !self.stop_asked
+            && self.end == End::None
             && (self.asks.is_empty() || !stands("asking-is-not-idle"))
             && (self.is_idle() || !stands("busy-is-not-idle"))
     }

@@ -101,7 +101,7 @@ impl Field {
             Some("integer") => Kind::Integer,
             Some("boolean") => Kind::Boolean,
             Some("array") => Kind::Several,
-            _ => Kind::Text(schema["format"].as_str().unwrap_or("text").to_owned()),
+            _ => Kind::Text(schema["format"].as_str().unwrap_or("string").to_owned()),
         };
         let choices = choices(if matches!(kind, Kind::Several) { &schema["items"] } else { schema });
         let title = schema["title"].as_str().or(schema["description"].as_str()).unwrap_or(name).to_owned();
@@ -205,7 +205,7 @@ mod tests {
             "properties":{"z":{"type":"string"},"a":{"type":"integer","title":"Years"},"m":{"type":"boolean","default":true}}}}"#;
         let question: Question = serde_json::from_str(question).expect("a question");
         let prompts: Vec<String> = question.fields().iter().map(Field::prompt).collect();
-        assert_eq!(prompts, ["z (text): ", "Years (integer): ", "m (yes | no) [true]: "]);
+        assert_eq!(prompts, ["z (string): ", "Years (integer): ", "m (yes | no) [true]: "]);
         assert!(question.fields()[1].value("").is_err_and(|why| why.contains("needed")));
         assert_eq!(question.fields()[0].value(""), Ok(None));
         assert_eq!(question.fields()[2].value(""), Ok(Some(json!(true))));

@@ -75,7 +75,7 @@ fn end(front: &mut Fronted, key: CallKey, is_server: bool) {
         (false, _) => front.ends(key, "x"),
         (true, true) => {
             let answer = answered(Era::Legacy, Ok(raw("{}")));
-            front.machine.answered(front.now, key, answer, &mut front.world);
+            front.machine.answered(front.now, key, &answer, &mut front.world);
         }
         (true, false) => front.machine.forgotten(front.now, key, &mut front.world),
     }

@@ -121,8 +121,7 @@ fn the_stateless_revision() {
         r#"{{"jsonrpc":"2.0","id":1,"result":{{{meta}"cacheScope":"private","capabilities":{{"tools":{{}}}},"instructions":"Call echo.","resultType":"complete","supportedVersions":["2026-07-28"],"ttlMs":60000}}}}"#
     );
     let listed = format!(
-        r#"{{"jsonrpc":"2.0","id":2,"result":{{"tools":[{{{ANNOTATIONS}"description":"Echoes","inputSchema":{{"type":"object"}},"name":"echo","outputSchema":{{"type":"object"}}}}],"ttlMs":60000,"cacheScope":"private","resultType":"complete",{}}}}}"#,
-        meta.trim_end_matches(',')
+        r#"{{"jsonrpc":"2.0","id":2,"result":{{{meta}"cacheScope":"private","resultType":"complete","tools":[{{{ANNOTATIONS}"description":"Echoes","inputSchema":{{"type":"object"}},"name":"echo","outputSchema":{{"type":"object"}}}}],"ttlMs":60000}}}}"#
     );
     let called = format!(
         r#"{{"jsonrpc":"2.0","id":3,"result":{{{meta}"content":[{{"text":"hi","type":"text"}}],"resultType":"complete","structuredContent":{{"said":"hi"}}}}}}"#

@@ -94,7 +94,7 @@ fn what_servers_have_is_listed_behind_ours_and_asked_of_them() {
         )
     );
     let result = raw("{\"content\":[ ],\n\"v\":1.0e0}");
-    front.machine.answered(front.now, key, answered(Era::Legacy, Ok(result)), &mut front.world);
+    front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(result)), &mut front.world);
     let expect = r#"{"jsonrpc":"2.0","id":2,"result":{"content":[ ], "v":1.0e0}}"#;
     assert_eq!(front.world.heard.pop().as_deref(), Some(expect));
     front.machine.progressed(front.now, key, &raw("{}"), &mut front.world);
@@ -122,7 +122,7 @@ fn prompts_resources_and_completions_go_to_whose_they_are() {
         ask(&mut front, 1, method, params);
         let (key, asked) = asked(&mut front);
         assert_eq!((asked.method, asked.params.as_str(), asked.limit), (method, expect, seconds(20)));
-        front.machine.answered(front.now, key, answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
+        front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
         assert_eq!(front.heard()[0]["id"], 1);
     }
     for (method, params, code, words) in [
@@ -170,7 +170,7 @@ fn each_client_is_told_in_its_own_era() {
     front.machine.answered(
         front.now,
         key,
-        answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#))),
+        &answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#))),
         &mut front.world,
     );
     let result = front.heard()[0]["result"].clone();
@@ -179,15 +179,30 @@ fn each_client_is_told_in_its_own_era() {
     ask(&mut front, 6, "tools/call", r#"{"name":"srv__now"}"#);
     let (key, _) = asked(&mut front);
     let result = raw(r#"{"content":[],"resultType":"complete"}"#);
-    front.machine.answered(front.now, key, answered(Era::Modern, Ok(result)), &mut front.world);
+    front.machine.answered(front.now, key, &answered(Era::Modern, Ok(result)), &mut front.world);
     assert_eq!(front.heard()[0]["result"], json!({ "content": [] }));
     ask(&mut front, 7, "tools/call", r#"{"name":"srv__now"}"#);
     let (key, _) = asked(&mut front);
     let error = ServerError::read("srv", "tools/call", r#"{"code":-32021,"message":"m","data":[1.0e0]}"#);
     let outcome = Err(Error::Server(Box::new(error)));
-    front.machine.answered(front.now, key, answered(Era::Modern, outcome), &mut front.world);
+    front.machine.answered(front.now, key, &answered(Era::Modern, outcome), &mut front.world);
     let expect = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32602,"message":"m","data":[1.0e0]}}"#;
     assert_eq!(front.world.heard.pop().as_deref(), Some(expect));
+}
+
+#[test]
+fn a_result_that_is_not_complete_is_not_taken_for_one() {
+    let mut front = fronted(known(&[TOOL], true));
+    for result in [r#"{"resultType":"task","taskId":"t"}"#, r#"{"resultType":"later"}"#, "[]"] {
+        ask(&mut front, 1, "tools/call", r#"{"name":"srv__now"}"#);
+        let (key, _) = asked(&mut front);
+        front.machine.answered(front.now, key, &answered(Era::Modern, Ok(raw(result))), &mut front.world);
+        let error = front.heard_fault(1, -31007);
+        assert!(
+            error["message"].as_str().is_some_and(|text| text.contains("`srv__now` answered")),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -203,6 +218,6 @@ fn what_is_withdrawn_or_late_is_cancelled_and_its_answer_dropped() {
     front.wait(seconds(61));
     front.heard_fault(2, -31001);
     assert_eq!(front.actions(), [Action::Cancel(key)]);
-    front.machine.answered(front.now, key, answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
+    front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
     assert!(front.heard().is_empty());
 }
