@@ -1,5 +1,7 @@
-//! Asks the client before it answers a call, on the stream of the call or on the one for everything else. Where that is to be late, it
-//! opens a while after it was asked for, and a question before that is lost.
+//! Asks the client before it answers a call, on the stream of the call or on the one for everything else.
+//!
+//! Where that other stream is to be late, it opens a while after it was asked for, and a question before that
+//! is lost.
 
 use std::io;
 use std::process::ExitCode;
