@@ -11,7 +11,7 @@ use unhang::{
 
 use crate::{
     client_library::{animal, until},
-    harness::{Client, PATIENCE, Sandbox, timed, wait_until},
+    harness::{Client, PATIENCE, Sandbox, run_to_end, timed, wait_until},
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
@@ -218,6 +218,27 @@ fn the_file_of_a_client_is_served_as_it_is() {
     assert!(tools.iter().all(|tool| !tool.starts_with("off__") && !tool.starts_with("wrong__")), "{tools:?}");
     wait_until("what is left out is told", PATIENCE, || client.stderr().contains("`wrong` is left out"));
     finish(client, &sandbox);
+}
+
+#[test]
+fn a_file_of_another_name_is_known_by_what_is_in_it() {
+    let sandbox = Sandbox::with_jobs();
+    let ours = server("one", &["well-behaved"], "");
+    let client = json!({ "mcpServers": { "one": { "command": UNHANG, "args": ["zoo", "well-behaved"] } } });
+    for text in [ours, format!("// servers\n{client}")] {
+        fs::write(sandbox.path().join("servers.conf"), &text).expect("a file");
+        let mut command = sandbox.unhang();
+        command.args(["servers", "--config", "servers.conf"]);
+        let (code, stdout, stderr) = run_to_end(command);
+        assert!(code == 0 && stdout.contains("\"one\""), "{text}: {code} {stdout} {stderr}");
+        let mut command = sandbox.unhang();
+        command.args(["serve", "--config", "servers.conf"]);
+        let mut client = Client::start(command);
+        client.initialize();
+        let tools = listed(&mut client, "tools/list", "tools", "name");
+        assert!(tools.contains(&"one__echo".to_owned()), "{text}: {tools:?}");
+        finish(client, &sandbox);
+    }
 }
 
 #[tokio::test]

@@ -136,8 +136,14 @@ pub(crate) fn read_named(path: &Path) -> Result<Named, String> {
     let text = read_at_most(path).map_err(|error| format!("{told} cannot be read: {error}"))?;
     let folder = folder_of(path).map_err(|error| format!("the folder of {told} cannot be found: {error}"))?;
     let is_codex = || text.lines().any(|line| line.trim_start().starts_with("[mcp_servers"));
+    let is_json = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => false,
+        Some("json" | "jsonc") => true,
+        // Called otherwise, it is known by how it begins: with an object, or a comment in front of one.
+        _ => text.trim_start().starts_with(['{', '/']),
+    };
     let lookup = |name: &str| env::var(name).ok();
-    let named = if path.extension().is_some_and(|extension| extension == "toml") && !is_codex() {
+    let named = if !is_json && !is_codex() {
         Settings::read(&text, &told, &folder, &lookup).map(Named::Ours)
     } else {
         let project = project_of(&folder);
