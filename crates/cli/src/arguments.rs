@@ -133,6 +133,9 @@ pub(crate) struct Serve {
     /// Speak over stdin and stdout, as MCP clients that start a command do [default]
     #[arg(long)]
     pub(crate) stdio: bool,
+    /// Serve many clients over HTTP, at http://ADDRESS/mcp, as in 127.0.0.1:8808 (port 0: any that is free)
+    #[arg(long, env = "UNHANG_HTTP", hide_env = true, value_name = "ADDRESS", conflicts_with = "stdio")]
+    pub(crate) http: Option<String>,
     /// Print the JSON schema of the configuration file, for editors, and end
     #[arg(long)]
     pub(crate) print_config_schema: bool,

@@ -31,6 +31,11 @@ impl Batches {
         self.next
     }
 
+    /// Answers of it are still awaited.
+    pub(crate) fn is_open(&self, batch: BatchId) -> bool {
+        self.open.contains_key(&batch)
+    }
+
     /// Bytes of answers that wait for their companions.
     pub(crate) fn cost(&self) -> usize {
         self.open.values().map(|open| open.answers.len()).sum()

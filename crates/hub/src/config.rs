@@ -104,6 +104,18 @@ pub const LIST_LIFE: Duration = Duration::from_secs(60);
 pub const LIST_PATIENCE: Duration = Duration::from_secs(2);
 /// What a request to a server is still waited for beyond its limit, so that whoever knows why there is no answer can say it.
 pub const VERDICT_SLACK: Duration = Duration::from_millis(500);
+/// A session over HTTP of which nobody has heard for so long is over: clients go without a word.
+pub const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
+/// Sessions over HTTP at a time. Each costs memory, and whoever comes can begin one.
+pub const MAX_SESSIONS: usize = 10_000;
+/// Connections over HTTP at a time: two for each of two thousand clients, and some. Each may hold a message.
+pub const MAX_CONNECTIONS: usize = 4096;
+/// For how long a connection over HTTP may be idle, or take for the head of a request.
+pub const HEAD_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the body of a request may take that has begun.
+pub const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// For how long a client over HTTP may take nothing of what is sent to it before its connection is given up.
+pub const DEAF_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The limits of one server. Flag before environment before file before these defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -41,6 +41,8 @@ pub enum Kind {
     MethodNotFound,
     /// The parameters are not what the method needs.
     InvalidParams,
+    /// The headers of a request over HTTP do not say what its body says (2026-07-28).
+    HeaderMismatch,
 }
 
 impl Kind {
@@ -60,6 +62,7 @@ impl Kind {
             Kind::InvalidRequest => -32600,
             Kind::MethodNotFound => -32601,
             Kind::InvalidParams => -32602,
+            Kind::HeaderMismatch => -32020,
         }
     }
 
@@ -79,6 +82,7 @@ impl Kind {
             Kind::InvalidRequest => "invalid_request",
             Kind::MethodNotFound => "method_not_found",
             Kind::InvalidParams => "invalid_params",
+            Kind::HeaderMismatch => "header_mismatch",
         }
     }
 }

@@ -9,5 +9,6 @@
 
 pub mod http;
 pub mod oauth;
+pub mod serve;
 pub mod sse;
 pub mod tls;

@@ -1,16 +1,23 @@
-//! `unhang serve`: the servers and tools of unhang.toml, jobs and state in front of one MCP client.
+//! `unhang serve`: the servers and tools of unhang.toml, jobs and state in front of one MCP client over pipes, or of many over HTTP.
 //!
 //! Invariants: nothing that is wrong in the file is passed over in silence; a data folder that cannot be used is told at the start
 //! and by every tool, and the session goes on (design 7); what jobs would end with is said before the first is accepted.
 
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::{io, net::SocketAddr, path::Path, process::ExitCode, sync::Arc};
 
-use tokio::{runtime, time::timeout};
+use tokio::{
+    net::{TcpListener, lookup_host},
+    runtime,
+    time::timeout,
+};
 use unhang::{
     client::Silent,
-    config::STOP_LIMIT,
+    config::{Limits, STOP_LIMIT},
     exit,
-    front::{self, FrontSpec, Toolbox},
+    front::{
+        self, AtEnd, FrontSpec, Toolbox,
+        http::{self, Hosts, HttpSpec, name_of},
+    },
     gateway::{ServerEntry, Servers},
     jobs::engine::Engine,
     process::{identity::ask_for_short_turns, pipe::take_standard_streams, surroundings::ties},
@@ -44,44 +51,89 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     }
     let limits = serve.limits.limits();
     let diagnostics = Diagnostics::start("serve", limits.stderr_log, verbose);
-    let outcome = prepare(serve, &diagnostics).map(|Prepared { table, service, servers }| {
-        runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
-            let (client_input, client_output) = take_standard_streams()?;
-            let toolbox = Arc::new(table);
-            let instructions = Some(INSTRUCTIONS.to_owned());
-            // The client waits for this thread, while its jobs keep the processors busy.
-            ask_for_short_turns();
-            let code = runtime.block_on(async {
-                let own = toolbox.definitions().into_iter().map(|tool| tool.name).collect();
-                let servers = (!servers.is_empty()).then(|| Servers::start(Style::default(), own, servers));
-                let spec = FrontSpec {
-                    limits,
-                    toolbox,
-                    servers: servers.clone(),
-                    instructions,
-                    at_end: Some(Box::pin(end(service, servers))),
-                    client_input,
-                    client_output,
-                };
-                front::run(spec, signals()?).await
-            });
-            // Nothing that is still running may hold the end up (C-59).
-            runtime.shutdown_background();
-            code
-        })
+    let outcome = prepare(serve, &diagnostics).and_then(|prepared| {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failed::bug(&error))?;
+        // Clients wait for this thread, while jobs keep the processors busy.
+        ask_for_short_turns();
+        let code = runtime.block_on(served(serve, limits, prepared, &diagnostics));
+        // Nothing that is still running may hold the end up (C-59).
+        runtime.shutdown_background();
+        code
     });
     diagnostics.finish();
     match outcome {
-        Ok(Ok(code)) => ExitCode::from(code),
-        Ok(Err(error)) => {
-            output::error(&format!("stdin or stdout cannot be used: {error}"), None);
-            ExitCode::from(exit::BUG)
-        }
-        Err(why) => {
+        Ok(code) => ExitCode::from(code),
+        Err(Failed { why, code }) => {
             output::error(&why, None);
-            ExitCode::from(exit::USAGE)
+            ExitCode::from(code)
         }
     }
+}
+
+/// Why nothing is served, and the exit code for it.
+struct Failed {
+    why: String,
+    code: u8,
+}
+
+impl Failed {
+    fn bug(error: &io::Error) -> Failed {
+        Failed { why: format!("stdin or stdout cannot be used: {error}"), code: exit::BUG }
+    }
+}
+
+impl From<String> for Failed {
+    fn from(why: String) -> Failed {
+        Failed { why, code: exit::USAGE }
+    }
+}
+
+/// Serves one client over our pipes, or many over HTTP.
+async fn served(
+    serve: &Serve,
+    limits: Limits,
+    prepared: Prepared,
+    diagnostics: &Diagnostics,
+) -> Result<u8, Failed> {
+    let Prepared { table, service, servers } = prepared;
+    let listener = match &serve.http {
+        Some(address) => Some(listen(address).await?),
+        None => None,
+    };
+    let toolbox = Arc::new(table);
+    let instructions = Some(INSTRUCTIONS.to_owned());
+    let own = toolbox.definitions().into_iter().map(|tool| tool.name).collect();
+    let servers = (!servers.is_empty()).then(|| Servers::start(Style::default(), own, servers));
+    let at_end: Option<AtEnd> = Some(Box::pin(end(service, servers.clone())));
+    let stops = signals().map_err(|error| Failed::bug(&error))?;
+    let Some((listener, address)) = listener else {
+        let (client_input, client_output) = take_standard_streams().map_err(|error| Failed::bug(&error))?;
+        let spec = FrontSpec { limits, toolbox, servers, instructions, at_end, client_input, client_output };
+        return front::run(spec, stops).await.map_err(|error| Failed::bug(&error));
+    };
+    diagnostics.notices.send(format!("unhang: MCP is at http://{address}/mcp\n").as_bytes());
+    let hosts = Hosts::new([name_of(address.ip())]);
+    Ok(http::run(HttpSpec { limits, toolbox, servers, instructions, at_end, listener, hosts }, stops).await)
+}
+
+/// Listens where only this machine can ask.
+async fn listen(address: &str) -> Result<(TcpListener, SocketAddr), Failed> {
+    let wrong = |why: String| Failed::from(format!("--http {address}: {why}"));
+    let all = lookup_host(address)
+        .await
+        .map_err(|error| wrong(format!("{error}; give an address and a port, as in 127.0.0.1:8808")))?;
+    let all: Vec<SocketAddr> = all.collect();
+    if all.iter().any(|address| !address.ip().is_loopback()) {
+        return Err(wrong(
+            "other machines could ask whatever your servers can do, and nothing would ask who they are; give an address of \
+             this machine alone, as 127.0.0.1"
+                .to_owned(),
+        ));
+    }
+    let listener = TcpListener::bind(&*all).await.map_err(|error| wrong(error.to_string()))?;
+    let address = listener.local_addr().map_err(|error| wrong(error.to_string()))?;
+    Ok((listener, address))
 }
 
 /// Ends what stands behind a session. Each has a limit of its own.
@@ -102,7 +154,7 @@ struct Prepared {
 }
 
 /// Reads the file and opens the data folder.
-fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, String> {
+fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed> {
     let (settings, warnings) = load(serve.config.as_deref())?;
     let warn = |text: &str| {
         tracing::warn!("{text}");

@@ -17,7 +17,7 @@ use crate::{
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// `[servers.NAME]` of an animal, with more lines.
-fn server(name: &str, animal: &[&str], more: &str) -> String {
+pub(crate) fn server(name: &str, animal: &[&str], more: &str) -> String {
     let arguments: Vec<String> = ["zoo"].iter().chain(animal).map(|word| format!("{word:?}")).collect();
     format!("[servers.{name}]\ncommand = {UNHANG:?}\nargs = [{}]\n{more}\n", arguments.join(", "))
 }

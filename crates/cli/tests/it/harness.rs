@@ -11,6 +11,7 @@
 
 mod client;
 mod remote;
+mod web;
 
 use std::{
     fs,
@@ -25,6 +26,7 @@ use std::{
 pub(crate) use self::{
     client::{Client, Slowly, server_pid},
     remote::Remote,
+    web::{Web, WebAnswer},
 };
 
 /// How long anything may take on a busy machine before the test fails.

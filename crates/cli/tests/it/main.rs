@@ -23,6 +23,7 @@ mod doctor;
 mod endings;
 mod example_digester;
 mod gateway;
+mod gateway_http;
 mod guide;
 mod harness;
 mod hostile_clients;

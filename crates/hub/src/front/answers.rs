@@ -10,11 +10,10 @@ use unhang_bridge::{Era, error, result};
 use unhang_wire::{Id, Json, one_line};
 
 use super::{
-    machine::{Call, Machine, NAME, Outside},
+    machine::{Call, Machine, NAME, Outside, To, Way},
     requests::MOST_ECHOED,
 };
 use crate::{
-    batch::BatchId,
     client::{Error, List},
     config::LIST_LIFE,
     fault::{Evidence, Fault, Kind},
@@ -39,7 +38,7 @@ impl Machine {
         &mut self,
         id: &Id,
         revision: Revision,
-        batch: Option<BatchId>,
+        way: Way,
         mut result: Map<String, Value>,
         outside: &mut impl Outside,
     ) {
@@ -50,15 +49,15 @@ impl Machine {
                 json!({ "io.modelcontextprotocol/serverInfo": implementation() }),
             );
         }
-        self.answer_raw(id, batch, &Value::from(result).to_string(), outside);
+        self.answer_raw(id, way, &Value::from(result).to_string(), outside);
     }
 
     /// Answers with a result as it stands.
-    fn answer_raw(&mut self, id: &Id, batch: Option<BatchId>, result: &str, outside: &mut impl Outside) {
+    fn answer_raw(&mut self, id: &Id, way: Way, result: &str, outside: &mut impl Outside) {
         self.counters.answered += 1;
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.to_json());
         // A server over HTTP may have written it on several.
-        self.send(batch, &one_line(line.as_bytes()), outside);
+        self.send(way, None, &one_line(line.as_bytes()), outside);
     }
 
     /// Answers with a list: what we have ourselves, and then what the servers have.
@@ -81,7 +80,7 @@ impl Machine {
         } else {
             format!(r#"{{"{member}":[{items}]}}"#)
         };
-        self.answer_raw(id, call.batch, &result, outside);
+        self.answer_raw(id, call.way, &result, outside);
     }
 
     /// Answers with what a server has said, in the words of the client's era.
@@ -89,7 +88,7 @@ impl Machine {
         let (method, client) = (call.awaited.method(), call.revision.era());
         match &answered.outcome {
             Ok(result) => match result_for(client, method, answered, result) {
-                Ok(result) => self.answer_raw(id, call.batch, &result, outside),
+                Ok(result) => self.answer_raw(id, call.way, &result, outside),
                 Err(why) => {
                     let happened = format!("`{}` answered `{method}` with {why}", call.awaited.name());
                     let hint = "this is a fault of the server";
@@ -99,12 +98,13 @@ impl Machine {
             Err(Error::Server(error)) => {
                 let own = error.to_json();
                 let error = error_for(client, method, answered, &own).unwrap_or(Cow::Borrowed(&own));
-                self.refuse_raw(id, call.batch, &error, outside);
+                self.refuse_raw(id, call.way, &error, outside);
             }
             Err(Error::Failure(failure)) => {
                 tracing::info!("answered with an error: {failure}");
                 self.counters.faults += 1;
-                self.send(call.batch, &failure.fault().response(Some(id)), outside);
+                let fault = failure.fault();
+                self.send(call.way, Some(fault.kind.code()), &fault.response(Some(id)), outside);
             }
             Err(other) => {
                 let happened = format!("`{}` cannot be asked: {other}", call.awaited.name());
@@ -115,10 +115,11 @@ impl Machine {
     }
 
     /// Answers with an error as it stands.
-    fn refuse_raw(&mut self, id: &Id, batch: Option<BatchId>, error: &str, outside: &mut impl Outside) {
+    fn refuse_raw(&mut self, id: &Id, way: Way, error: &str, outside: &mut impl Outside) {
         self.counters.faults += 1;
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());
-        self.send(batch, &one_line(line.as_bytes()), outside);
+        let code = Json::new(error.as_bytes()).and_then(|error| error.member("code")?.get().parse().ok());
+        self.send(way, code, &one_line(line.as_bytes()), outside);
     }
 
     /// Refuses to read a resource that nobody has, as the client's era has it.
@@ -127,7 +128,7 @@ impl Machine {
         id: &Id,
         uri: &str,
         revision: Revision,
-        batch: Option<BatchId>,
+        way: Way,
         outside: &mut impl Outside,
     ) {
         let message = format!(
@@ -142,23 +143,30 @@ impl Machine {
         .to_string();
         let legacy = Json::new(modern.as_bytes()).filter(|_| !revision.is_stateless());
         let legacy = legacy.and_then(|modern| error::to_legacy("resources/read", modern));
-        self.refuse_raw(id, batch, legacy.as_deref().unwrap_or(&modern), outside);
+        self.refuse_raw(id, way, legacy.as_deref().unwrap_or(&modern), outside);
     }
 
     /// Answers a call that will get no other answer.
     pub(super) fn tell(&mut self, id: &Id, call: &Call, telling: Telling<'_>, outside: &mut impl Outside) {
         let limit = (telling.kind == Kind::Deadline).then_some(call.limit);
-        let to = Addressee::request(id, call.awaited.method(), call.batch);
-        self.fault(to, telling, self.now.saturating_sub(call.since), limit, outside);
+        let to = Addressee::request(id, call.awaited.method(), call.way.batch);
+        self.fault(call.way, to, telling, self.now.saturating_sub(call.since), limit, outside);
     }
 
     /// Answers what never became a call.
-    pub(super) fn refuse(&mut self, to: Addressee<'_>, telling: Telling<'_>, outside: &mut impl Outside) {
-        self.fault(to, telling, Duration::ZERO, None, outside);
+    pub(super) fn refuse(
+        &mut self,
+        way: Way,
+        to: Addressee<'_>,
+        telling: Telling<'_>,
+        outside: &mut impl Outside,
+    ) {
+        self.fault(way, to, telling, Duration::ZERO, None, outside);
     }
 
     fn fault(
         &mut self,
+        way: Way,
         to: Addressee<'_>,
         telling: Telling<'_>,
         elapsed: Duration,
@@ -178,17 +186,11 @@ impl Machine {
         };
         tracing::info!("answered with an error: {}", fault.message());
         self.counters.faults += 1;
-        self.send(to.batch, &to.line(&fault), outside);
+        self.send(way, Some(fault.kind.code()), &to.line(&fault), outside);
     }
 
     /// Refuses a request of a revision that we do not speak, in the form that lets a client choose another.
-    pub(super) fn refuse_version(
-        &mut self,
-        id: &Id,
-        asked: &str,
-        batch: Option<BatchId>,
-        outside: &mut impl Outside,
-    ) {
+    pub(super) fn refuse_version(&mut self, id: &Id, asked: &str, way: Way, outside: &mut impl Outside) {
         let supported = Revision::stateless();
         let error = json!({
             "code": UNSUPPORTED_VERSION,
@@ -199,22 +201,28 @@ impl Machine {
             ),
             "data": { "supported": supported, "requested": asked, "origin": NAME, "kind": "unsupported_version" },
         });
-        self.refuse_raw(id, batch, &error.to_string(), outside);
+        self.refuse_raw(id, way, &error.to_string(), outside);
     }
 
     /// The request was withdrawn: nothing goes out for it, but its batch may now be complete.
-    pub(super) fn answer_nothing(&mut self, batch: Option<BatchId>, outside: &mut impl Outside) {
-        if let Some(array) = batch.and_then(|batch| self.batches.settle(batch, None)) {
-            outside.to_client(Class::Kept, &array);
+    pub(super) fn answer_nothing(&mut self, way: Way, outside: &mut impl Outside) {
+        let array = way.batch.and_then(|batch| self.batches.settle(batch, None));
+        match array {
+            Some(array) => {
+                outside.to_client(To::Answer { stream: way.stream, error: None }, Class::Kept, &array);
+            }
+            None if way.batch.is_some_and(|batch| self.batches.is_open(batch)) => {}
+            None => outside.nothing_to_client(way.stream),
         }
     }
 
-    fn send(&mut self, batch: Option<BatchId>, line: &[u8], outside: &mut impl Outside) {
-        match batch {
-            None => outside.to_client(Class::Kept, line),
+    /// Sends an answer, which may be an error with this code.
+    fn send(&mut self, way: Way, error: Option<i32>, line: &[u8], outside: &mut impl Outside) {
+        match way.batch {
+            None => outside.to_client(To::Answer { stream: way.stream, error }, Class::Kept, line),
             Some(batch) => {
                 if let Some(array) = self.batches.settle(batch, Some(line)) {
-                    outside.to_client(Class::Kept, &array);
+                    outside.to_client(To::Answer { stream: way.stream, error: None }, Class::Kept, &array);
                 }
             }
         }

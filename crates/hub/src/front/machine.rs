@@ -15,6 +15,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -39,10 +40,41 @@ use crate::{
 /// What the machine calls itself in errors.
 pub(super) const NAME: &str = "unhang";
 
+/// Names what a client says at once and is answered at once: a POST. Over pipes there is one stream for everything.
+pub type StreamKey = u64;
+
+/// The stream of a session that has no other.
+pub const ONLY_STREAM: StreamKey = 0;
+
+/// Where a line belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// It answers what came on this stream.
+    Answer {
+        /// The stream.
+        stream: StreamKey,
+        /// The code of the error that it is, where it is one and stands alone.
+        error: Option<i32>,
+    },
+    /// It tells something beside, while what came on this stream is worked on.
+    Beside(StreamKey),
+    /// It is about the session.
+    Session,
+}
+
+/// How an answer goes back: on the stream on which it was asked for, in its batch where it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    pub stream: StreamKey,
+    pub batch: Option<BatchId>,
+}
+
 /// What the machine sees of the world and may do to it. None of these may wait.
 pub trait Outside {
     /// Sends one line (without its ending) to the client.
-    fn to_client(&mut self, class: Class, line: &[u8]);
+    fn to_client(&mut self, to: To, class: Class, line: &[u8]);
+    /// What came on this stream gets no answer any more: the client has withdrawn it.
+    fn nothing_to_client(&mut self, stream: StreamKey);
     /// Bytes that wait for the client.
     fn client_backlog(&self) -> usize;
 }
@@ -110,7 +142,7 @@ pub(super) struct Call {
     pub revision: Revision,
     pub since: Duration,
     pub limit: Duration,
-    pub batch: Option<BatchId>,
+    pub way: Way,
 }
 
 /// The way out.
@@ -165,14 +197,16 @@ const LISTS_OF_CLIENTS: [(List, &str); 3] =
 #[derive(Debug)]
 pub struct Machine {
     pub(super) limits: Limits,
-    pub(super) tools: Vec<Definition>,
+    pub(super) tools: Arc<[Definition]>,
     /// What is known of the servers behind us, where there are any.
     pub(super) servers: Option<Known>,
     /// What the client is told about the whole, to give to its model.
-    pub(super) instructions: Option<String>,
+    pub(super) instructions: Option<Arc<str>>,
     pub(super) now: Duration,
     pub(super) counters: Counters,
     pub(super) actions: VecDeque<Action>,
+    /// Sessions may begin with one.
+    pub(super) shakes_hands: bool,
     /// The revision that the handshake came to.
     pub(super) session: Option<Revision>,
     pub(super) call_clock: Option<Duration>,
@@ -186,7 +220,7 @@ pub struct Machine {
 
 impl Machine {
     /// A front at time zero that offers these tools.
-    pub fn new(limits: Limits, tools: Vec<Definition>, instructions: Option<String>) -> Machine {
+    pub fn new(limits: Limits, tools: Arc<[Definition]>, instructions: Option<Arc<str>>) -> Machine {
         Machine {
             limits,
             tools,
@@ -195,6 +229,7 @@ impl Machine {
             now: Duration::ZERO,
             counters: Counters::default(),
             actions: VecDeque::new(),
+            shakes_hands: true,
             session: None,
             call_clock: None,
             // A call is known by its key, so no answer can be taken for another's and none has to be remembered.
@@ -216,6 +251,16 @@ impl Machine {
         self.actions.pop_front()
     }
 
+    /// For one request alone, which has to name its revision: there is no handshake.
+    pub fn alone(self) -> Machine {
+        Machine { shakes_hands: false, ..self }
+    }
+
+    /// The revision that the handshake came to.
+    pub fn revision(&self) -> Option<Revision> {
+        self.session
+    }
+
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
         self.counters
@@ -225,6 +270,11 @@ impl Machine {
     pub fn reads_client(&self, outside: &impl Outside) -> bool {
         outside.client_backlog() + self.batches.cost() <= self.limits.queue_bytes
             || !stands("front-holds-a-deaf-client-back")
+    }
+
+    /// Something that came on this stream has no answer yet.
+    pub fn awaits(&self, stream: StreamKey) -> bool {
+        self.calls.iter().any(|(_, call)| call.way.stream == stream)
     }
 
     /// When [`Machine::tick`] is due at the latest.
@@ -300,7 +350,7 @@ impl Machine {
             && let Some(call) = self.calls.cancel(&id)
         {
             let result = answer.to_json(call.revision);
-            self.answer(&id, call.revision, call.batch, result, outside);
+            self.answer(&id, call.revision, call.way, result, outside);
         }
         self.check_drained(outside);
         self.check_stopped();
@@ -331,7 +381,7 @@ impl Machine {
     pub fn progressed(&mut self, now: Duration, key: CallKey, params: &RawValue, outside: &mut impl Outside) {
         self.now = now;
         let id = self.running.get(&key).and_then(Option::as_ref);
-        let Some(Call { awaited: Awaited::Server { token: Some(token), .. }, .. }) =
+        let Some(Call { awaited: Awaited::Server { token: Some(token), .. }, way, .. }) =
             id.and_then(|id| self.calls.get(id))
         else {
             return;
@@ -341,7 +391,8 @@ impl Machine {
             params.and_then(|params| Splice::new(params).set("progressToken", token.to_json()).apply());
         if let Some(params) = params {
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
-            outside.to_client(Class::Progress(token.clone()), &one_line(line.as_bytes()));
+            let class = Class::Progress(token.clone());
+            outside.to_client(To::Beside(way.stream), class, &one_line(line.as_bytes()));
         }
     }
 
@@ -354,7 +405,7 @@ impl Machine {
             for (list, kind) in LISTS_OF_CLIENTS {
                 if before.catalog.list(list, Era::Modern) != known.catalog.list(list, Era::Modern) {
                     let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"}}"#);
-                    outside.to_client(Class::ListChanged(kind.into()), line.as_bytes());
+                    outside.to_client(To::Session, Class::ListChanged(kind.into()), line.as_bytes());
                 }
             }
         }

@@ -11,12 +11,16 @@
 //! - Nothing in the machine waits. The shell awaits reads, clocks and tasks, never a write.
 
 mod answers;
+pub mod http;
 pub mod machine;
 mod requests;
 mod run;
+mod toolbox;
+mod work;
 
 #[cfg(test)]
 mod tests;
 
 pub use crate::revision::Revision;
-pub use run::{Answering, AtEnd, Cancellation, FrontSpec, ToolCall, Toolbox, run};
+pub use run::{AtEnd, FrontSpec, run};
+pub use toolbox::{Answering, Cancellation, ToolCall, Toolbox};

@@ -15,10 +15,9 @@ use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, rea
 
 use super::{
     answers::implementation,
-    machine::{Action, Awaited, Call, CallKey, End, Machine, NAME, Outside},
+    machine::{Action, Awaited, Call, CallKey, End, Machine, NAME, Outside, StreamKey, Way},
 };
 use crate::{
-    batch::BatchId,
     client::List,
     clients,
     config::{LIST_LIFE, LIST_PATIENCE, VERDICT_SLACK},
@@ -42,12 +41,12 @@ struct Request<'a> {
     /// At most [`MOST_ECHOED`] of it; no method that there is has a longer name.
     method: Cow<'a, str>,
     params: Option<Json<'a>>,
-    batch: Option<BatchId>,
+    way: Way,
 }
 
 impl<'a> Request<'a> {
     fn addressee(&'a self) -> Addressee<'a> {
-        Addressee::request(&self.id, &self.method, self.batch)
+        Addressee::request(&self.id, &self.method, self.way.batch)
     }
 
     fn text(&self, member: &str) -> Option<String> {
@@ -55,18 +54,31 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Whether a request says what its client can do, as each has to that names its revision.
+pub(super) fn declares_capabilities(params: Json<'_>) -> bool {
+    let capabilities = params.member("_meta").and_then(|meta| meta.member(CLIENT_CAPABILITIES));
+    capabilities.is_some_and(|capabilities| capabilities.get().starts_with('{'))
+}
+
 fn invalid_params(happened: String, hint: &str) -> Telling<'_> {
     Telling { kind: Kind::InvalidParams, happened, hint }
 }
 
 impl Machine {
-    /// A line came from the client.
-    pub fn client_line(&mut self, now: Duration, line: Line<'_>, outside: &mut impl Outside) {
+    /// A line came from the client, on this stream.
+    pub fn client_line(
+        &mut self,
+        now: Duration,
+        stream: StreamKey,
+        line: Line<'_>,
+        outside: &mut impl Outside,
+    ) {
         self.now = now;
+        let way = Way { stream, batch: None };
         match line {
             Line::Whole(bytes) => {
                 for piece in read(bytes) {
-                    self.piece(piece, None, outside);
+                    self.piece(piece, way, outside);
                 }
             }
             Line::Oversized(oversized) => {
@@ -75,41 +87,44 @@ impl Machine {
                     Shape::Request => Addressee { id, method, ..Addressee::nobody() },
                     Shape::Response | Shape::Unknown => Addressee::nobody(),
                 };
-                self.refuse(to, refusal::oversized(&oversized, self.limits.max_message), outside);
+                self.refuse(way, to, refusal::oversized(&oversized, self.limits.max_message), outside);
             }
         }
     }
 
-    fn piece(&mut self, piece: Piece<'_>, batch: Option<BatchId>, outside: &mut impl Outside) {
+    fn piece(&mut self, piece: Piece<'_>, way: Way, outside: &mut impl Outside) {
         match piece {
             Piece::Message(Message { body, .. }) => match body {
                 Body::Request { id, method, params, .. } => {
                     let method = shortened(&method, MOST_ECHOED);
-                    self.request(&Request { id, method, params, batch }, outside);
+                    self.request(&Request { id, method, params, way }, outside);
                 }
                 Body::Notification { method, params } => self.notification(&method, params, outside),
                 // We ask nothing, so nothing can be answered.
                 Body::Response { .. } => {}
             },
-            Piece::Batch(pieces) => self.batch(pieces, outside),
+            Piece::Batch(pieces) => self.batch(pieces, way, outside),
             Piece::Invalid(_) | Piece::Junk(_) if !stands("front-answers-garbage") => {}
             Piece::Invalid(invalid) => {
-                self.refuse(Addressee::of_invalid(&invalid, batch), refusal::invalid(&invalid), outside);
+                let to = Addressee::of_invalid(&invalid, way.batch);
+                // An answer that is none is not counted among those of a batch.
+                let way = Way { batch: to.batch, ..way };
+                self.refuse(way, to, refusal::invalid(&invalid), outside);
             }
             Piece::Junk(bytes) => {
-                self.refuse(Addressee { batch, ..Addressee::nobody() }, refusal::junk(bytes), outside);
+                self.refuse(way, Addressee::nobody(), refusal::junk(bytes), outside);
             }
         }
     }
 
-    fn batch(&mut self, pieces: Vec<Piece<'_>>, outside: &mut impl Outside) {
+    fn batch(&mut self, pieces: Vec<Piece<'_>>, way: Way, outside: &mut impl Outside) {
         if !self.session.is_some_and(Revision::has_batches) && stands("front-batch-by-revision") {
-            return self.refuse(Addressee::nobody(), refusal::foreign_batch(), outside);
+            return self.refuse(way, Addressee::nobody(), refusal::foreign_batch(), outside);
         }
         let answers = pieces.iter().filter(|piece| gets_an_answer(piece)).count();
         let batch = (answers > 0).then(|| self.batches.open(answers));
         for piece in pieces {
-            self.piece(piece, batch, outside);
+            self.piece(piece, Way { batch, ..way }, outside);
         }
     }
 
@@ -120,7 +135,7 @@ impl Machine {
         {
             self.counters.withdrawn += 1;
             self.abandon(call.key);
-            self.answer_nothing(call.batch, outside);
+            self.answer_nothing(call.way, outside);
             self.check_drained(outside);
         }
     }
@@ -128,9 +143,9 @@ impl Machine {
     fn request(&mut self, request: &Request<'_>, outside: &mut impl Outside) {
         self.counters.requests += 1;
         if let Some(telling) = self.refusal(request) {
-            return self.refuse(request.addressee(), telling, outside);
+            return self.refuse(request.way, request.addressee(), telling, outside);
         }
-        if request.method == "initialize" {
+        if request.method == "initialize" && self.shakes_hands {
             return self.initialize(request, outside);
         }
         let named = request.params.and_then(wire::request_version);
@@ -143,19 +158,19 @@ impl Machine {
                 }
                 None => {
                     let name = shortened(&name, MOST_ECHOED);
-                    self.refuse_version(&request.id, &name, request.batch, outside);
+                    self.refuse_version(&request.id, &name, request.way, outside);
                 }
             },
             (None, Some(revision)) => self.dispatch(request, revision, outside),
             // Harmless, and some clients ask before they shake hands.
-            (None, None) if request.method == "ping" => {
-                self.answer(&request.id, Revision::V2025November, request.batch, Map::new(), outside);
+            (None, None) if request.method == "ping" && self.shakes_hands => {
+                self.answer(&request.id, Revision::V2025November, request.way, Map::new(), outside);
             }
             (None, None) => {
                 let happened = format!("`{}` names no revision, and there was no handshake", request.method);
                 let hint = "begin with `initialize`, or give each request params._meta with \
                             io.modelcontextprotocol/protocolVersion and /clientCapabilities";
-                self.refuse(request.addressee(), invalid_params(happened, hint), outside);
+                self.refuse(request.way, request.addressee(), invalid_params(happened, hint), outside);
             }
         }
     }
@@ -168,7 +183,7 @@ impl Machine {
         if self.calls.contains(&request.id) && stands("front-refuses-a-repeated-id") {
             return Some(refusal::repeated_id(&request.id));
         }
-        if request.batch.is_some() && request.method == "initialize" {
+        if request.way.batch.is_some() && request.method == "initialize" {
             return Some(refusal::handshake_in_batch());
         }
         // Lists that wait have nobody who works for them, and what was withdrawn may still be worked for.
@@ -183,7 +198,7 @@ impl Machine {
         let Some(asked) = request.text("protocolVersion") else {
             let happened = "`initialize` names no protocolVersion".to_owned();
             let hint = "name the newest revision that the client speaks";
-            return self.refuse(request.addressee(), invalid_params(happened, hint), outside);
+            return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), outside);
         };
         let revision = Revision::negotiated(&asked);
         self.session = Some(revision);
@@ -194,7 +209,7 @@ impl Machine {
         result.insert("protocolVersion".to_owned(), revision.name().into());
         result.insert("serverInfo".to_owned(), implementation());
         self.introduce(&mut result);
-        self.answer(&request.id, revision, request.batch, result, outside);
+        self.answer(&request.id, revision, request.way, result, outside);
     }
 
     /// What both handshakes say of us.
@@ -210,18 +225,16 @@ impl Machine {
         };
         result.insert("capabilities".to_owned(), capabilities);
         if let Some(instructions) = &self.instructions {
-            result.insert("instructions".to_owned(), instructions.as_str().into());
+            result.insert("instructions".to_owned(), (&**instructions).into());
         }
     }
 
     /// A request that names its revision itself.
     fn stateless(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
-        let capabilities =
-            request.params.and_then(|params| params.member("_meta")?.member(CLIENT_CAPABILITIES));
-        if capabilities.is_none_or(|capabilities| !capabilities.get().starts_with('{')) {
+        if !request.params.is_some_and(declares_capabilities) {
             let happened = format!("`{}` has no {CLIENT_CAPABILITIES} in params._meta", request.method);
             let hint = "give each request both members; an empty object will do";
-            return self.refuse(request.addressee(), invalid_params(happened, hint), outside);
+            return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), outside);
         }
         self.dispatch(request, revision, outside);
     }
@@ -229,13 +242,13 @@ impl Machine {
     fn dispatch(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
         match &*request.method {
             "ping" if !revision.is_stateless() => {
-                self.answer(&request.id, revision, request.batch, Map::new(), outside);
+                self.answer(&request.id, revision, request.way, Map::new(), outside);
             }
             "server/discover" if revision.is_stateless() => {
                 let mut result = cacheable();
                 result.insert("supportedVersions".to_owned(), Revision::stateless().into());
                 self.introduce(&mut result);
-                self.answer(&request.id, revision, request.batch, result, outside);
+                self.answer(&request.id, revision, request.way, result, outside);
             }
             "tools/list" => self.list(request, List::Tools, revision, outside),
             "tools/call" => self.call(request, revision, outside),
@@ -257,7 +270,7 @@ impl Machine {
                     Some(_) => "there are those of tools, prompts, resources and completions",
                 };
                 let telling = Telling { kind: Kind::MethodNotFound, happened, hint };
-                self.refuse(request.addressee(), telling, outside);
+                self.refuse(request.way, request.addressee(), telling, outside);
             }
         }
     }
@@ -268,11 +281,11 @@ impl Machine {
             let happened =
                 format!("`{}` was asked for a page with a cursor that was never given out", list.method());
             let hint = "everything is on the first page, which has no cursor";
-            return self.refuse(request.addressee(), invalid_params(happened, hint), outside);
+            return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), outside);
         }
         let (key, limit) = (self.new_key(), LIST_PATIENCE);
         let awaited = Awaited::List(list);
-        let call = Call { key, awaited, revision, since: self.now, limit, batch: request.batch };
+        let call = Call { key, awaited, revision, since: self.now, limit, way: request.way };
         if self.servers.as_ref().is_none_or(|known| known.is_settled) || !stands("list-waits-for-servers") {
             return self.answer_list(&request.id, list, &call, outside);
         }
@@ -291,12 +304,12 @@ impl Machine {
         }
         let (tool, arguments) = match self.called(request, name) {
             Ok(called) => called,
-            Err(telling) => return self.refuse(request.addressee(), telling, outside),
+            Err(telling) => return self.refuse(request.way, request.addressee(), telling, outside),
         };
         let limit = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
         let key = self.new_key();
         let awaited = Awaited::Tool(tool.clone());
-        let call = Call { key, awaited, revision, since: self.now, limit, batch: request.batch };
+        let call = Call { key, awaited, revision, since: self.now, limit, way: request.way };
         self.begin(request, call, limit);
         let length = request.params.map_or(0, |params| params.get().len());
         self.actions.push_back(Action::Call { key, tool, arguments, length });
@@ -328,9 +341,11 @@ impl Machine {
         let Subject { method, owner, params, about, asked_for } = match subject(&known.catalog, request) {
             Ok(subject) => subject,
             Err(Unasked::Resource(uri)) => {
-                return self.refuse_resource(&request.id, &uri, revision, request.batch, outside);
+                return self.refuse_resource(&request.id, &uri, revision, request.way, outside);
             }
-            Err(Unasked::Told(telling)) => return self.refuse(request.addressee(), telling, outside),
+            Err(Unasked::Told(telling)) => {
+                return self.refuse(request.way, request.addressee(), telling, outside);
+            }
         };
         let patience = known.patience.get(owner.server).copied().unwrap_or_default();
         let limit = match method {
@@ -349,7 +364,7 @@ impl Machine {
         };
         let key = self.new_key();
         let awaited = Awaited::Server { method, about, token };
-        let call = Call { key, awaited, revision, since: self.now, limit, batch: request.batch };
+        let call = Call { key, awaited, revision, since: self.now, limit, way: request.way };
         // Whoever asks the server knows more of why there is no answer, and is given the time to say it.
         self.begin(request, call, limit + VERDICT_SLACK);
         self.actions.push_back(Action::Ask { key, asked });

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::{
     sync::Notify,
@@ -53,6 +54,48 @@ struct State {
     /// For servers that tell of changes only to whoever has asked for that.
     subscription: Option<Subscription>,
     is_closed: bool,
+    starts: u64,
+    in_flight: usize,
+    last_error: Option<String>,
+}
+
+/// How a server is, for whoever looks after it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ServerStatus {
+    /// What it is called.
+    pub name: String,
+    /// How it is.
+    pub state: ServerState,
+    /// How often it was started.
+    pub starts: u64,
+    /// Requests that it has not answered.
+    pub in_flight: usize,
+    /// Failures in a row, since it last answered.
+    pub failures: u32,
+    /// Tools that it offers.
+    pub tools: usize,
+    /// Prompts that it offers.
+    pub prompts: usize,
+    /// Resources that it offers.
+    pub resources: usize,
+    /// What last went wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+}
+
+/// How a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ServerState {
+    /// It is there, or coming.
+    Running,
+    /// It is not there, and is started when it is asked.
+    Ended,
+    /// It failed too often, and is left alone for a while.
+    FencedOff,
 }
 
 /// What is to be done about a server that is wanted.
@@ -116,6 +159,9 @@ impl Backend {
             was_listed: false,
             subscription: None,
             is_closed: false,
+            starts: 0,
+            in_flight: 0,
+            last_error: None,
         };
         Self { entry, origin: Instant::now(), changed, state: Mutex::new(state) }
     }
@@ -131,6 +177,27 @@ impl Backend {
     /// What it offered when it was last listed.
     pub(super) fn offered(&self) -> Arc<Offered> {
         self.state().offered.clone()
+    }
+
+    /// How it is.
+    pub(super) fn status(&self) -> ServerStatus {
+        let state = self.state();
+        let is_running = state.client.as_ref().is_some_and(Client::is_usable);
+        ServerStatus {
+            name: self.name().to_owned(),
+            state: match is_running {
+                true => ServerState::Running,
+                false if state.breaker.is_open() => ServerState::FencedOff,
+                false => ServerState::Ended,
+            },
+            starts: state.starts,
+            in_flight: state.in_flight,
+            failures: state.breaker.failures(),
+            tools: state.offered.tools.len(),
+            prompts: state.offered.prompts.len(),
+            resources: state.offered.resources.len(),
+            last_error: state.last_error.clone(),
+        }
     }
 
     /// It has been listed, or has failed to be.
@@ -186,6 +253,7 @@ impl Backend {
         }
         let client = Client::start(self.entry.spec.clone());
         state.client = Some(client.clone());
+        state.starts += 1;
         if starter == Starter::Caller {
             // What it offers may differ from what the last one offered.
             self.changed.notify_one();
@@ -195,6 +263,7 @@ impl Backend {
 
     /// A request is made now.
     pub(super) fn trial(&self) -> Trial<'_> {
+        self.state().in_flight += 1;
         Trial { backend: self, is_over: false }
     }
 
@@ -207,8 +276,16 @@ impl Backend {
         };
         let mut state = self.state();
         state.was_listed = true;
-        state.offered = Arc::new(listed?);
-        Ok(())
+        match listed {
+            Ok(offered) => {
+                state.offered = Arc::new(offered);
+                Ok(())
+            }
+            Err(error) => {
+                state.last_error = Some(error.to_string());
+                Err(error)
+            }
+        }
     }
 
     async fn lists(&self) -> Result<Offered, Error> {
@@ -311,9 +388,12 @@ impl Backend {
 impl Trial<'_> {
     /// This came of it. Only an answer says that the server is well; what its end means is counted where that is noticed.
     pub(super) fn ended(mut self, outcome: &Result<Box<RawValue>, Error>) {
-        if matches!(outcome, Ok(_) | Err(Error::Server(_))) {
-            self.is_over = true;
-            self.backend.state().breaker.succeeded();
+        match outcome {
+            Ok(_) | Err(Error::Server(_)) => {
+                self.is_over = true;
+                self.backend.state().breaker.succeeded();
+            }
+            Err(error) => self.backend.state().last_error = Some(error.to_string()),
         }
     }
 }
@@ -321,9 +401,10 @@ impl Trial<'_> {
 /// What came of nothing says nothing about the server.
 impl Drop for Trial<'_> {
     fn drop(&mut self) {
+        let mut state = self.backend.state();
+        state.in_flight = state.in_flight.saturating_sub(1);
         if !self.is_over {
-            let now = self.backend.origin.elapsed();
-            self.backend.state().breaker.trial_abandoned(now);
+            state.breaker.trial_abandoned(self.backend.origin.elapsed());
         }
     }
 }

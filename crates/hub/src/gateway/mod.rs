@@ -32,6 +32,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_wire::Json;
 
 use self::backend::{Backend, Starter};
+pub use self::backend::{ServerState, ServerStatus};
 use crate::{
     client::{ClientSpec, Error, Options},
     config::{CALL_TIMEOUT, DISPOSE_LIMIT, REQUEST_TIMEOUT},
@@ -164,6 +165,12 @@ impl Servers {
     #[must_use]
     pub fn known(&self) -> watch::Receiver<Known> {
         self.shared.known.subscribe()
+    }
+
+    /// How they are, in their order.
+    #[must_use]
+    pub fn status(&self) -> Vec<ServerStatus> {
+        self.shared.backends.iter().map(|backend| backend.status()).collect()
     }
 
     /// Asks one of them. Whoever stops waiting withdraws the request.

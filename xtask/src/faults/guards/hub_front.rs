@@ -40,6 +40,33 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "panic-is-answered" [1, 8]
         "A call that panics is answered with an error."
         unit("hub", "front::tests::shell::promise_8_calls_that_panic_or_hang_delay_no_other");
+    "strangers-are-refused" [8]
+        "A page in a browser that has its own name lead to this machine is refused, whatever it asks."
+        unit("hub", "front::http::tests::what_is_wrong_with_a_request_is_a_status_and_a_sentence");
+    "slow-body-ends" [1]
+        "A body that does not come is not waited for."
+        unit("hub", "front::http::tests::a_body_that_does_not_come_is_not_waited_for");
+    "headers-say-what-the-body-says" [1]
+        "A request whose headers say something else than its body is refused: whoever stands in between has read the headers."
+        unit("hub", "front::http::tests::what_stands_alone_says_in_its_headers_what_its_body_says");
+    "sessions-bounded" [8]
+        "There are at most so many sessions over HTTP, whoever comes."
+        unit("hub", "front::http::tests::sessions_are_bounded_and_forgotten");
+    "idle-session-ends" [5]
+        "A session of which nobody hears any more is forgotten."
+        unit("hub", "front::http::tests::sessions_are_bounded_and_forgotten");
+    "gone-client-withdraws" [5]
+        "A request that stands alone is withdrawn when its client goes before there is an answer."
+        unit("hub", "front::http::tests::what_stands_alone_is_withdrawn_with_its_connection");
+    "left-stream-withdraws" [5]
+        "A request that stands alone is withdrawn when its client goes while it is being answered."
+        unit("hub", "front::http::tests::what_stands_alone_is_withdrawn_with_its_connection");
+    "deaf-session-ends" [3]
+        "A session over HTTP whose client does not read is closed, so that what waits for it is bounded."
+        unit("hub", "front::http::tests::promise_3_a_session_that_does_not_read_is_closed");
+    "one-reader-a-stream" [5]
+        "A connection that another has replaced ends."
+        unit("hub", "front::http::tests::one_listens_to_a_session_at_a_time");
     "members-by-revision" [2]
         "A client is sent no member that its revision does not know."
         unit("hub", "tools::definition::tests::a_revision_is_sent_what_it_knows");

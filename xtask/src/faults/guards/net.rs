@@ -1,6 +1,6 @@
 //! The guards of `net`, in the order of its files.
 
-use super::{Guard, end_to_end};
+use super::{Guard, end_to_end, unit};
 
 #[rustfmt::skip]
 pub(super) const GUARDS: &[Guard] = guards! {
@@ -25,4 +25,13 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "one-login-for-all" [8]
         "Who waited while another one was asking for a token takes what came of it, so many do not ask one after the other."
         end_to_end("authorization::many_refusals_that_come_to_nothing_ask_once");
+    "connections-bounded" [8]
+        "There are at most so many connections at a time, whoever comes."
+        unit("net", "serve::tests::there_are_so_many_connections_at_a_time");
+    "deaf-connection-ends" [3]
+        "A connection whose client takes nothing of its answer ends."
+        unit("net", "serve::tests::who_does_not_read_is_let_go");
+    "slow-head-ends" [8]
+        "A connection whose client is slow with the head of a request ends."
+        unit("net", "serve::tests::who_is_slow_with_a_head_is_let_go");
 };

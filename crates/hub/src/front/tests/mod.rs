@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use unhang_wire::Lines;
 
-use super::machine::{Action, CallKey, Machine, Outside};
+use super::machine::{Action, CallKey, Machine, ONLY_STREAM, Outside, StreamKey, To};
 use crate::{
     config::Limits,
     queue::Class,
@@ -26,11 +26,14 @@ struct Fake {
 }
 
 impl Outside for Fake {
-    fn to_client(&mut self, class: Class, line: &[u8]) {
+    fn to_client(&mut self, to: To, class: Class, line: &[u8]) {
         let is_notification = line.starts_with(br#"{"jsonrpc":"2.0","method":"#);
         assert_eq!(class == Class::Kept, !is_notification, "nothing but notifications may be lost");
+        assert_eq!(matches!(to, To::Answer { .. }), !is_notification, "{to:?}");
         self.heard.push(String::from_utf8(line.to_vec()).expect("text"));
     }
+
+    fn nothing_to_client(&mut self, _only_one: StreamKey) {}
 
     fn client_backlog(&self) -> usize {
         self.backlog
@@ -65,7 +68,7 @@ fn seconds(count: u64) -> Duration {
 
 impl Fronted {
     fn new(limits: Limits) -> Fronted {
-        let machine = Machine::new(limits, vec![echo()], Some("Call echo.".to_owned()));
+        let machine = Machine::new(limits, [echo()].into(), Some("Call echo.".into()));
         Fronted { machine, world: Fake::default(), now: Duration::ZERO }
     }
 
@@ -85,7 +88,7 @@ impl Fronted {
         lines.push(line.as_bytes());
         lines.push(b"\n");
         while let Some(line) = lines.next_line() {
-            self.machine.client_line(self.now, line, &mut self.world);
+            self.machine.client_line(self.now, ONLY_STREAM, line, &mut self.world);
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 pub(crate) const METHOD: &str = "mcp-method";
 pub(crate) const REVISION: &str = "mcp-protocol-version";
 pub(crate) const SESSION: &str = "mcp-session-id";
-const NAME: &str = "mcp-name";
+pub(crate) const NAME: &str = "mcp-name";
 const PARAMETER: &str = "mcp-param-";
 
 /// The annotation in a tool's schema.

@@ -1,0 +1,173 @@
+//! `unhang serve --http`: one endpoint for clients of every revision, in front of servers that they share.
+
+use std::{fs, thread, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::server,
+    harness::{Client, PATIENCE, Sandbox, Web, WebAnswer, run_to_end, timed, wait_until},
+};
+
+/// A gateway over HTTP in front of these, once all have come up.
+fn gateway(sandbox: &Sandbox, servers: &[String]) -> (Client, Web) {
+    fs::write(sandbox.path().join("unhang.toml"), servers.concat()).expect("a file");
+    let (process, web) = Web::start(sandbox);
+    wait_until("all have come up", PATIENCE, || web.ask("GET", "/ready", &[], "").status == 200);
+    (process, web)
+}
+
+fn finish(mut process: Client, sandbox: &Sandbox) {
+    process.signal(Signal::TERM);
+    assert_eq!(process.exit_code(), 143, "{}", process.stderr());
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+fn text(answer: WebAnswer) -> String {
+    let answer = answer.last();
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("a result: {answer}")).to_owned()
+}
+
+/// What each server has not answered.
+fn in_flight(web: &Web) -> Vec<u64> {
+    let status = web.ask("GET", "/status", &[], "").last();
+    let servers = status["servers"].as_array().unwrap_or_else(|| panic!("servers: {status}"));
+    servers.iter().map(|server| server["inFlight"].as_u64().expect("a number")).collect()
+}
+
+#[test]
+fn clients_of_both_eras_share_one_process_a_server() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) =
+        gateway(&sandbox, &[server("one", &["well-behaved"], ""), server("modern", &["modern-only"], "")]);
+    let (first, second) = (web.begin(), web.begin());
+    let pid = text(web.call(&first, 1, "one__pid", json!({})));
+    assert_eq!(text(web.call(&second, 1, "one__pid", json!({}))), pid);
+    // The command line speaks the newest revision.
+    for tool in ["one__pid", "modern__echo"] {
+        let mut command = sandbox.unhang();
+        command.args(["call", &web.url(), tool, "text=x", "--output", "json"]);
+        let (code, stdout, stderr) = run_to_end(command);
+        assert_eq!(code, 0, "{stderr}");
+        let result: Value = serde_json::from_str(&stdout).expect("JSON");
+        assert_eq!(result["resultType"], "complete", "{result}");
+        let said = &result["content"][0]["text"];
+        assert_eq!(said, if tool == "one__pid" { &*pid } else { "x" }, "{result}");
+    }
+    let status = web.ask("GET", "/status", &[], "").last();
+    assert_eq!((&status["servers"][0]["starts"], &status["sessions"]), (&json!(1), &json!(2)), "{status}");
+    finish(process, &sandbox);
+}
+
+#[test]
+fn promise_8_a_server_that_is_killed_in_a_call_costs_that_call_and_nothing_else() {
+    let sandbox = Sandbox::with_jobs();
+    let servers = [server("frail", &["well-behaved"], ""), server("other", &["well-behaved"], "")];
+    let (process, web) = gateway(&sandbox, &servers);
+    let (one, two) = (web.begin(), web.begin());
+    let pid: i32 = text(web.call(&one, 1, "frail__pid", json!({}))).parse().expect("a number");
+    let (dies, stays) = thread::scope(|scope| {
+        let dies = scope.spawn(|| web.call(&one, 2, "frail__sleep", json!({ "ms": 60_000 })).last());
+        let stays = scope.spawn(|| text(web.call(&two, 2, "other__sleep", json!({ "ms": 1500 }))));
+        wait_until("both are asked", PATIENCE, || in_flight(&web) == [1, 1]);
+        let pid = Pid::from_raw(pid).expect("a pid");
+        kill_process(pid, Signal::KILL).expect("it is ours");
+        (dies.join().expect("no panic"), stays.join().expect("no panic"))
+    });
+    assert_eq!((&dies["error"]["code"], &dies["id"]), (&json!(-31002), &json!(2)), "{dies}");
+    assert_eq!(stays, "slept 1500 ms");
+    assert_eq!(text(web.call(&one, 3, "frail__echo", json!({ "text": "again" }))), "again");
+    finish(process, &sandbox);
+}
+
+#[test]
+fn what_belongs_to_one_client_comes_to_no_other() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = gateway(&sandbox, &[server("slow", &["progress-flood", "50"], "")]);
+    let sessions: Vec<String> = (0..4).map(|_| web.begin()).collect();
+    // The same id and the same token in each.
+    let answers: Vec<Vec<Value>> = thread::scope(|scope| {
+        let asked: Vec<_> = sessions
+            .iter()
+            .map(|session| {
+                let web = &web;
+                scope.spawn(move || web.call(session, 1, "slow__echo", json!({ "text": session })).all())
+            })
+            .collect();
+        asked.into_iter().map(|asked| asked.join().expect("no panic")).collect()
+    });
+    for (session, messages) in sessions.iter().zip(answers) {
+        let (answer, before) = messages.split_last().expect("an answer");
+        assert_eq!(answer["result"]["content"][0]["text"], **session, "{answer}");
+        assert!(!before.is_empty(), "progress comes on the stream of its call");
+        for message in before {
+            assert_eq!(message["method"], "notifications/progress", "{message}");
+            assert_eq!(message["params"]["progressToken"], 1, "{message}");
+        }
+    }
+    finish(process, &sandbox);
+}
+
+#[test]
+fn who_listens_hears_that_a_list_has_changed() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), server("late", &["slow-start", "3000"], ""))
+        .expect("a file");
+    let (process, web) = Web::start(&sandbox);
+    let session = web.begin();
+    let mut listened = web.ask("GET", "/mcp", &[("mcp-session-id", &session)], "");
+    assert_eq!((listened.status, listened.header("content-type")), (200, Some("text/event-stream")));
+    let message = listened.next().expect("a message");
+    assert_eq!(message["method"], "notifications/tools/list_changed");
+    let tools = web
+        .post(&[("mcp-session-id", &session)], &json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }));
+    assert!(tools.last().to_string().contains("late__echo"));
+    // The end of the session is the end of its stream.
+    assert_eq!(web.ask("DELETE", "/mcp", &[("mcp-session-id", &session)], "").status, 200);
+    wait_until("the stream ends", PATIENCE, || listened.next().is_none());
+    finish(process, &sandbox);
+}
+
+#[test]
+fn x_05_a_signal_gives_what_is_in_flight_its_time() {
+    let sandbox = Sandbox::with_jobs();
+    let (mut process, web) = gateway(&sandbox, &[server("one", &["well-behaved"], "")]);
+    let session = web.begin();
+    let _listened = web.ask("GET", "/mcp", &[("mcp-session-id", &session)], "");
+    let (answers, took) = timed(|| {
+        thread::scope(|scope| {
+            let short = scope.spawn(|| web.call(&session, 1, "one__sleep", json!({ "ms": 2000 })).last());
+            let long = scope.spawn(|| web.call(&session, 2, "one__sleep", json!({ "ms": 60_000 })).last());
+            wait_until("both are asked", PATIENCE, || in_flight(&web) == [2]);
+            process.signal(Signal::TERM);
+            (short.join().expect("no panic"), long.join().expect("no panic"))
+        })
+    });
+    assert_eq!(answers.0["result"]["content"][0]["text"], "slept 2000 ms", "{}", answers.0);
+    assert_eq!(answers.1["error"]["code"], -31008, "{}", answers.1);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert_eq!(process.exit_code(), 143, "{}", process.stderr());
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+#[test]
+fn it_listens_where_only_this_machine_can_ask() {
+    let sandbox = Sandbox::with_jobs();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().map(|address| (taken, address.to_string())).expect("an address");
+    for (address, why) in [
+        ("0.0.0.0:0", "other machines"),
+        ("[::]:0", "other machines"),
+        ("8808", "127.0.0.1:8808"),
+        (&taken.1, "in use"),
+    ] {
+        fs::write(sandbox.path().join("unhang.toml"), "").expect("a file");
+        let mut command = sandbox.unhang();
+        command.args(["serve", "--http", address]);
+        let (code, stdout, stderr) = run_to_end(command);
+        assert_eq!((code, &*stdout), (2, ""), "{address}: {stderr}");
+        assert!(stderr.contains(why), "{address}: {stderr}");
+    }
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}

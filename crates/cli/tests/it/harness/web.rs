@@ -1,0 +1,137 @@
+//! A gateway over HTTP and requests to it, byte by byte: in HTTP/1.0, where an answer ends with its connection.
+//!
+//! Invariants: nothing waits without a limit.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+};
+
+use serde_json::{Value, json};
+
+use super::{Client, PATIENCE, Sandbox, wait_until};
+
+/// Where a gateway serves over HTTP.
+pub(crate) struct Web {
+    address: String,
+}
+
+/// An answer whose body is still to be read.
+pub(crate) struct WebAnswer {
+    pub(crate) status: u16,
+    headers: Vec<(String, String)>,
+    body: BufReader<TcpStream>,
+}
+
+impl Web {
+    /// Starts one in front of what `unhang.toml` names, and waits until it listens.
+    #[track_caller]
+    pub(crate) fn start(sandbox: &Sandbox) -> (Client, Web) {
+        let mut command = sandbox.unhang();
+        command.args(["-v", "serve", "--http", "127.0.0.1:0"]);
+        let process = Client::start(command);
+        let told = || {
+            process.stderr().lines().find_map(|line| Some(line.split_once("MCP is at http://")?.1.to_owned()))
+        };
+        wait_until("it says where it is", PATIENCE, || told().is_some());
+        let address = told().and_then(|url| Some(url.strip_suffix("/mcp")?.to_owned())).expect("an address");
+        (process, Web { address })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// Asks, and reads the head of the answer.
+    #[track_caller]
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> WebAnswer {
+        let mut stream = TcpStream::connect(&self.address).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        let usual = "content-type: application/json\r\naccept: application/json, text/event-stream\r\nhost: localhost";
+        let mut request =
+            format!("{method} {path} HTTP/1.0\r\n{usual}\r\ncontent-length: {}\r\n", body.len());
+        for (name, value) in headers {
+            request += &format!("{name}: {value}\r\n");
+        }
+        write!(stream, "{request}\r\n{body}").expect("it is read");
+        let mut body = BufReader::new(stream);
+        let mut line = || {
+            let mut line = String::new();
+            body.read_line(&mut line).expect("a line in time");
+            line.trim_end().to_owned()
+        };
+        let status = line().split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        let mut headers = Vec::new();
+        while let Some((name, value)) = line().split_once(": ") {
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        WebAnswer { status, headers, body }
+    }
+
+    /// Posts a message.
+    #[track_caller]
+    pub(crate) fn post(&self, headers: &[(&str, &str)], message: &Value) -> WebAnswer {
+        self.ask("POST", "/mcp", headers, &message.to_string())
+    }
+
+    /// Begins a session, and gives its name.
+    #[track_caller]
+    pub(crate) fn begin(&self) -> String {
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } });
+        let answer =
+            self.post(&[], &json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }));
+        assert_eq!(answer.status, 200);
+        let name = answer.header("mcp-session-id").expect("a name").to_owned();
+        let said = self.post(
+            &[("mcp-session-id", &name)],
+            &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        );
+        assert_eq!(said.status, 202);
+        name
+    }
+
+    /// Calls a tool in a session; answered under this id.
+    #[track_caller]
+    pub(crate) fn call(&self, session: &str, id: u32, tool: &str, arguments: Value) -> WebAnswer {
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": id } });
+        let message = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+        self.post(&[("mcp-session-id", session)], &message)
+    }
+}
+
+impl WebAnswer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| &**value)
+    }
+
+    /// The next message, of an answer of either kind; none at the end.
+    #[track_caller]
+    pub(crate) fn next(&mut self) -> Option<Value> {
+        if self.header("content-type") == Some("application/json") {
+            let mut whole = String::new();
+            self.body.read_to_string(&mut whole).expect("a body in time");
+            return (!whole.is_empty()).then(|| serde_json::from_str(&whole).expect("JSON"));
+        }
+        loop {
+            let mut line = String::new();
+            if self.body.read_line(&mut line).expect("a line in time") == 0 {
+                return None;
+            }
+            if let Some(data) = line.strip_prefix("data: {") {
+                return Some(serde_json::from_str(&format!("{{{data}")).expect("JSON"));
+            }
+        }
+    }
+
+    /// All messages up to the end, the answer last.
+    #[track_caller]
+    pub(crate) fn all(mut self) -> Vec<Value> {
+        std::iter::from_fn(|| self.next()).collect()
+    }
+
+    /// The answer.
+    #[track_caller]
+    pub(crate) fn last(self) -> Value {
+        self.all().pop().expect("an answer")
+    }
+}

@@ -1,0 +1,484 @@
+//! Requests over HTTP, and the statuses with which they are answered.
+//!
+//! Invariants: every refusal has a body that says why, and a line in the log that says to whom; nothing is read of a body before
+//! its sender is known to be no stranger.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use serde_json::json;
+use tokio::{sync::oneshot, time::timeout};
+use unhang_net::serve::{
+    Peer,
+    axum::{
+        Extension, Router,
+        body::{Body, Bytes, HttpBody, to_bytes},
+        extract::{Request, State},
+        http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+        middleware::{Next, from_fn_with_state},
+        response::{IntoResponse, Response},
+        routing::{get, post},
+    },
+};
+use unhang_switches::stands;
+use unhang_wire::Id;
+
+use super::{
+    Gate,
+    asked::{Asked, asked},
+    session::{Mail, Mailbox, Reply},
+    shown,
+    stream::parse_id,
+};
+use crate::{
+    config::BODY_PATIENCE,
+    fault::{Evidence, Fault, Kind},
+    revision::Revision,
+    upstream::http::headers::{REVISION, SESSION},
+};
+
+/// Where MCP is.
+const PATH: &str = "/mcp";
+
+/// What the name of the whole is in errors.
+const NAME: &str = "unhang";
+
+const SESSION_HEADER: HeaderName = HeaderName::from_static(SESSION);
+const LAST_EVENT: &str = "last-event-id";
+const EVENTS: &str = "text/event-stream";
+const JSON: &str = "application/json";
+
+/// All that can be asked for.
+pub(super) fn router(gate: Arc<Gate>) -> Router {
+    Router::new()
+        .route(PATH, post(posted).get(listened).delete(ended).fallback(no_such_verb))
+        .route("/health", get(health))
+        .route("/ready", get(ready))
+        .route("/status", get(status))
+        .fallback(nowhere)
+        .layer(from_fn_with_state(Arc::clone(&gate), guarded))
+        .with_state(gate)
+}
+
+/// A refusal: its status, and what is said.
+struct Refusal<'a> {
+    status: StatusCode,
+    kind: Kind,
+    id: Option<&'a Id>,
+    happened: String,
+    hint: &'a str,
+}
+
+impl Refusal<'_> {
+    fn answer(self, peer: SocketAddr) -> Response {
+        let Refusal { status, kind, id, happened, hint } = self;
+        let fault = Fault {
+            kind,
+            server: NAME,
+            method: None,
+            happened,
+            hint,
+            elapsed: Duration::ZERO,
+            limit: None,
+            exit: None,
+            evidence: Evidence::default(),
+        };
+        tracing::info!("{peer} was refused with {}: {}", status.as_u16(), fault.message());
+        (status, [(header::CONTENT_TYPE, JSON)], fault.response(id)).into_response()
+    }
+}
+
+fn refused(peer: SocketAddr, status: StatusCode, kind: Kind, happened: String, hint: &str) -> Response {
+    Refusal { status, kind, id: None, happened, hint }.answer(peer)
+}
+
+/// Nothing is answered to a page that only claims to be from here; one that is from here may read the answers.
+async fn guarded(
+    State(gate): State<Arc<Gate>>,
+    Extension(Peer(peer)): Extension<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    let (host, origin) = (text(headers, &header::HOST), headers.get(header::ORIGIN).cloned());
+    let from = origin.as_ref().map(|origin| origin.to_str().unwrap_or_default());
+    if !gate.hosts.allow(host, from) && stands("strangers-are-refused") {
+        let happened = format!(
+            "a request for the host `{}`{} came here",
+            host.unwrap_or_default().escape_debug(),
+            from.map_or_else(String::new, |from| format!(" from a page of `{}`", from.escape_debug()))
+        );
+        let hint = "ask for localhost or 127.0.0.1";
+        return refused(peer, StatusCode::FORBIDDEN, Kind::InvalidRequest, happened, hint);
+    }
+    let Some(origin) = origin else { return next.run(request).await };
+    let is_question = request.method() == Method::OPTIONS;
+    let wanted = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+    let mut response =
+        if is_question { StatusCode::NO_CONTENT.into_response() } else { next.run(request).await };
+    let answer = response.headers_mut();
+    answer.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    answer.insert(header::VARY, HeaderValue::from_static("Origin"));
+    answer.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(SESSION));
+    if is_question {
+        let methods = HeaderValue::from_static("GET, POST, DELETE");
+        answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+        if let Some(wanted) = wanted {
+            answer.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted);
+        }
+    }
+    response
+}
+
+/// What a client takes as an answer.
+#[derive(Clone, Copy)]
+struct Taken {
+    json: bool,
+    events: bool,
+}
+
+impl Taken {
+    fn by(headers: &HeaderMap) -> Taken {
+        let mut kinds = headers.get_all(header::ACCEPT).iter().peekable();
+        if kinds.peek().is_none() {
+            // Whoever does not say it takes everything (RFC 9110).
+            return Taken { json: true, events: true };
+        }
+        let kinds: Vec<String> =
+            kinds.map(|kinds| String::from_utf8_lossy(kinds.as_bytes()).to_lowercase()).collect();
+        let kinds = kinds.iter().flat_map(|kinds| kinds.split(','));
+        let kinds: Vec<&str> = kinds.map(|kind| kind.split(';').next().unwrap_or_default().trim()).collect();
+        let takes = |wanted: [&str; 3]| kinds.iter().any(|kind| wanted.contains(kind));
+        Taken { json: takes([JSON, "application/*", "*/*"]), events: takes([EVENTS, "text/*", "*/*"]) }
+    }
+}
+
+/// A message.
+async fn posted(
+    State(gate): State<Arc<Gate>>,
+    Extension(Peer(peer)): Extension<Peer>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let kind = text(&headers, &header::CONTENT_TYPE).unwrap_or_default();
+    if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON) {
+        let happened = format!("a body of the type `{}` came", kind.escape_debug());
+        let hint = "send one JSON-RPC message as application/json";
+        return refused(peer, StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::InvalidRequest, happened, hint);
+    }
+    let takes = Taken::by(&headers);
+    if !takes.json && !takes.events {
+        let happened = "the request accepts neither of the types that answers have".to_owned();
+        let hint = "accept application/json and text/event-stream";
+        return refused(peer, StatusCode::NOT_ACCEPTABLE, Kind::InvalidRequest, happened, hint);
+    }
+    let body = match whole(&gate, peer, body).await {
+        Ok(body) => body,
+        Err(refusal) => return *refusal,
+    };
+    let asked = asked(&headers, &body);
+    let post = Post { peer, takes, body };
+    match asked {
+        Asked::Alone { is_introduced } => {
+            let statuses = if is_introduced { Statuses::Alone } else { Statuses::Nobody };
+            post.to(gate.alone(), statuses).await
+        }
+        Asked::Begins => begun(&gate, post).await,
+        Asked::Belongs(name) => match gate.session(&name) {
+            Some(session) => post.to(session, Statuses::Session).await,
+            None => no_such_session(peer),
+        },
+        Asked::Differs(id, why) => {
+            let hint = "say the same in both";
+            let (status, kind) = (StatusCode::BAD_REQUEST, Kind::HeaderMismatch);
+            Refusal { status, kind, id: id.as_ref(), happened: why, hint }.answer(peer)
+        }
+        Asked::Foreign(id, name) => {
+            let happened =
+                format!("{REVISION} names `{}`, which is no revision that we speak", name.escape_debug());
+            let hint = "name the one that `initialize` has come to";
+            let (status, kind) = (StatusCode::BAD_REQUEST, Kind::InvalidRequest);
+            Refusal { status, kind, id: id.as_ref(), happened, hint }.answer(peer)
+        }
+        Asked::Homeless(id) => {
+            let happened = format!("a message of no session came: it has no {SESSION}");
+            let hint = "begin with `initialize`, and send the name of the session from then on; or name the revision 2026-07-28 \
+                        in the headers and the body";
+            let (status, kind) = (StatusCode::BAD_REQUEST, Kind::InvalidRequest);
+            Refusal { status, kind, id: id.as_ref(), happened, hint }.answer(peer)
+        }
+        Asked::Crowd => {
+            let happened = "the body is not one JSON-RPC message".to_owned();
+            let hint = "send one message with each POST";
+            refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)
+        }
+    }
+}
+
+/// The body, within its limits.
+async fn whole(gate: &Gate, peer: SocketAddr, body: Body) -> Result<Bytes, Box<Response>> {
+    let limit = gate.limits.max_message;
+    let too_large = || {
+        let happened = format!("the body is longer than the limit of {limit} bytes");
+        let hint = "send less at once, or raise --max-message";
+        Box::new(refused(peer, StatusCode::PAYLOAD_TOO_LARGE, Kind::TooLarge, happened, hint))
+    };
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
+    let patience = if stands("slow-body-ends") { BODY_PATIENCE } else { Duration::MAX };
+    match timeout(patience, to_bytes(body, limit)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(error)) if is_too_large(&error) => Err(too_large()),
+        Ok(Err(error)) => {
+            let happened = format!("the body broke off: {error}");
+            let hint = "send it whole";
+            Err(Box::new(refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)))
+        }
+        Err(_) => {
+            let happened = format!("the body was not there within {} s", BODY_PATIENCE.as_secs());
+            let hint = "send it at once";
+            Err(Box::new(refused(peer, StatusCode::REQUEST_TIMEOUT, Kind::Deadline, happened, hint)))
+        }
+    }
+}
+
+fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .any(|error| error.is::<http_body_util::LengthLimitError>())
+}
+
+fn no_such_session(peer: SocketAddr) -> Response {
+    let happened = "there is no such session: it has ended, or was never there".to_owned();
+    refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, "begin another with `initialize`")
+}
+
+fn ending(peer: SocketAddr) -> Response {
+    let hint = "ask again in a moment";
+    refused(
+        peer,
+        StatusCode::SERVICE_UNAVAILABLE,
+        Kind::ShuttingDown,
+        "the session is ending".to_owned(),
+        hint,
+    )
+}
+
+/// How the codes of errors are told as statuses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Statuses {
+    /// In a session they are not, but for what is no message.
+    Session,
+    /// As 2026-07-28 has it.
+    Alone,
+    /// The same for a request that does not say all that it has to say of its client.
+    Nobody,
+}
+
+impl Statuses {
+    fn of(self, error: Option<i32>) -> StatusCode {
+        match (self, error) {
+            (_, Some(-32700 | -32600)) => StatusCode::BAD_REQUEST,
+            (Statuses::Alone | Statuses::Nobody, Some(-32022..=-32020)) => StatusCode::BAD_REQUEST,
+            (Statuses::Alone | Statuses::Nobody, Some(-32601)) => StatusCode::NOT_FOUND,
+            (Statuses::Nobody, Some(-32602)) => StatusCode::BAD_REQUEST,
+            _ => StatusCode::OK,
+        }
+    }
+}
+
+/// A post on its way to whoever answers it.
+struct Post {
+    peer: SocketAddr,
+    takes: Taken,
+    body: Bytes,
+}
+
+impl Post {
+    async fn to(self, session: Mailbox, statuses: Statuses) -> Response {
+        let (peer, takes) = (self.peer, self.takes);
+        match self.ask(&session).await {
+            Some(reply) => answer(reply, takes, statuses),
+            None => ending(peer),
+        }
+    }
+
+    async fn ask(self, session: &Mailbox) -> Option<Reply> {
+        let (reply, replied) = oneshot::channel();
+        let mail = Mail::Post { body: self.body, takes_events: self.takes.events, reply };
+        session.send(mail).await.ok()?;
+        replied.await.ok()
+    }
+}
+
+/// A session begins, unless what begins it is refused.
+async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
+    let (peer, takes) = (post.peer, post.takes);
+    let Some((name, session)) = gate.begin() else {
+        let happened = "there are too many sessions".to_owned();
+        let hint = "end one with DELETE, or come back when some have been forgotten";
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let mut response = refused(peer, status, Kind::Overloaded, happened, hint);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
+        return response;
+    };
+    let reply = post.ask(&session).await;
+    let is_session = matches!(reply, Some(Reply::Whole(_, None) | Reply::Events(_)));
+    let mut response = match reply {
+        Some(reply) => answer(reply, takes, Statuses::Session),
+        None => ending(peer),
+    };
+    match HeaderValue::from_str(&name) {
+        Ok(value) if is_session => {
+            tracing::info!("{peer} begins the session {}", shown(&name));
+            response.headers_mut().insert(SESSION_HEADER, value);
+        }
+        _ => gate.forget(&name),
+    }
+    response
+}
+
+fn answer(reply: Reply, takes: Taken, statuses: Statuses) -> Response {
+    match reply {
+        Reply::Taken => StatusCode::ACCEPTED.into_response(),
+        Reply::Whole(line, error) if takes.json || error.is_some() => {
+            (statuses.of(error), [(header::CONTENT_TYPE, JSON)], line).into_response()
+        }
+        Reply::Whole(line, _) => events(Body::from([b"data: ", &*line, b"\n\n"].concat())),
+        Reply::Events(body) => events(Body::new(body)),
+        Reply::Gone => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+fn events(body: Body) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, EVENTS),
+        (header::CACHE_CONTROL, "no-cache"),
+        // Or nginx keeps them for itself.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    (headers, body).into_response()
+}
+
+/// Somebody listens to a session.
+async fn listened(
+    State(gate): State<Arc<Gate>>,
+    Extension(Peer(peer)): Extension<Peer>,
+    headers: HeaderMap,
+) -> Response {
+    if !Taken::by(&headers).events {
+        let happened = "the request does not accept events, which is all that there is to hear".to_owned();
+        let hint = "accept text/event-stream; messages are sent with POST";
+        return refused(peer, StatusCode::NOT_ACCEPTABLE, Kind::InvalidRequest, happened, hint);
+    }
+    let session = match session_of(&gate, peer, &headers) {
+        Ok(session) => session,
+        Err(refusal) => return *refusal,
+    };
+    let last = headers.get(LAST_EVENT).map(|id| id.to_str().ok().and_then(parse_id));
+    let unknown = || {
+        let happened = format!("there is no event of the {LAST_EVENT} that the request names");
+        let hint = "what was asked on that stream is to be asked again";
+        refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)
+    };
+    let after = match last {
+        None => None,
+        Some(Some(after)) => Some(after),
+        Some(None) => return unknown(),
+    };
+    let (reply, replied) = oneshot::channel();
+    let sent = session.send(Mail::Listen { after, reply }).await;
+    match (sent, replied.await) {
+        (Ok(()), Ok(Reply::Gone)) => unknown(),
+        (Ok(()), Ok(reply)) => answer(reply, Taken { json: true, events: true }, Statuses::Session),
+        _ => no_such_session(peer),
+    }
+}
+
+/// A client ends its session.
+async fn ended(
+    State(gate): State<Arc<Gate>>,
+    Extension(Peer(peer)): Extension<Peer>,
+    headers: HeaderMap,
+) -> Response {
+    let session = match session_of(&gate, peer, &headers) {
+        Ok(session) => session,
+        Err(refusal) => return *refusal,
+    };
+    if let Some(name) = text(&headers, &SESSION_HEADER) {
+        gate.forget(name);
+    }
+    let (reply, replied) = oneshot::channel();
+    let sent = session.send(Mail::End { reply }).await;
+    // One that has ended meanwhile is as well.
+    let _replied = (sent, replied.await);
+    StatusCode::OK.into_response()
+}
+
+/// The session that a request names, which is not to be one of a revision without sessions.
+fn session_of(gate: &Gate, peer: SocketAddr, headers: &HeaderMap) -> Result<Mailbox, Box<Response>> {
+    let revision = headers.get(REVISION).and_then(|revision| revision.to_str().ok());
+    if revision.is_some_and(|name| Revision::of_request(name).is_some()) {
+        return Err(Box::new(not_allowed(peer, "the revision 2026-07-28 has no sessions")));
+    }
+    let Some(name) = text(headers, &SESSION_HEADER) else {
+        let happened = format!("the request names no session: it has no {SESSION}");
+        let hint = "begin one with `initialize`";
+        return Err(Box::new(refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)));
+    };
+    gate.session(name).ok_or_else(|| Box::new(no_such_session(peer)))
+}
+
+fn not_allowed(peer: SocketAddr, why: &str) -> Response {
+    let hint = "send messages with POST";
+    let mut response =
+        refused(peer, StatusCode::METHOD_NOT_ALLOWED, Kind::InvalidRequest, why.to_owned(), hint);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+    response
+}
+
+async fn no_such_verb(Extension(Peer(peer)): Extension<Peer>, method: Method) -> Response {
+    let mut response = not_allowed(peer, &format!("{method} means nothing here"));
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
+    response
+}
+
+async fn nowhere(Extension(Peer(peer)): Extension<Peer>, request: Request) -> Response {
+    let happened = format!("there is nothing at {}", request.uri().path().escape_debug());
+    let hint = "MCP is at /mcp; there are also /health, /ready and /status";
+    refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, hint)
+}
+
+/// The process lives.
+async fn health() -> Response {
+    told(StatusCode::OK, &json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
+}
+
+/// Every server has been listed, or has failed to be.
+async fn ready(State(gate): State<Arc<Gate>>) -> Response {
+    let servers = gate.behind.servers.as_ref();
+    let is_settled = servers.is_none_or(|servers| servers.known().borrow().is_settled);
+    match is_settled && !*gate.ending.borrow() {
+        true => told(StatusCode::OK, &json!({ "ready": true })),
+        false => told(StatusCode::SERVICE_UNAVAILABLE, &json!({ "ready": false })),
+    }
+}
+
+/// How all is.
+async fn status(State(gate): State<Arc<Gate>>) -> Response {
+    let servers = gate.behind.servers.as_ref().map(|servers| servers.status()).unwrap_or_default();
+    let whole = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptimeMs": u64::try_from(gate.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "sessions": gate.sessions().len(),
+        "servers": servers,
+    });
+    told(StatusCode::OK, &whole)
+}
+
+fn told(status: StatusCode, value: &serde_json::Value) -> Response {
+    (status, [(header::CONTENT_TYPE, JSON)], format!("{value:#}\n")).into_response()
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}

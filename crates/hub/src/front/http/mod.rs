@@ -1,0 +1,195 @@
+//! The front over HTTP: both forms of Streamable HTTP on one path, and what tells operators whether all is well.
+//!
+//! ```text
+//! connection (net::serve) ─ handler ─ asked() ─┬ begins ──► a new session ─┐
+//!                                              ├ belongs ─► its session ───┼─ Mail ─► actor ─ front::Machine
+//!                                              └ alone ───► one of its own ┘
+//! connection ◄─ a status, an answer, or a stream of events ◄─ Reply ◄──────────────────┘
+//! ```
+//!
+//! Invariants
+//!
+//! - Whoever is refused is told why, in JSON-RPC where they speak it, and the log says who it was.
+//! - What an outsider can make grow has a limit: connections, sessions, bodies, what waits for whoever does not read.
+//! - Sessions know nothing of one another: what is asked in one is answered there alone.
+
+mod asked;
+mod handlers;
+mod hosts;
+mod session;
+mod stream;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use data_encoding::BASE32_NOPAD;
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+    time::Instant,
+};
+use unhang_net::serve::{self, Bounds};
+use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
+
+pub use self::hosts::{Hosts, name_of};
+use self::session::{Mailbox, Session, mailbox};
+use super::{
+    AtEnd,
+    toolbox::Toolbox,
+    work::{Behind, Work},
+};
+use crate::{
+    config::{
+        DEAF_PATIENCE, DISPOSE_LIMIT, EXIT_LIMIT, FLUSH_LIMIT, HEAD_PATIENCE, Limits, MAX_CONNECTIONS,
+        MAX_SESSIONS,
+    },
+    exit,
+    gateway::Servers,
+    guard::Stop,
+};
+
+/// What a front over HTTP needs.
+pub struct HttpSpec {
+    /// The limits of each session.
+    pub limits: Limits,
+    /// What it offers.
+    pub toolbox: Arc<dyn Toolbox>,
+    /// Servers behind it, where there are any.
+    pub servers: Option<Servers>,
+    /// What clients are told about the whole, to give to their models.
+    pub instructions: Option<String>,
+    /// What else has to end with it.
+    pub at_end: Option<AtEnd>,
+    /// Where clients come.
+    pub listener: TcpListener,
+    /// The names under which it may be asked.
+    pub hosts: Hosts,
+}
+
+/// Serves whoever comes until a [`Stop`]. Returns the exit code (design 4). A second `Stop` ends it at once (X-05).
+pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
+    let (end, ending) = watch::channel(false);
+    let bounds = Bounds { connections: MAX_CONNECTIONS, head: HEAD_PATIENCE, deaf: DEAF_PATIENCE };
+    let HttpSpec { limits, toolbox, servers, instructions, at_end, listener, hosts } = spec;
+    let behind = Behind {
+        definitions: toolbox.definitions().into(),
+        toolbox,
+        servers,
+        instructions: instructions.map(Into::into),
+    };
+    // What is in flight gets its time, and what stands behind it needs some after that.
+    let drain = EXIT_LIMIT - DISPOSE_LIMIT - FLUSH_LIMIT;
+    let limits = Limits { eof_grace: limits.eof_grace.min(drain), ..limits };
+    let gate = Arc::new(Gate {
+        limits,
+        behind,
+        hosts,
+        sessions: Mutex::default(),
+        room: MAX_SESSIONS,
+        ending: ending.clone(),
+        since: Instant::now(),
+    });
+    let mut serving =
+        std::pin::pin!(serve::serve(listener, handlers::router(Arc::clone(&gate)), bounds, ending));
+    let code = tokio::select! {
+        stop = stops.recv() => stop.unwrap_or(Stop::Terminate).exit_code(),
+        () = serving.as_mut() => exit::BUG,
+    };
+    let sessions = gate.sessions().len();
+    tracing::info!(sessions, "ending: what is in flight gets {drain:?}");
+    end.send_replace(true);
+    let all = async {
+        let deadline = Deadline::after(drain + FLUSH_LIMIT);
+        if deadline.timeout(serving).await.is_err() {
+            tracing::warn!("some clients had not taken their answers in time");
+        }
+        if let Some(at_end) = at_end {
+            at_end.await;
+        }
+    };
+    tokio::select! {
+        () = all => {}
+        // Nobody wants to wait for the last answers any more; the outcome stays.
+        Some(_) = stops.recv() => {}
+    }
+    code
+}
+
+/// What all connections share.
+struct Gate {
+    limits: Limits,
+    behind: Behind,
+    hosts: Hosts,
+    /// Those that there are, by their names.
+    sessions: Mutex<HashMap<String, Mailbox>>,
+    /// How many there may be.
+    room: usize,
+    ending: watch::Receiver<bool>,
+    since: Instant,
+}
+
+impl Gate {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<String, Mailbox>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn session(&self, name: &str) -> Option<Mailbox> {
+        self.sessions().get(name).cloned()
+    }
+
+    /// A new session and its name; none where there are too many.
+    fn begin(self: &Arc<Self>) -> Option<(String, Mailbox)> {
+        let name = random_name().ok()?;
+        let (mailbox, mails) = mailbox();
+        {
+            let mut sessions = self.sessions();
+            if sessions.len() >= self.room && stands("sessions-bounded") {
+                return None;
+            }
+            sessions.insert(name.clone(), mailbox.clone());
+        }
+        let work = Work::new(self.limits.clone(), &self.behind);
+        let session = Session::new(shown(&name).to_owned(), work, &self.limits, mails, false);
+        let (gate, own) = (Arc::clone(self), name.clone());
+        tokio::spawn(async move {
+            session.run(gate.ending.clone()).await;
+            gate.sessions().remove(&own);
+        });
+        Some((name, mailbox))
+    }
+
+    /// A session that nobody has heard of is over before it began.
+    fn forget(&self, name: &str) {
+        self.sessions().remove(name);
+    }
+
+    /// Somebody who takes one request that stands alone.
+    fn alone(&self) -> Mailbox {
+        let (mailbox, mails) = mailbox();
+        let work = Work::new(self.limits.clone(), &self.behind).alone();
+        let session = Session::new(String::new(), work, &self.limits, mails, true);
+        tokio::spawn(session.run(self.ending.clone()));
+        mailbox
+    }
+}
+
+/// A name that nobody guesses.
+fn random_name() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    // The call fills short requests whole, or fails.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(BASE32_NOPAD.encode(&bytes).to_ascii_lowercase())
+}
+
+/// As much of a session's name as tells it from others, and does not let anybody in.
+fn shown(name: &str) -> &str {
+    name.get(..6).unwrap_or(name)
+}

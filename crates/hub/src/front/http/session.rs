@@ -1,0 +1,456 @@
+//! One session over HTTP: an actor that is told what clients post, and answers each post whole or as a stream of events.
+//!
+//! Theory of operation. As over pipes, one task and one `select!`; what differs is where lines go. A post whose answer is there
+//! before anything else is answered with it, as JSON. One for which something else comes first, or that takes longer than
+//! [`EVENTS_AFTER`], is answered with a stream of events that ends with the answer. What is about the session goes to the stream
+//! that the client has opened for that.
+//!
+//! A request of 2026-07-28 stands alone: it has an actor of its own, which ends with its answer, or with its client.
+//!
+//! Invariants
+//!
+//! - Nothing here waits for a client. What waits for one that does not read is bounded in bytes; beyond that the session ends.
+//! - In a session, a broken connection withdraws nothing, and a stream can be taken up again where it broke. A request that stands
+//!   alone is withdrawn with its connection.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future::pending,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, mpsc, oneshot, watch},
+    time::{Instant, sleep_until},
+};
+use unhang_net::serve::axum::body::Bytes;
+use unhang_switches::stands;
+use unhang_wire::{Line, one_line};
+
+use super::stream::{Body, Held, Stream};
+use crate::{
+    config::{Limits, SESSION_IDLE},
+    exit,
+    front::{
+        machine::{Outside, StreamKey, To},
+        work::Work,
+    },
+    queue::Class,
+    revision::Revision,
+    shell::set,
+};
+
+/// A post that has no answer by then is answered with a stream, so that its client hears that we are there.
+const EVENTS_AFTER: Duration = Duration::from_secs(5);
+
+/// Posts that may be on their way to a session.
+const MAILS: usize = 64;
+
+/// Streams that have ended and can be taken up again, in case that their reader has not got their end.
+const ENDED_STREAMS: usize = 16;
+
+/// For how long.
+const ENDED_KEPT: Duration = Duration::from_secs(60);
+
+/// The key of the stream on which a client hears what is about its session.
+const SESSION_STREAM: StreamKey = 0;
+
+/// How a post or a wish to listen is answered.
+pub(super) enum Reply {
+    /// It was taken, and gets no answer.
+    Taken,
+    /// The answer, whole, and its code where it is an error.
+    Whole(Vec<u8>, Option<i32>),
+    /// A stream of events.
+    Events(Body),
+    /// There is no such stream any more.
+    Gone,
+}
+
+/// What comes to a session.
+pub(super) enum Mail {
+    /// A message.
+    Post { body: Bytes, takes_events: bool, reply: oneshot::Sender<Reply> },
+    /// Somebody listens: after this event, where a stream is taken up again.
+    Listen { after: Option<(u64, u64)>, reply: oneshot::Sender<Reply> },
+    /// The client ends the session.
+    End { reply: oneshot::Sender<Reply> },
+}
+
+/// How to reach a session.
+pub(super) type Mailbox = mpsc::Sender<Mail>;
+
+/// A way to a new session, and what comes on it.
+pub(super) fn mailbox() -> (Mailbox, mpsc::Receiver<Mail>) {
+    mpsc::channel(MAILS)
+}
+
+/// Why a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// Its client said so, or had only one thing to ask.
+    Done,
+    /// Its client has not been heard of for a long time.
+    Idle,
+    /// Its client does not read.
+    Deaf,
+}
+
+/// A post that has no answer yet.
+struct Open {
+    takes_events: bool,
+    answer: Answer,
+}
+
+enum Answer {
+    Not(oneshot::Sender<Reply>),
+    Begun(Stream),
+}
+
+/// What the machine sees of the client.
+struct World {
+    posts: HashMap<StreamKey, Open>,
+    /// Posts that are not answered yet, with the time by which they are to be.
+    unanswered: VecDeque<(Instant, StreamKey)>,
+    /// What the client listens to, and answers that broke off.
+    listened: Option<Stream>,
+    /// With the time until which they are kept.
+    ended: VecDeque<(Instant, StreamKey, Stream)>,
+    held: Held,
+    left: Arc<Notify>,
+    limit: usize,
+    is_alone: bool,
+    /// Whether a stream begins with an event that says only where it can be taken up (2025-11-25).
+    is_primed: bool,
+    is_deaf: bool,
+}
+
+impl World {
+    fn stream(&mut self, key: StreamKey) -> Stream {
+        Stream::new(key, self.limit, !self.is_alone, self.held.clone(), Arc::clone(&self.left))
+    }
+
+    /// The stream of a post, begun now where it was not.
+    fn begun(&mut self, key: StreamKey) -> Option<Stream> {
+        let is_ready = match &self.posts.get(&key)?.answer {
+            Answer::Begun(stream) => return Some(stream.clone()),
+            Answer::Not(_) => self.posts.get(&key)?.takes_events,
+        };
+        if !is_ready {
+            return None;
+        }
+        let stream = self.stream(key);
+        if self.is_primed {
+            stream.say(Class::Kept, b"");
+        }
+        let post = self.posts.get_mut(&key)?;
+        if let Answer::Not(reply) = std::mem::replace(&mut post.answer, Answer::Begun(stream.clone())) {
+            // Nobody there: it can be taken up again, or is withdrawn elsewhere.
+            let _left = reply.send(Reply::Events(stream.read(None)));
+        }
+        Some(stream)
+    }
+
+    /// Says something on a stream, unless its client has not taken what there was.
+    fn say(&mut self, stream: &Stream, class: Class, data: &[u8]) {
+        if self.held.bytes() > self.limit && stands("deaf-session-ends") {
+            self.is_deaf = true;
+            return;
+        }
+        stream.say(class, data);
+    }
+
+    fn answer(&mut self, key: StreamKey, error: Option<i32>, line: &[u8]) {
+        let Some(Open { answer, .. }) = self.posts.remove(&key) else { return };
+        match answer {
+            // Nobody there: the answer was for nobody else.
+            Answer::Not(reply) => drop(reply.send(Reply::Whole(line.to_vec(), error))),
+            Answer::Begun(stream) => {
+                self.say(&stream, Class::Kept, line);
+                stream.end();
+                self.keep(key, stream);
+            }
+        }
+    }
+
+    /// Keeps a stream that has come to its end, for whoever takes it up again.
+    fn keep(&mut self, key: StreamKey, stream: Stream) {
+        if self.is_alone {
+            return;
+        }
+        self.ended.push_back((Instant::now() + ENDED_KEPT, key, stream));
+        if self.ended.len() > ENDED_STREAMS {
+            self.ended.pop_front();
+        }
+    }
+
+    /// Gives posts their streams that have waited for too long, and forgets streams that ended long ago.
+    fn tick(&mut self, now: Instant) {
+        while self.ended.pop_front_if(|(until, ..)| *until <= now).is_some() {}
+        while let Some((_, key)) = self.unanswered.pop_front_if(|(due, _)| *due <= now) {
+            let _begun = self.begun(key);
+        }
+    }
+
+    fn next_due(&mut self) -> Option<Instant> {
+        let is_waiting = |posts: &HashMap<StreamKey, Open>, key: &StreamKey| {
+            posts.get(key).is_some_and(|post| post.takes_events && matches!(post.answer, Answer::Not(_)))
+        };
+        while self.unanswered.front().is_some_and(|(_, key)| !is_waiting(&self.posts, key)) {
+            self.unanswered.pop_front();
+        }
+        let unanswered = self.unanswered.front().map(|(due, _)| *due);
+        unanswered.into_iter().chain(self.ended.front().map(|(until, ..)| *until)).min()
+    }
+
+    /// Somebody listens.
+    fn listen(&mut self, after: Option<(u64, u64)>) -> Reply {
+        match after {
+            None => {
+                let stream = match self.listened.take() {
+                    Some(stream) => stream,
+                    None => self.stream(SESSION_STREAM),
+                };
+                let body = stream.read(None);
+                self.listened = Some(stream);
+                Reply::Events(body)
+            }
+            Some((key, number)) => {
+                let ended = self.ended.iter().find(|(_, ended, _)| *ended == key).map(|(.., stream)| stream);
+                let open = self.posts.get(&key).and_then(|post| match &post.answer {
+                    Answer::Begun(stream) => Some(stream),
+                    Answer::Not(_) => None,
+                });
+                let listened = self.listened.as_ref().filter(|_| key == SESSION_STREAM);
+                match listened.or(open).or(ended) {
+                    Some(stream) => Reply::Events(stream.read(Some(number))),
+                    None => Reply::Gone,
+                }
+            }
+        }
+    }
+
+    /// Somebody is there.
+    fn is_read(&self) -> bool {
+        let is_waited_for = |post: &Open| match &post.answer {
+            Answer::Not(reply) => !reply.is_closed(),
+            Answer::Begun(stream) => stream.is_read(),
+        };
+        self.listened.as_ref().is_some_and(Stream::is_read) || self.posts.values().any(is_waited_for)
+    }
+
+    /// Waits until the client of a request that stands alone has gone, where its answer has not begun. Cancel-safe.
+    async fn client_gone(&mut self) {
+        match self.posts.values_mut().next() {
+            Some(Open { answer: Answer::Not(reply), .. }) if stands("gone-client-withdraws") => {
+                reply.closed().await;
+            }
+            _ => pending().await,
+        }
+    }
+
+    /// Ends what is being read, so that its connection ends too.
+    fn end(&mut self) {
+        for (_, post) in self.posts.drain() {
+            if let Answer::Begun(stream) = post.answer {
+                stream.end();
+            }
+        }
+        if let Some(stream) = self.listened.take() {
+            stream.end();
+        }
+    }
+}
+
+impl Outside for World {
+    fn to_client(&mut self, to: To, class: Class, line: &[u8]) {
+        match to {
+            To::Answer { stream, error } => self.answer(stream, error, line),
+            To::Beside(key) => {
+                // A client that takes no events gets its answer alone.
+                if let Some(stream) = self.begun(key) {
+                    self.say(&stream, class, line);
+                }
+            }
+            To::Session => {
+                if let Some(stream) = self.listened.clone() {
+                    self.say(&stream, class, line);
+                }
+            }
+        }
+    }
+
+    fn nothing_to_client(&mut self, stream: StreamKey) {
+        match self.posts.remove(&stream).map(|post| post.answer) {
+            Some(Answer::Not(reply)) => drop(reply.send(Reply::Taken)),
+            Some(Answer::Begun(begun)) => {
+                begun.end();
+                self.keep(stream, begun);
+            }
+            None => {}
+        }
+    }
+
+    fn client_backlog(&self) -> usize {
+        self.held.bytes()
+    }
+}
+
+/// The actor.
+pub(super) struct Session {
+    work: Work,
+    world: World,
+    mails: mpsc::Receiver<Mail>,
+    next_stream: StreamKey,
+    last_seen: Instant,
+    /// Its client has said that it is over, or has gone with the one request that it had.
+    has_no_client: bool,
+    /// What a person calls it.
+    name: String,
+}
+
+impl Session {
+    /// A session, or a request that stands alone.
+    pub(super) fn new(
+        name: String,
+        work: Work,
+        limits: &Limits,
+        mails: mpsc::Receiver<Mail>,
+        is_alone: bool,
+    ) -> Session {
+        let world = World {
+            posts: HashMap::new(),
+            unanswered: VecDeque::new(),
+            listened: None,
+            ended: VecDeque::new(),
+            held: Held::default(),
+            left: Arc::default(),
+            limit: limits.queue_bytes,
+            is_alone,
+            is_primed: false,
+            is_deaf: false,
+        };
+        Session {
+            work,
+            world,
+            mails,
+            next_stream: SESSION_STREAM,
+            last_seen: Instant::now(),
+            has_no_client: false,
+            name,
+        }
+    }
+
+    /// Lives until its client ends it, is not heard of any more or does not read, or `ending` says that it is over; and then until
+    /// what works for it has come to its end.
+    pub(super) async fn run(mut self, mut ending: watch::Receiver<bool>) {
+        let mut timer = Box::pin(sleep_until(Instant::now()));
+        let left = Arc::clone(&self.world.left);
+        let (mut is_ending, mut is_stopped) = (false, false);
+        while self.work.act().is_none() {
+            if let Some(over) = self.is_over().filter(|_| !is_stopped) {
+                is_stopped = true;
+                self.stop(over);
+                continue;
+            }
+            let due = self.next_tick();
+            set(&mut timer, due);
+            let takes_mail = !self.world.is_alone || self.next_stream == SESSION_STREAM;
+            tokio::select! {
+                mail = self.mails.recv(), if takes_mail && !is_stopped => match mail {
+                    Some(mail) => self.take(mail),
+                    None => self.has_no_client = true,
+                },
+                event = self.work.event() => self.work.take(event, &mut self.world),
+                // A client that was there a moment ago is not forgotten yet.
+                () = left.notified() => self.last_seen = Instant::now(),
+                () = self.world.client_gone(), if self.world.is_alone && !is_stopped => self.has_no_client = true,
+                _over_or_gone = ending.wait_for(|ending| *ending), if !is_ending => {
+                    is_ending = true;
+                    self.work.machine.client_end(self.work.now(), &mut self.world);
+                }
+                () = &mut timer => self.tick(),
+            }
+        }
+        self.world.end();
+    }
+
+    fn take(&mut self, mail: Mail) {
+        self.last_seen = Instant::now();
+        match mail {
+            Mail::Post { body, takes_events, reply } => self.post(&body, takes_events, reply),
+            // Whoever asked has gone: the next one takes its place.
+            Mail::Listen { after, reply } => drop(reply.send(self.world.listen(after))),
+            Mail::End { reply } => {
+                let _gone = reply.send(Reply::Taken);
+                self.work.machine.stop(
+                    self.work.now(),
+                    exit::DONE,
+                    "its client ended the session",
+                    &mut self.world,
+                );
+            }
+        }
+    }
+
+    fn post(&mut self, body: &[u8], takes_events: bool, reply: oneshot::Sender<Reply>) {
+        self.next_stream += 1;
+        let key = self.next_stream;
+        self.world.posts.insert(key, Open { takes_events, answer: Answer::Not(reply) });
+        let now = self.work.now();
+        // On its way to a server it is one line.
+        self.work.machine.client_line(now, key, Line::Whole(&one_line(body)), &mut self.world);
+        if self.work.machine.awaits(key) {
+            self.world.unanswered.push_back((Instant::now() + EVENTS_AFTER, key));
+        } else {
+            self.world.nothing_to_client(key);
+        }
+        self.world.is_primed = self.work.machine.revision() == Some(Revision::V2025November);
+    }
+
+    fn is_over(&self) -> Option<Over> {
+        if self.has_no_client {
+            return Some(Over::Done);
+        }
+        if self.world.is_deaf {
+            return Some(Over::Deaf);
+        }
+        if self.world.is_alone {
+            let begun = self.next_stream != SESSION_STREAM;
+            let is_left = || !self.world.is_read() && stands("left-stream-withdraws");
+            return (begun && (self.world.posts.is_empty() || is_left())).then_some(Over::Done);
+        }
+        (self.last_seen.elapsed() >= SESSION_IDLE && !self.world.is_read() && stands("idle-session-ends"))
+            .then_some(Over::Idle)
+    }
+
+    fn next_tick(&mut self) -> Option<Instant> {
+        let idle = (!self.world.is_alone).then(|| self.last_seen + SESSION_IDLE);
+        // Where somebody is there, another look in a while does.
+        let idle = idle.map(|at| if at <= Instant::now() { Instant::now() + SESSION_IDLE } else { at });
+        self.work.next_tick().into_iter().chain(self.world.next_due()).chain(idle).min()
+    }
+
+    fn tick(&mut self) {
+        self.world.tick(Instant::now());
+        self.work.machine.tick(self.work.now(), &mut self.world);
+    }
+
+    /// What is in flight is answered, as far as somebody is there, and what works for it is told to stop.
+    fn stop(&mut self, over: Over) {
+        let cause = match over {
+            Over::Done => "its client has ended it",
+            Over::Idle => "its client was not heard of any more",
+            Over::Deaf => "its client does not read",
+        };
+        let waiting = self.world.held.bytes();
+        if over == Over::Deaf {
+            tracing::warn!("the session {} is closed with {waiting} bytes waiting: {cause}", self.name);
+        } else if !self.world.is_alone {
+            tracing::info!("the session {} ends: {cause}", self.name);
+        }
+        self.work.machine.stop(self.work.now(), exit::DONE, cause, &mut self.world);
+        self.world.end();
+    }
+}

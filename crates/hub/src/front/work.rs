@@ -1,0 +1,223 @@
+//! What works for one session: its machine, a task for each call, and what is told of the servers behind it.
+//!
+//! Theory of operation. Whoever carries the client's lines feeds the machine, lets [`Work::act`] do what it wants done, and
+//! waits for [`Work::event`] beside the client, to hand it to [`Work::take`]. A call ends with an answer, a panic, or soon after
+//! it was cancelled; whichever it is, the machine is told.
+//!
+//! Invariants: nothing here waits for the client; what is dropped is withdrawn from whoever worked on it.
+
+use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
+
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{mpsc, watch},
+    task::{Id as TaskId, JoinError, JoinSet},
+    time::Instant,
+};
+use unhang_switches::stands;
+
+use super::{
+    machine::{Action, CallKey, Machine, Outside},
+    toolbox::{Cancellation, ToolCall, Toolbox},
+};
+use crate::{
+    config::Limits,
+    gateway::{Answered, Asked, Known, Servers},
+    tools::{Definition, ToolAnswer},
+};
+
+/// Reports of progress that may be on their way to the machine; it takes them at once.
+const PROGRESS: usize = 1024;
+
+/// What stands behind sessions. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Behind {
+    pub toolbox: Arc<dyn Toolbox>,
+    pub definitions: Arc<[Definition]>,
+    pub servers: Option<Servers>,
+    pub instructions: Option<Arc<str>>,
+}
+
+/// What comes of a task.
+pub(super) enum Ended {
+    Tool(ToolAnswer),
+    Server(Box<Answered>),
+    /// Nobody waits for it any more.
+    Nothing,
+}
+
+/// What has happened behind a session.
+pub(super) enum Event {
+    Ended(Result<(TaskId, Ended), JoinError>),
+    Told(CallKey, Box<RawValue>),
+    /// Something else is known of the servers.
+    Known,
+}
+
+/// See the module's text.
+pub(super) struct Work {
+    pub machine: Machine,
+    origin: Instant,
+    toolbox: Arc<dyn Toolbox>,
+    servers: Option<Servers>,
+    known: Option<watch::Receiver<Known>>,
+    /// Progress of requests to servers, on its way from their tasks to the machine.
+    tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
+    told: mpsc::Receiver<(CallKey, Box<RawValue>)>,
+    calls: JoinSet<Ended>,
+    keys: HashMap<TaskId, CallKey>,
+    cancels: HashMap<CallKey, watch::Sender<bool>>,
+}
+
+impl Work {
+    /// For a session that begins now.
+    pub(super) fn new(limits: Limits, behind: &Behind) -> Work {
+        let known = behind.servers.as_ref().map(Servers::known);
+        let (tell, told) = mpsc::channel(PROGRESS);
+        let machine = Machine::new(limits, Arc::clone(&behind.definitions), behind.instructions.clone());
+        Work {
+            machine: match &known {
+                Some(known) => machine.with_servers(known.borrow().clone()),
+                None => machine,
+            },
+            origin: Instant::now(),
+            toolbox: Arc::clone(&behind.toolbox),
+            servers: behind.servers.clone(),
+            known,
+            tell,
+            told,
+            calls: JoinSet::new(),
+            keys: HashMap::new(),
+            cancels: HashMap::new(),
+        }
+    }
+
+    /// The same for one request alone.
+    pub(super) fn alone(self) -> Work {
+        Work { machine: self.machine.alone(), ..self }
+    }
+
+    /// The time since the session began.
+    pub(super) fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// When the machine's [`Machine::tick`] is due at the latest.
+    pub(super) fn next_tick(&self) -> Option<Instant> {
+        self.machine.next_tick().map(|tick| self.origin + tick)
+    }
+
+    /// Carries out what the machine wants; returns the exit code at the end.
+    pub(super) fn act(&mut self) -> Option<u8> {
+        while let Some(action) = self.machine.next_action() {
+            match action {
+                Action::Call { key, tool, arguments, length } => {
+                    let (cancel, cancellation) = Cancellation::new();
+                    self.cancels.insert(key, cancel);
+                    self.call(key, ToolCall { tool, arguments, length, cancellation });
+                }
+                Action::Ask { key, asked } => {
+                    let (cancel, cancellation) = Cancellation::new();
+                    self.cancels.insert(key, cancel);
+                    self.ask(key, asked, cancellation);
+                }
+                Action::Cancel(key) => {
+                    if let Some(cancel) = self.cancels.get(&key) {
+                        cancel.send_replace(true);
+                    }
+                }
+                Action::Exit(code) => return Some(code),
+            }
+        }
+        None
+    }
+
+    fn call(&mut self, key: CallKey, call: ToolCall) {
+        let toolbox = Arc::clone(&self.toolbox);
+        // In the task already when the toolbox is asked, so that a panic of its is the task's.
+        let task = self.calls.spawn(async move { Ended::Tool(toolbox.call(call).await) });
+        self.keys.insert(task.id(), key);
+    }
+
+    fn ask(&mut self, key: CallKey, asked: Asked, mut cancellation: Cancellation) {
+        let Some(servers) = self.servers.clone() else { return };
+        let tell = self.tell.clone();
+        let task = self.calls.spawn(async move {
+            let (progress, mut seen) = watch::channel(None);
+            let progress = asked.wants_progress.then_some(progress);
+            let mut answering = servers.ask(asked, progress);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = cancellation.cancelled() => return Ended::Nothing,
+                    Ok(()) = seen.changed() => {
+                        let newest: Option<Box<RawValue>> = seen.borrow_and_update().clone();
+                        // Where it does not fit there is newer progress soon, or the end.
+                        let _lossy = newest.map(|params| tell.try_send((key, params)));
+                    }
+                    answered = &mut answering => return Ended::Server(Box::new(answered)),
+                }
+            }
+        });
+        self.keys.insert(task.id(), key);
+    }
+
+    /// Waits for something to happen. Cancel-safe.
+    pub(super) async fn event(&mut self) -> Event {
+        tokio::select! {
+            Some(ended) = self.calls.join_next_with_id() => Event::Ended(ended),
+            Some((key, params)) = self.told.recv() => Event::Told(key, params),
+            () = changed(&mut self.known) => Event::Known,
+        }
+    }
+
+    /// Tells the machine what has happened.
+    pub(super) fn take(&mut self, event: Event, outside: &mut impl Outside) {
+        let now = self.now();
+        match event {
+            Event::Ended(ended) => self.call_ended(ended, outside),
+            Event::Told(key, params) => self.machine.progressed(now, key, &params, outside),
+            Event::Known => {
+                let known = self.known.as_mut().map(|known| known.borrow_and_update().clone());
+                if let Some(known) = known {
+                    self.machine.servers_changed(now, &known, outside);
+                }
+            }
+        }
+    }
+
+    fn call_ended(&mut self, ended: Result<(TaskId, Ended), JoinError>, outside: &mut impl Outside) {
+        let panicked = ended.is_err();
+        let (task, ended) = ended.unwrap_or_else(|error| {
+            let text = "this tool failed by a bug in unhang, which goes on; its stderr and log say where";
+            (error.id(), Ended::Tool(ToolAnswer::error(text)))
+        });
+        let Some(key) = self.keys.remove(&task).filter(|_| !panicked || stands("panic-is-answered")) else {
+            return;
+        };
+        self.cancels.remove(&key);
+        let now = self.now();
+        match ended {
+            Ended::Tool(answer) => self.machine.ended(now, key, &answer, outside),
+            Ended::Server(answered) => {
+                // What was told before the answer comes before it.
+                while let Ok((key, params)) = self.told.try_recv() {
+                    self.machine.progressed(now, key, &params, outside);
+                }
+                self.machine.answered(now, key, &answered, outside);
+            }
+            Ended::Nothing => self.machine.forgotten(now, key, outside),
+        }
+    }
+}
+
+/// Waits until something else is known of the servers; for ever where there are none. Cancel-safe.
+async fn changed(known: &mut Option<watch::Receiver<Known>>) {
+    let told = match known {
+        Some(known) => known.changed().await.is_ok(),
+        None => false,
+    };
+    if !told {
+        pending::<()>().await;
+    }
+}

@@ -1,0 +1,243 @@
+//! Clients that come over HTTP: their connections, each with an end to every wait.
+//!
+//! Invariants
+//!
+//! - A client that is slow with the head of a request, or takes nothing of its answer, loses its connection; it costs no other
+//!   client anything meanwhile.
+//! - There are at most so many connections at a time; further ones wait in the system's own queue.
+//! - Once the end has come, nothing new is accepted, and each connection ends with the answer that it is at.
+
+use std::{convert::Infallible, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+pub use axum;
+use axum::{Router, body::Body, http::Request};
+use hyper::{body::Incoming, server::conn::http1};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    task::JoinSet,
+    time::sleep,
+};
+use tower_service::Service;
+use unhang_switches::stands;
+
+/// How long nothing is accepted after the system had nothing to give: descriptors come back when others end.
+const NO_ROOM: Duration = Duration::from_millis(100);
+
+/// Who asks; an extension of each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
+/// What connections are limited by.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections at a time.
+    pub connections: usize,
+    /// For how long a connection may be idle, or take for the head of a request.
+    pub head: Duration,
+    /// For how long a client may take nothing of what is sent to it.
+    pub deaf: Duration,
+}
+
+/// Serves whoever comes until `ending` says that it is over, and then those who are there until they have their answers.
+pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, mut ending: watch::Receiver<bool>) {
+    let room = Arc::new(Semaphore::new(bounds.connections));
+    let mut connections = JoinSet::new();
+    let is_over = ending.clone();
+    loop {
+        tokio::select! {
+            _over_or_gone = ending.wait_for(|ending| *ending) => break,
+            Some(_) = connections.join_next() => {}
+            (stream, peer, permit) = next(&listener, &room) => {
+                connections.spawn(talk(stream, peer, permit, router.clone(), bounds, is_over.clone()));
+            }
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// The next connection, once there is room for it. Cancel-safe.
+async fn next(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> (TcpStream, SocketAddr, Option<OwnedSemaphorePermit>) {
+    // It is never closed.
+    let permit = match stands("connections-bounded") {
+        true => Arc::clone(room).acquire_owned().await.ok(),
+        false => None,
+    };
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => return (stream, peer, permit),
+            Err(error) if is_of_one(&error) => {}
+            Err(error) => {
+                tracing::warn!("no connection can be accepted: {error}");
+                sleep(NO_ROOM).await;
+            }
+        }
+    }
+}
+
+/// The trouble of one client, which had gone before we came.
+fn is_of_one(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+async fn talk(
+    stream: TcpStream,
+    peer: SocketAddr,
+    _permit: Option<OwnedSemaphorePermit>,
+    router: Router,
+    bounds: Bounds,
+    mut ending: watch::Receiver<bool>,
+) {
+    // Without either the connection works, if not as well.
+    let _faster = stream.set_nodelay(true);
+    if stands("deaf-connection-ends") {
+        let patience = u32::try_from(bounds.deaf.as_millis()).unwrap_or(u32::MAX);
+        let _safer = rustix::net::sockopt::set_tcp_user_timeout(&stream, patience);
+    }
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(Peer(peer));
+        call(router.clone(), request)
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new());
+    if stands("slow-head-ends") {
+        builder.header_read_timeout(bounds.head);
+    }
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut is_ending = false;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!("the connection of {peer} broke: {error}");
+                }
+                return;
+            }
+            _over_or_gone = ending.wait_for(|ending| *ending), if !is_ending => {
+                is_ending = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+fn call(
+    mut router: Router,
+    request: Request<Body>,
+) -> impl Future<Output = Result<axum::response::Response, Infallible>> {
+    // A router is ready at any time.
+    router.call(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        sync::Notify,
+        task::JoinHandle,
+        time::timeout,
+    };
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+    const LONG: Duration = Duration::from_secs(300);
+
+    /// One connection at a time, so that the next one tells when the first has ended.
+    const ONE: Bounds = Bounds { connections: 1, head: LONG, deaf: LONG };
+
+    struct Up {
+        address: SocketAddr,
+        end: watch::Sender<bool>,
+        /// Rung when `/slow` is being answered.
+        begun: Arc<Notify>,
+        serving: JoinHandle<()>,
+    }
+
+    impl Up {
+        async fn new(bounds: Bounds) -> Up {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let (end, ending) = watch::channel(false);
+            let begun = Arc::new(Notify::new());
+            let ring = Arc::clone(&begun);
+            let slow = || async move {
+                ring.notify_one();
+                sleep(Duration::from_secs(1)).await;
+                "slow"
+            };
+            let router = Router::new()
+                .route("/", get(|| async { "hello" }))
+                .route("/slow", get(slow))
+                .route("/large", get(|| async { vec![b'x'; 64 << 20] }));
+            Up { address, end, begun, serving: tokio::spawn(serve(listener, router, bounds, ending)) }
+        }
+
+        async fn says(&self, text: &str) -> TcpStream {
+            let mut stream = TcpStream::connect(self.address).await.expect("a connection");
+            stream.write_all(text.as_bytes()).await.expect("it is read");
+            stream
+        }
+
+        /// Asks on a connection of its own, which ends with the answer.
+        async fn asks(&self, path: &str) -> String {
+            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            let mut stream = self.says(&request).await;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.expect("an answer");
+            answer
+        }
+    }
+
+    #[tokio::test]
+    async fn there_are_so_many_connections_at_a_time() {
+        let up = Up::new(ONE).await;
+        let first = up.says("").await;
+        let mut asking = pin!(up.asks("/"));
+        assert!(timeout(Duration::from_millis(300), asking.as_mut()).await.is_err());
+        drop(first);
+        let answer = timeout(PATIENCE, asking).await.expect("there is room");
+        assert!(answer.ends_with("hello"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn who_is_slow_with_a_head_is_let_go() {
+        let up = Up::new(Bounds { head: Duration::from_millis(200), ..ONE }).await;
+        let _half = up.says("GET / HTT").await;
+        let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
+        assert!(answer.ends_with("hello"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn who_does_not_read_is_let_go() {
+        let up = Up::new(Bounds { deaf: Duration::from_millis(500), ..ONE }).await;
+        let _deaf = up.says("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
+        assert!(answer.ends_with("hello"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn the_end_waits_for_answers_and_for_nothing_else() {
+        let up = Up::new(Bounds { connections: 3, ..ONE }).await;
+        let _idle = up.says("").await;
+        let mut used = up.says("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let mut byte = [0];
+        used.read_exact(&mut byte).await.expect("an answer");
+        let mut slow = up.says("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        up.begun.notified().await;
+        up.end.send_replace(true);
+        let mut answer = Vec::new();
+        slow.read_to_end(&mut answer).await.expect("an answer");
+        assert!(answer.ends_with(b"slow"), "{}", String::from_utf8_lossy(&answer));
+        timeout(PATIENCE, up.serving).await.expect("it ends").expect("it does not panic");
+        assert!(TcpStream::connect(up.address).await.is_err(), "nobody listens any more");
+    }
+}
