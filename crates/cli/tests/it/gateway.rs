@@ -181,6 +181,63 @@ fn progress_comes_under_the_clients_own_token_and_before_the_answer() {
 }
 
 #[test]
+fn what_a_server_asks_comes_to_whoever_called_and_the_answer_goes_back() {
+    let sandbox = Sandbox::with_jobs();
+    let servers = [server("legacy", &["requests-to-client"], ""), server("modern", &["well-behaved"], "")];
+    let mut client = gateway(&sandbox, &servers);
+    listed(&mut client, "tools/list", "tools", "name");
+    // By requests of its own.
+    let call = client.call("legacy__echo", json!({ "text": "x" }));
+    for method in ["sampling/createMessage", "elicitation/create", "roots/list"] {
+        let question = client.find(method, |message| message["method"] == method);
+        assert!(question["params"].is_object(), "{question}");
+        client.send(
+            &json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "said": method } }).to_string(),
+        );
+    }
+    assert_eq!(client.answer(call)["result"]["content"][0]["text"], "the client answered 4 questions");
+    // By a result that wants more.
+    let call = client.call("modern__ask", json!({ "method": "elicitation/create" }));
+    let question = client.find("a question", |message| {
+        message["method"] == "elicitation/create"
+            && message["params"]["message"] == "What is your name?"
+            && message["id"] != "unhang-2"
+    });
+    client.respond(&question["id"], &json!({ "action": "accept", "content": { "name": "Ada" } }));
+    let answer = client.answer(call);
+    assert!(
+        answer["result"]["content"][0]["text"].as_str().is_some_and(|text| text.contains("Ada")),
+        "{answer}"
+    );
+    // Whoever speaks as the server does is given that result, and answers it.
+    let id = client.modern_call("modern__ask", json!({ "method": "elicitation/create" }));
+    let result = client.answer(id)["result"].clone();
+    assert_eq!(result["resultType"], "input_required", "{result}");
+    assert_eq!(result["inputRequests"]["question"]["method"], "elicitation/create", "{result}");
+    finish(client, &sandbox);
+}
+
+#[test]
+fn who_cannot_be_asked_is_not_and_the_server_hears_why() {
+    let sandbox = Sandbox::with_jobs();
+    let servers = [server("legacy", &["requests-to-client"], ""), server("modern", &["well-behaved"], "")];
+    let mut client = gateway(&sandbox, &servers);
+    // Another handshake, in which it offers nothing.
+    let params =
+        json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test" } });
+    let id = client.request("initialize", params);
+    client.answer(id);
+    listed(&mut client, "tools/list", "tools", "name");
+    let call = client.call("legacy__echo", json!({ "text": "x" }));
+    assert_eq!(client.answer(call)["result"]["content"][0]["text"], "the client answered 4 questions");
+    let call = client.call("modern__ask", json!({ "method": "elicitation/create" }));
+    let error = client.answer(call)["error"].clone();
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("does not offer it")), "{error}");
+    assert!(client.seen().iter().all(|message| message["method"] != "elicitation/create"));
+    finish(client, &sandbox);
+}
+
+#[test]
 fn x_05_a_signal_ends_every_server_and_a_second_one_waits_for_none() {
     for (signals, least, most) in [(1, 1500, 5000), (2, 0, 1500)] {
         let sandbox = Sandbox::with_jobs();

@@ -109,6 +109,38 @@ fn what_belongs_to_one_client_comes_to_no_other() {
     finish(process, &sandbox);
 }
 
+/// Calls a server that asks its client three things, answers them, and gives the answer.
+fn called_and_asked(web: &Web, session: &str, tool: &str) -> Value {
+    let mut stream = web.call(session, 1, tool, json!({ "text": "x" }));
+    for number in 0..3 {
+        let question = stream.next().expect("a question");
+        assert!(question["method"].is_string(), "the {number}th of {session}: {question}");
+        let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "by": session } });
+        assert_eq!(web.post(&[("mcp-session-id", session)], &answer).status, 202);
+    }
+    stream.last()
+}
+
+#[test]
+fn questions_come_on_the_stream_of_the_call_that_they_are_about() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = gateway(&sandbox, &[server("asks", &["requests-to-client"], "")]);
+    let sessions: Vec<String> = (0..4).map(|_| web.begin()).collect();
+    let text = "the client answered 4 questions";
+    // It is seen to ask, and from then on has one call at a time, for nothing it says tells which of several it asks about.
+    assert_eq!(called_and_asked(&web, &sessions[0], "asks__echo")["result"]["content"][0]["text"], text);
+    thread::scope(|scope| {
+        for session in &sessions {
+            let web = &web;
+            scope.spawn(move || {
+                let answer = called_and_asked(web, session, "asks__echo");
+                assert_eq!(answer["result"]["content"][0]["text"], text, "{answer}");
+            });
+        }
+    });
+    finish(process, &sandbox);
+}
+
 #[test]
 fn who_listens_hears_that_a_list_has_changed() {
     let sandbox = Sandbox::with_jobs();

@@ -22,6 +22,9 @@ pub trait Listener: Send + Sync {
     /// The server has said something unasked: a log message, say, or that a list has changed. Must not wait.
     fn notified(&self, _method: &str, _params: Option<&RawValue>) {}
 
+    /// The server asks something of whoever made the request that it is about. Must not wait.
+    fn asks(&self, _method: &str) {}
+
     /// The server asks something. What does not come back within `call-timeout` is answered with an error.
     fn asked(
         &self,

@@ -32,18 +32,21 @@ mod listener;
 mod lists;
 mod mirrors;
 mod pool;
+pub(crate) mod question;
 mod subscription;
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::{
+    Map, Value, json,
+    value::{RawValue, to_raw_value},
+};
 use tokio::{sync::watch, time::Instant};
-use unhang_bridge::Splice;
+use unhang_bridge::{Splice, params::Signature};
 use unhang_proc::{deadline::Deadline, server::ServerSpec};
 use unhang_switches::stands;
 use unhang_wire::Json;
 
-use self::mirrors::Mirrors;
 pub use self::{
     error::{Error, Failure, ServerError},
     listener::{Answer, Listener, Silent, declined},
@@ -51,6 +54,7 @@ pub use self::{
     pool::{Disposed, Pool},
     subscription::{Subscription, Topics},
 };
+use self::{mirrors::Mirrors, question::Questions};
 pub use unhang_net::http::Address;
 
 pub use crate::upstream::{handshake::Session, http::HttpServer};
@@ -95,6 +99,38 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// Where its newest progress is put, as received. Without it the server is not asked for any.
     pub progress: Option<watch::Sender<Option<Box<RawValue>>>>,
+}
+
+/// How a request is made, also for somebody else.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Manner {
+    /// As in [`Options`].
+    pub(crate) timeout: Option<Duration>,
+    /// As in [`Options`].
+    pub(crate) progress: Option<watch::Sender<Option<Box<RawValue>>>>,
+    /// Who is asked what the server asks about it; the listener where there is nobody.
+    pub(crate) questions: Option<Questions>,
+    /// As whom a stateless server is asked.
+    pub(crate) signed: Signed,
+}
+
+/// As whom a stateless server is asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Signed {
+    /// As ourselves.
+    #[default]
+    ByUs,
+    /// As somebody who knows nothing of such servers.
+    By(Arc<Signature>),
+    /// As whoever has signed the params already, and takes it upon themselves to answer what the server asks instead of a result.
+    Already,
+}
+
+impl From<&Options> for Manner {
+    fn from(options: &Options) -> Self {
+        let Options { timeout, progress } = options.clone();
+        Manner { timeout, progress, ..Manner::default() }
+    }
 }
 
 /// One server. Clones are the same server; when all have gone, it is ended.
@@ -164,7 +200,7 @@ impl Client {
         params: Map<String, Value>,
         options: &Options,
     ) -> Result<Box<RawValue>, Error> {
-        self.ask(method, &Value::from(params).to_string(), options).await
+        self.ask(method, &Value::from(params).to_string(), &options.into()).await
     }
 
     /// The same with params that are JSON already, and go out as they are but for what the server has to be told with every request.
@@ -172,9 +208,9 @@ impl Client {
         &self,
         method: &str,
         params: &str,
-        options: &Options,
+        manner: &Manner,
     ) -> Result<Box<RawValue>, Error> {
-        let limit = options.timeout.unwrap_or(match method {
+        let limit = manner.timeout.unwrap_or(match method {
             "tools/call" => self.limits.call_timeout,
             _ => self.limits.request_timeout,
         });
@@ -183,14 +219,18 @@ impl Client {
         let (mut asked, mut left) = (Cow::Borrowed(params), limit);
         let rounds = if stands("input-rounds-bounded") { INPUT_ROUNDS } else { usize::MAX };
         for _ in 0..rounds {
-            let result = self.attempt(&session, method, &asked, left, options).await?;
+            let result = self.attempt(&session, method, &asked, left, manner).await?;
+            if matches!(manner.signed, Signed::Already) {
+                return Ok(result);
+            }
             // Only a stateless server may want the same once more.
             let wanted = session.revision.is_stateless().then(|| Wanted::read(&result)).flatten();
             let Some(Wanted { input_requests, request_state }) = wanted else { return Ok(result) };
-            let inputs = deadline.timeout(self.inputs(method, input_requests)).await;
+            let inputs =
+                deadline.timeout(self.inputs(method, input_requests, manner.questions.as_ref())).await;
             let inputs = inputs.map_err(|_| self.unanswered(method, limit))??;
             let again = Splice::new(Json::new(params.as_bytes()).unwrap_or(Json::EMPTY))
-                .set("inputResponses", Value::from(inputs).to_string());
+                .set("inputResponses", inputs);
             let again = match request_state {
                 Some(state) => again.set("requestState", state.to_string()),
                 None => again,
@@ -212,13 +252,14 @@ impl Client {
         method: &str,
         params: &str,
         limit: Duration,
-        options: &Options,
+        manner: &Manner,
     ) -> Result<Box<RawValue>, Error> {
         // One limit for all that it takes.
         let (since, deadline) = (Instant::now(), Deadline::after(limit));
         let request = |mirrored| {
-            let (params, progress) = (params.to_owned(), options.progress.clone());
-            self.link.request(Request { method: method.into(), params, since, limit, progress, mirrored })
+            let Manner { progress, questions, signed, .. } = manner.clone();
+            let (method, params) = (method.into(), params.to_owned());
+            self.link.request(Request { method, params, since, limit, progress, questions, signed, mirrored })
         };
         let Some(mirrors) = self.mirrors.as_ref().filter(|_| session.revision.is_stateless()) else {
             return request(Vec::new()).await;
@@ -235,26 +276,37 @@ impl Client {
         }
     }
 
-    async fn inputs(&self, method: &str, wanted: Map<String, Value>) -> Result<Map<String, Value>, Error> {
-        let mut inputs = Map::new();
+    /// The answers to what a server wants to know before it answers, as an object in JSON.
+    async fn inputs(
+        &self,
+        method: &str,
+        wanted: Map<String, Value>,
+        questions: Option<&Questions>,
+    ) -> Result<String, Error> {
+        let mut inputs = BTreeMap::new();
         for (key, request) in wanted {
             let asked = request["method"].as_str().unwrap_or_default().to_owned();
-            let params = serde_json::value::to_raw_value(&request["params"]).ok();
-            match self.listener.asked(asked.clone(), params).await {
-                Ok(answer) => drop(inputs.insert(key, answer)),
-                Err((_, why)) => {
+            let params = to_raw_value(&request["params"]).ok();
+            let answer = match questions {
+                Some(questions) => question::ask(questions, asked.clone(), params).await,
+                None => self.listener.asked(asked.clone(), params).await.map(|answer| answer.to_string()),
+            };
+            let answer = answer.map(RawValue::from_string);
+            match answer {
+                Ok(Ok(answer)) => drop(inputs.insert(key, answer)),
+                other => {
+                    let why = match other {
+                        Err((_, why)) => why,
+                        Ok(_) => "what was answered is no JSON".to_owned(),
+                    };
                     let happened =
                         format!("`{}` asks for `{asked}` before it answers `{method}`, and {why}", self.name);
-                    return Err(self.failure(
-                        Kind::Cancelled,
-                        method,
-                        happened,
-                        "call it where that can be answered",
-                    ));
+                    let hint = "call it where that can be answered";
+                    return Err(self.failure(Kind::Cancelled, method, happened, hint));
                 }
             }
         }
-        Ok(inputs)
+        Ok(serde_json::to_string(&inputs).unwrap_or_default())
     }
 
     /// Whoever was asked has not answered while the request could wait.

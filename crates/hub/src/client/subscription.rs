@@ -13,7 +13,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Client, Error, Options, object};
+use super::{Client, Error, Manner, Options, object};
 use crate::fault::{Kind, in_words};
 
 /// Between two attempts to listen again; it doubles up to the longest.
@@ -92,12 +92,12 @@ async fn listen(
     topics: &Topics,
     acknowledged: watch::Sender<Option<Box<RawValue>>>,
 ) -> Error {
-    let options = Options { timeout: None, progress: Some(acknowledged.clone()) };
+    let manner = Manner { progress: Some(acknowledged.clone()), ..Manner::default() };
     let mut pause = PAUSE;
     loop {
         let begun = tokio::time::Instant::now();
         let outcome = match client.ready().await {
-            Ok(session) => client.attempt(&session, LISTEN, &topics.filter(), Duration::MAX, &options).await,
+            Ok(session) => client.attempt(&session, LISTEN, &topics.filter(), Duration::MAX, &manner).await,
             Err(error) => return error,
         };
         match outcome {

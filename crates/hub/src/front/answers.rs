@@ -241,6 +241,8 @@ fn result_for<'a>(
     match (answered.era, result::kind(raw)) {
         // A server of old knows no other, whatever it writes there.
         (Era::Legacy, _) | (Era::Modern, result::Kind::Complete) => {}
+        // Whoever speaks as the server does knows what to do with it.
+        (Era::Modern, result::Kind::InputRequired) if client == Era::Modern => {}
         (Era::Modern, other) => return Err(format!("a result that is not complete ({other:?})")),
     }
     let translated = match (client, answered.era) {

@@ -20,17 +20,18 @@ use std::{
 };
 
 use serde_json::{Map, Value, value::RawValue};
-use unhang_bridge::{Era, Splice};
+use unhang_bridge::{Era, Splice, params::Signature};
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight, Json, one_line};
 
+use super::questions::Open;
 use crate::{
     batch::{BatchId, Batches},
     client::List,
     config::{Limits, STOP_LIMIT},
     exit,
     fault::{Kind, in_words},
-    gateway::{Answered, Asked, Known},
+    gateway::{Answered, Asked, Known, Replied},
     queue::Class,
     refusal::Telling,
     revision::Revision,
@@ -75,12 +76,17 @@ pub trait Outside {
     fn to_client(&mut self, to: To, class: Class, line: &[u8]);
     /// What came on this stream gets no answer any more: the client has withdrawn it.
     fn nothing_to_client(&mut self, stream: StreamKey);
+    /// Whether something can be asked beside what came on this stream.
+    fn takes_questions(&self, stream: StreamKey) -> bool;
     /// Bytes that wait for the client.
     fn client_backlog(&self) -> usize;
 }
 
 /// Names a call while it runs, which can be longer than its request waits: an id can be in use again by then.
 pub type CallKey = u64;
+
+/// Names a question that a server has asked.
+pub type QuestionKey = u64;
 
 /// What the owner has to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,6 +108,13 @@ pub enum Action {
         key: CallKey,
         /// What it is asked.
         asked: Asked,
+    },
+    /// This came of a question that a server has asked.
+    Reply {
+        /// The question.
+        question: QuestionKey,
+        /// What the client answered, or why there is no answer.
+        replied: Replied,
     },
     /// Nobody waits for this call any more: it is to come to its end soon.
     Cancel(CallKey),
@@ -214,6 +227,10 @@ pub struct Machine {
     /// Calls that have not ended yet, with the ids of those that are waited for.
     pub(super) running: HashMap<CallKey, Option<Id>>,
     pub(super) next_key: CallKey,
+    /// What the client has said of itself at the beginning of its session, as a stateless server is told it.
+    pub(super) signature: Option<Arc<Signature>>,
+    /// What the client is asked on behalf of servers, by our own ids.
+    pub(super) questions: HashMap<Id, Open>,
     pub(super) batches: Batches,
     pub(super) end: End,
 }
@@ -236,6 +253,8 @@ impl Machine {
             calls: InFlight::new(0),
             running: HashMap::new(),
             next_key: 0,
+            signature: None,
+            questions: HashMap::new(),
             batches: Batches::default(),
             end: End::None,
         }
@@ -296,7 +315,7 @@ impl Machine {
                 self.answer_list(&id, list, &call, outside);
                 continue;
             }
-            self.abandon(call.key);
+            self.abandon(call.key, outside);
             let happened =
                 format!("`{}` did not answer within {}", call.awaited.name(), in_words(call.limit));
             let telling = Telling { kind: Kind::Deadline, happened, hint: call.awaited.hint_to_wait() };
@@ -330,7 +349,7 @@ impl Machine {
         }
         self.end = End::Stopping { until: now + STOP_LIMIT, code };
         for (id, call) in self.calls.take_all() {
-            self.abandon(call.key);
+            self.abandon(call.key, outside);
             let happened = format!(
                 "unhang is ending because {cause}; `{}` had not answered after {}",
                 call.awaited.name(),
@@ -345,7 +364,7 @@ impl Machine {
     /// A call has come to its end.
     pub fn ended(&mut self, now: Duration, key: CallKey, answer: &ToolAnswer, outside: &mut impl Outside) {
         self.now = now;
-        let id = self.running.remove(&key).flatten();
+        let id = self.over(key, outside);
         if let Some(id) = id
             && let Some(call) = self.calls.cancel(&id)
         {
@@ -359,7 +378,7 @@ impl Machine {
     /// A server has answered, or will not.
     pub fn answered(&mut self, now: Duration, key: CallKey, answered: &Answered, outside: &mut impl Outside) {
         self.now = now;
-        let id = self.running.remove(&key).flatten();
+        let id = self.over(key, outside);
         if let Some(id) = id
             && let Some(call) = self.calls.cancel(&id)
         {
@@ -372,7 +391,7 @@ impl Machine {
     /// A request to a server that nobody waited for any more has come to its end.
     pub fn forgotten(&mut self, now: Duration, key: CallKey, outside: &mut impl Outside) {
         self.now = now;
-        self.running.remove(&key);
+        self.over(key, outside);
         self.check_drained(outside);
         self.check_stopped();
     }
@@ -394,6 +413,19 @@ impl Machine {
             let class = Class::Progress(token.clone());
             outside.to_client(To::Beside(way.stream), class, &one_line(line.as_bytes()));
         }
+    }
+
+    /// A server asks something about a call.
+    pub fn asked(
+        &mut self,
+        now: Duration,
+        call: CallKey,
+        question: QuestionKey,
+        asked: (&str, Option<&RawValue>),
+        outside: &mut impl Outside,
+    ) {
+        self.now = now;
+        self.ask_client(call, question, asked, outside);
     }
 
     /// Something else is known of the servers.
@@ -422,8 +454,15 @@ impl Machine {
         }
     }
 
+    /// A call has come to its end. Gives the id under which it is still waited for.
+    fn over(&mut self, key: CallKey, outside: &mut impl Outside) -> Option<Id> {
+        self.forget_questions(key, outside);
+        self.running.remove(&key).flatten()
+    }
+
     /// Nobody waits for this call any more.
-    pub(super) fn abandon(&mut self, key: CallKey) {
+    pub(super) fn abandon(&mut self, key: CallKey, outside: &mut impl Outside) {
+        self.forget_questions(key, outside);
         if let Some(id) = self.running.get_mut(&key) {
             if stands("late-tool-answer-dropped") {
                 *id = None;

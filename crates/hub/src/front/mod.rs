@@ -13,6 +13,7 @@
 mod answers;
 pub mod http;
 pub mod machine;
+mod questions;
 mod requests;
 mod run;
 mod toolbox;

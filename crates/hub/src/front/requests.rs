@@ -6,16 +6,17 @@
 //!   in words that say how to begin.
 //! - Calls are bounded by `max-in-flight`, those that were withdrawn and have not ended yet included.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json};
-use unhang_bridge::Splice;
+use unhang_bridge::{Splice, params::Signature};
 use unhang_switches::stands;
 use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, read};
 
 use super::{
     answers::implementation,
     machine::{Action, Awaited, Call, CallKey, End, Machine, NAME, Outside, StreamKey, Way},
+    questions::replied,
 };
 use crate::{
     client::List,
@@ -100,8 +101,7 @@ impl Machine {
                     self.request(&Request { id, method, params, way }, outside);
                 }
                 Body::Notification { method, params } => self.notification(&method, params, outside),
-                // We ask nothing, so nothing can be answered.
-                Body::Response { .. } => {}
+                Body::Response { id, outcome, .. } => self.client_answered(&id, replied(outcome)),
             },
             Piece::Batch(pieces) => self.batch(pieces, way, outside),
             Piece::Invalid(_) | Piece::Junk(_) if !stands("front-answers-garbage") => {}
@@ -134,7 +134,7 @@ impl Machine {
             && let Some(call) = self.calls.cancel(&id)
         {
             self.counters.withdrawn += 1;
-            self.abandon(call.key);
+            self.abandon(call.key, outside);
             self.answer_nothing(call.way, outside);
             self.check_drained(outside);
         }
@@ -203,6 +203,16 @@ impl Machine {
         let revision = Revision::negotiated(&asked);
         self.session = Some(revision);
         let client = request.params.and_then(wire::client_name);
+        let said = |member, nothing: &str| {
+            let said = request.params.and_then(|params| params.member(member));
+            said.filter(|said| said.get().starts_with('{')).map_or(nothing, Json::get).to_owned()
+        };
+        self.signature = Some(Arc::new(Signature {
+            revision: Revision::V2026July.name(),
+            client_info: said("clientInfo", r#"{"name":"unknown","version":"0"}"#),
+            client_capabilities: said("capabilities", "{}"),
+            log_level: None,
+        }));
         tracing::info!(client, "a session of revision {} begins", revision.name());
         self.call_clock = client.as_deref().and_then(clients::call_clock);
         let mut result = Map::new();
@@ -358,6 +368,7 @@ impl Machine {
             method,
             params,
             client: revision.era(),
+            signature: self.signature.clone().filter(|_| !revision.is_stateless()),
             wants_progress: token.is_some(),
             limit,
             asked_for,

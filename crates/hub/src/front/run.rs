@@ -106,6 +106,10 @@ impl Outside for World {
 
     fn nothing_to_client(&mut self, _only_one: StreamKey) {}
 
+    fn takes_questions(&self, _only_one: StreamKey) -> bool {
+        true
+    }
+
     fn client_backlog(&self) -> usize {
         self.to_client.backlog()
     }

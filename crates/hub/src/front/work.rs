@@ -10,24 +10,30 @@ use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::{Id as TaskId, JoinError, JoinSet},
     time::Instant,
 };
 use unhang_switches::stands;
 
 use super::{
-    machine::{Action, CallKey, Machine, Outside},
+    machine::{Action, CallKey, Machine, Outside, QuestionKey},
     toolbox::{Cancellation, ToolCall, Toolbox},
 };
 use crate::{
     config::Limits,
-    gateway::{Answered, Asked, Known, Servers},
+    gateway::{Answered, Asked, Known, Question, Replied, Servers},
     tools::{Definition, ToolAnswer},
 };
 
 /// Reports of progress that may be on their way to the machine; it takes them at once.
 const PROGRESS: usize = 1024;
+
+/// Questions that may be on their way to the machine.
+const QUESTIONS: usize = 64;
+
+/// Questions about one call that may be on their way.
+const QUESTIONS_OF_ONE: usize = 4;
 
 /// What stands behind sessions. Clones are the same.
 #[derive(Clone)]
@@ -50,6 +56,7 @@ pub(super) enum Ended {
 pub(super) enum Event {
     Ended(Result<(TaskId, Ended), JoinError>),
     Told(CallKey, Box<RawValue>),
+    Asked(CallKey, Question),
     /// Something else is known of the servers.
     Known,
 }
@@ -64,6 +71,12 @@ pub(super) struct Work {
     /// Progress of requests to servers, on its way from their tasks to the machine.
     tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
     told: mpsc::Receiver<(CallKey, Box<RawValue>)>,
+    /// Questions of servers about calls, on the same way.
+    ask: mpsc::Sender<(CallKey, Question)>,
+    asked: mpsc::Receiver<(CallKey, Question)>,
+    /// Who waits for the answers.
+    replies: HashMap<QuestionKey, oneshot::Sender<Replied>>,
+    next_question: QuestionKey,
     calls: JoinSet<Ended>,
     keys: HashMap<TaskId, CallKey>,
     cancels: HashMap<CallKey, watch::Sender<bool>>,
@@ -74,6 +87,7 @@ impl Work {
     pub(super) fn new(limits: Limits, behind: &Behind) -> Work {
         let known = behind.servers.as_ref().map(Servers::known);
         let (tell, told) = mpsc::channel(PROGRESS);
+        let (ask, asked) = mpsc::channel(QUESTIONS);
         let machine = Machine::new(limits, Arc::clone(&behind.definitions), behind.instructions.clone());
         Work {
             machine: match &known {
@@ -86,6 +100,10 @@ impl Work {
             known,
             tell,
             told,
+            ask,
+            asked,
+            replies: HashMap::new(),
+            next_question: 0,
             calls: JoinSet::new(),
             keys: HashMap::new(),
             cancels: HashMap::new(),
@@ -121,6 +139,12 @@ impl Work {
                     self.cancels.insert(key, cancel);
                     self.ask(key, asked, cancellation);
                 }
+                Action::Reply { question, replied } => {
+                    if let Some(reply) = self.replies.remove(&question) {
+                        // The server may have gone meanwhile.
+                        let _gone = reply.send(replied);
+                    }
+                }
                 Action::Cancel(key) => {
                     if let Some(cancel) = self.cancels.get(&key) {
                         cancel.send_replace(true);
@@ -141,11 +165,12 @@ impl Work {
 
     fn ask(&mut self, key: CallKey, asked: Asked, mut cancellation: Cancellation) {
         let Some(servers) = self.servers.clone() else { return };
-        let tell = self.tell.clone();
+        let (tell, ask) = (self.tell.clone(), self.ask.clone());
         let task = self.calls.spawn(async move {
             let (progress, mut seen) = watch::channel(None);
             let progress = asked.wants_progress.then_some(progress);
-            let mut answering = servers.ask(asked, progress);
+            let (questions, mut asks) = mpsc::channel(QUESTIONS_OF_ONE);
+            let mut answering = servers.ask(asked, progress, Some(questions));
             loop {
                 tokio::select! {
                     biased;
@@ -155,6 +180,8 @@ impl Work {
                         // Where it does not fit there is newer progress soon, or the end.
                         let _lossy = newest.map(|params| tell.try_send((key, params)));
                     }
+                    // Where there are too many on their way it is dropped, which declines it.
+                    Some(question) = asks.recv() => drop(ask.try_send((key, question))),
                     answered = &mut answering => return Ended::Server(Box::new(answered)),
                 }
             }
@@ -167,6 +194,7 @@ impl Work {
         tokio::select! {
             Some(ended) = self.calls.join_next_with_id() => Event::Ended(ended),
             Some((key, params)) = self.told.recv() => Event::Told(key, params),
+            Some((key, question)) = self.asked.recv() => Event::Asked(key, question),
             () = changed(&mut self.known) => Event::Known,
         }
     }
@@ -177,6 +205,12 @@ impl Work {
         match event {
             Event::Ended(ended) => self.call_ended(ended, outside),
             Event::Told(key, params) => self.machine.progressed(now, key, &params, outside),
+            Event::Asked(call, Question { method, params, reply }) => {
+                self.next_question += 1;
+                let question = self.next_question;
+                self.replies.insert(question, reply);
+                self.machine.asked(now, call, question, (&method, params.as_deref()), outside);
+            }
             Event::Known => {
                 let known = self.known.as_mut().map(|known| known.borrow_and_update().clone());
                 if let Some(known) = known {

@@ -9,25 +9,27 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{
-    sync::Notify,
+    sync::{Notify, Semaphore, SemaphorePermit},
     time::{Instant, sleep, sleep_until},
 };
+use unhang_bridge::Era;
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::ServerEntry;
 use crate::{
     breaker::{Breaker, Verdict},
-    client::{
-        Answer, Client, Error, Failure, List, Listener, Options, Session, Silent, Subscription, Topics,
-    },
+    client::{Answer, Client, Error, Failure, List, Listener, Options, Session, Subscription, Topics},
     fault::{Kind, in_words},
     route::catalog::Offered,
 };
@@ -41,6 +43,10 @@ pub(super) struct Backend {
     origin: Instant,
     /// Rung when its lists may have changed.
     changed: Arc<Notify>,
+    /// It asks things about calls, over a stream on which nothing says which call that is.
+    asks: Arc<AtomicBool>,
+    /// Whose turn it is then.
+    turns: Semaphore,
     state: Mutex<State>,
 }
 
@@ -121,13 +127,30 @@ pub(super) struct Trial<'a> {
     is_over: bool,
 }
 
-/// Hears that lists have changed, and declines what a server asks: there is no session that it could be asked of.
+/// Hears that lists have changed and that a server asks things, and declines what cannot be asked of anybody.
 struct Ear {
     server: String,
     changed: Arc<Notify>,
+    /// The server asks things about calls.
+    asks: Arc<AtomicBool>,
 }
 
 impl Listener for Ear {
+    /// What clients offer. Which one it is that calls is not known yet; one that does not offer it declines for itself.
+    fn capabilities(&self) -> Map<String, Value> {
+        let offered = ["elicitation", "sampling", "roots"].map(|name| (name.to_owned(), json!({})));
+        offered.into_iter().collect()
+    }
+
+    fn asks(&self, method: &str) {
+        if !self.asks.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                "`{}` asks for {method} in a call; from now on it has one call at a time",
+                self.server
+            );
+        }
+    }
+
     fn notified(&self, method: &str, params: Option<&RawValue>) {
         if method.ends_with("/list_changed") {
             self.changed.notify_one();
@@ -139,16 +162,21 @@ impl Listener for Ear {
     fn asked(
         &self,
         method: String,
-        params: Option<Box<RawValue>>,
+        _params: Option<Box<RawValue>>,
     ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
-        Silent.asked(method, params)
+        self.asks(&method);
+        let why =
+            "nothing says which of several calls it is about; from now on there is one at a time: ask again";
+        Box::pin(async move { Err((Kind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))) })
     }
 }
 
 impl Backend {
     pub(super) fn new(mut entry: ServerEntry) -> Self {
         let changed = Arc::new(Notify::new());
-        entry.spec.listener = Arc::new(Ear { server: entry.spec.name.clone(), changed: changed.clone() });
+        let asks = Arc::<AtomicBool>::default();
+        let server = entry.spec.name.clone();
+        entry.spec.listener = Arc::new(Ear { server, changed: changed.clone(), asks: asks.clone() });
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
         let seed = entry.spec.name.bytes().fold(std::process::id().into(), mixed);
         let state = State {
@@ -163,7 +191,14 @@ impl Backend {
             in_flight: 0,
             last_error: None,
         };
-        Self { entry, origin: Instant::now(), changed, state: Mutex::new(state) }
+        Self {
+            entry,
+            origin: Instant::now(),
+            changed,
+            asks,
+            turns: Semaphore::new(1),
+            state: Mutex::new(state),
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -259,6 +294,19 @@ impl Backend {
             self.changed.notify_one();
         }
         Next::Ask(Box::new(client))
+    }
+
+    /// Waits until it may be asked: a server that asks back has one call at a time, so that it is known what its questions are about
+    /// (protocol.md 3.3, row 8). Cancel-safe.
+    pub(super) async fn turn(&self, era: Era) -> Option<SemaphorePermit<'_>> {
+        match era == Era::Legacy
+            && self.asks.load(Ordering::Relaxed)
+            && stands("one-call-where-questions-come")
+        {
+            // It is never closed.
+            true => self.turns.acquire().await.ok(),
+            false => None,
+        }
     }
 
     /// A request is made now.
@@ -359,6 +407,19 @@ impl Backend {
         let hint = "it is still being started; ask again, or look at its stderr in the log";
         Failure { limit: Some(limit), elapsed: limit, ..self.failure(Kind::Deadline, method, happened, hint) }
             .into()
+    }
+
+    /// Our verdict for a caller whose time was over before it was their turn.
+    pub(super) fn still_busy(&self, method: &str, limit: Duration) -> Error {
+        let happened = format!("`{}` was not free for `{method}` within {}", self.name(), in_words(limit));
+        let hint =
+            "it asks things about its calls and has one at a time; ask again when the others have ended";
+        Failure {
+            limit: Some(limit),
+            elapsed: limit,
+            ..self.failure(Kind::Overloaded, method, happened, hint)
+        }
+        .into()
     }
 
     fn fenced_off(&self, rest: Duration) -> Error {

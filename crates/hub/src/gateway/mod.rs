@@ -23,18 +23,21 @@ use std::{
 
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{Semaphore, mpsc, watch},
     task::JoinSet,
     time::timeout,
 };
-use unhang_bridge::{Era, params};
+use unhang_bridge::{
+    Era,
+    params::{self, Signature},
+};
 use unhang_proc::deadline::Deadline;
 use unhang_wire::Json;
 
 use self::backend::{Backend, Starter};
 pub use self::backend::{ServerState, ServerStatus};
 use crate::{
-    client::{ClientSpec, Error, Options},
+    client::{ClientSpec, Error, Manner, Signed},
     config::{CALL_TIMEOUT, DISPOSE_LIMIT, REQUEST_TIMEOUT},
     route::{
         catalog::{Catalog, Source},
@@ -93,6 +96,8 @@ pub struct Asked {
     pub params: String,
     /// The client's era.
     pub client: Era,
+    /// What the client has said of itself at the beginning of its session, where it has one.
+    pub signature: Option<Arc<Signature>>,
     /// Whether progress is to be told.
     pub wants_progress: bool,
     /// How long it may take.
@@ -113,6 +118,8 @@ pub struct Answered {
     /// The URI that it was about, as JSON.
     pub asked_for: Option<String>,
 }
+
+pub use crate::client::question::{Question, Replied};
 
 /// An answer that is on its way.
 pub type Answering = Pin<Box<dyn Future<Output = Answered> + Send>>;
@@ -175,10 +182,15 @@ impl Servers {
 
     /// Asks one of them. Whoever stops waiting withdraws the request.
     #[must_use]
-    pub fn ask(&self, asked: Asked, progress: Option<Progress>) -> Answering {
+    pub fn ask(
+        &self,
+        asked: Asked,
+        progress: Option<Progress>,
+        questions: Option<mpsc::Sender<Question>>,
+    ) -> Answering {
         let backend = self.shared.backends.get(asked.server).map(Arc::clone);
         Box::pin(async move {
-            let Asked { method, params, client, limit, asked_for, .. } = asked;
+            let Asked { method, params, client, signature, limit, asked_for, .. } = asked;
             let mut answered =
                 Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
             let Some(backend) = backend else { return answered };
@@ -198,9 +210,20 @@ impl Servers {
             let legacy = Json::new(params.as_bytes())
                 .filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy))
                 .and_then(|params| params::to_legacy(Some(params)));
-            let options = Options { timeout: Some(deadline.remaining()), progress };
+            let (questions, signed) = match (client, signature) {
+                // One that speaks as the server does answers what it is asked in its own way.
+                (Era::Modern, _) if answered.era == Era::Modern => (None, Signed::Already),
+                (Era::Legacy, Some(signature)) => (questions, Signed::By(signature)),
+                _ => (None, Signed::ByUs),
+            };
+            let turn = deadline.timeout(backend.turn(answered.era)).await;
+            let Ok(_turn) = turn else {
+                answered.outcome = Err(backend.still_busy(method, limit));
+                return answered;
+            };
+            let manner = Manner { timeout: Some(deadline.remaining()), progress, questions, signed };
             let trial = backend.trial();
-            answered.outcome = asks.ask(method, legacy.as_deref().unwrap_or(&params), &options).await;
+            answered.outcome = asks.ask(method, legacy.as_deref().unwrap_or(&params), &manner).await;
             trial.ended(&answered.outcome);
             answered
         })

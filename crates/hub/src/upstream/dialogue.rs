@@ -19,7 +19,7 @@ use tokio::{
     task::{AbortHandle, JoinSet},
     time::{Instant, Sleep, sleep_until, timeout},
 };
-use unhang_bridge::params::with_progress_token;
+use unhang_bridge::params::{to_modern, with_progress_token};
 use unhang_proc::drain::Tail;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, Line};
@@ -30,7 +30,10 @@ use super::{
     handshake::{Ask, Handshake, Introduction, Session, Step},
 };
 use crate::{
-    client::{Answer, Error, Failure, Listener},
+    client::{
+        Error, Failure, Listener, Signed,
+        question::{self, Questions, Replied},
+    },
     config::{Limits, TAIL_LINES},
     fault::{Kind, in_words},
     shell::set,
@@ -47,7 +50,7 @@ pub(crate) struct Spoken {
 /// Whose request it is.
 pub(crate) enum Whose {
     Handshake(Ask),
-    Caller { reply: oneshot::Sender<Outcome>, progress: Option<Progress> },
+    Caller { reply: oneshot::Sender<Outcome>, progress: Option<Progress>, questions: Option<Questions> },
 }
 
 /// What is to be sent, or to be sent no more.
@@ -66,7 +69,7 @@ pub(crate) enum Out {
 }
 
 /// A question of the server that is being answered.
-type Answered = (Id, Answer);
+type Answered = (Id, Replied);
 
 /// What has to be attended to, besides what the server says.
 pub(crate) enum Heard {
@@ -329,7 +332,7 @@ impl Dialogue {
     }
 
     fn request(&mut self, request: Request, reply: oneshot::Sender<Outcome>, waiting: usize) {
-        let Request { method, mut params, since, limit, progress, mirrored } = request;
+        let Request { method, mut params, since, limit, progress, questions, signed, mirrored } = request;
         if let Some(happened) = self.overload(waiting + self.unsent) {
             let failure =
                 self.failure(Kind::Overloaded, happened, "ask again when it has answered some of them");
@@ -339,12 +342,17 @@ impl Dialogue {
         }
         let wants_progress = progress.is_some();
         let since = since.saturating_duration_since(self.origin);
-        let id = self.conversation.begin(since, &method, limit, Whose::Caller { reply, progress });
+        let whose = Whose::Caller { reply, progress, questions };
+        let id = self.conversation.begin(since, &method, limit, whose);
         if wants_progress {
             params = with_progress_token(Json::new(params.as_bytes()), &id);
         }
         if self.is_stateless() {
-            params = self.introduction.signed(&params);
+            params = match signed {
+                Signed::ByUs => self.introduction.signed(&params),
+                Signed::By(signature) => to_modern(Json::new(params.as_bytes()), &signature),
+                Signed::Already => params,
+            };
         }
         tracing::debug!("waiting for `{}` to answer `{method}`, for at most {}", self.name, in_words(limit));
         let line = conversation::request(&id, &method, &params);
@@ -452,7 +460,7 @@ impl Dialogue {
             let text = format!("{} questions are still unanswered", self.questions.len());
             self.word(conversation::refusal(&id, Kind::Overloaded.code(), &text));
         } else {
-            let asked = self.listener.asked(method.to_owned(), params);
+            let asked = self.asked(method, params);
             let patience = self.limits.call_timeout;
             let key = id.clone();
             let task = self.questions.spawn(async move {
@@ -465,10 +473,29 @@ impl Dialogue {
         }
     }
 
-    fn answer(&mut self, id: &Id, answer: Answer) {
+    /// Asks whoever made the request that a question is about: the only one in flight, for nothing says which of several it is.
+    fn asked(
+        &self,
+        method: &str,
+        params: Option<Box<RawValue>>,
+    ) -> Pin<Box<dyn Future<Output = Replied> + Send>> {
+        let can_be_asked = |whose: &Whose| matches!(whose, Whose::Caller { questions: Some(_), .. });
+        let method = method.to_owned();
+        if let [only] = &*self.conversation.ids(can_be_asked)
+            && let Some(Whose::Caller { questions: Some(questions), .. }) = self.conversation.whose(only)
+        {
+            self.listener.asks(&method);
+            let questions = questions.clone();
+            return Box::pin(async move { question::ask(&questions, method, params).await });
+        }
+        let answer = self.listener.asked(method, params);
+        Box::pin(async move { answer.await.map(|result| result.to_string()) })
+    }
+
+    fn answer(&mut self, id: &Id, answer: Replied) {
         self.asking.remove(id);
         self.word(match answer {
-            Ok(result) => conversation::answer(id, &result.to_string()),
+            Ok(result) => conversation::answer(id, &result),
             Err((code, message)) => conversation::refusal(id, code, &message),
         });
     }

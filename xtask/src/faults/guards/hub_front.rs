@@ -67,6 +67,15 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "one-reader-a-stream" [5]
         "A connection that another has replaced ends."
         unit("hub", "front::http::tests::one_listens_to_a_session_at_a_time");
+    "client-asked-what-it-offers" [2]
+        "A client is asked nothing that it has not said that it can be asked, whatever a server wants of it."
+        unit("hub", "front::tests::questions::a_client_is_asked_nothing_that_it_has_not_offered");
+    "question-withdrawn-with-its-call" [1]
+        "A question ends with the call that it is about, and the client is told."
+        unit("hub", "front::tests::questions::a_question_ends_with_its_call");
+    "one-call-where-questions-come" [8]
+        "A server that asks things about its calls has one at a time, so that each question comes to whoever made the call."
+        end_to_end("gateway_http::questions_come_on_the_stream_of_the_call_that_they_are_about");
     "members-by-revision" [2]
         "A client is sent no member that its revision does not know."
         unit("hub", "tools::definition::tests::a_revision_is_sent_what_it_knows");

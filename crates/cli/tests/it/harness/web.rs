@@ -77,7 +77,7 @@ impl Web {
     /// Begins a session, and gives its name.
     #[track_caller]
     pub(crate) fn begin(&self) -> String {
-        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } });
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": { "sampling": {}, "elicitation": {}, "roots": {} }, "clientInfo": { "name": "test", "version": "1" } });
         let answer =
             self.post(&[], &json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }));
         assert_eq!(answer.status, 200);

@@ -292,6 +292,10 @@ impl Outside for World {
         }
     }
 
+    fn takes_questions(&self, stream: StreamKey) -> bool {
+        self.posts.get(&stream).is_some_and(|post| post.takes_events)
+    }
+
     fn client_backlog(&self) -> usize {
         self.held.bytes()
     }

@@ -245,7 +245,8 @@ async fn what_is_wrong_with_a_request_is_a_status_and_a_sentence() {
 #[tokio::test(start_paused = true)]
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let web = Web::new(Limits::default());
-    let response = web.post(&[], Body::new(Endless)).await;
+    let response = timeout(Duration::from_secs(600), web.post(&[], Body::new(Endless))).await;
+    let response = response.expect("it is answered");
     assert_eq!(response.status(), 408);
     assert_eq!(json_of(response).await["error"]["code"], -31001);
 }

@@ -2,6 +2,7 @@
 
 mod life;
 mod properties;
+mod questions;
 mod revisions;
 mod servers;
 mod shell;
@@ -9,6 +10,7 @@ mod shell;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use unhang_bridge::params::Signature;
 use unhang_wire::Lines;
 
 use super::machine::{Action, CallKey, Machine, ONLY_STREAM, Outside, StreamKey, To};
@@ -27,13 +29,19 @@ struct Fake {
 
 impl Outside for Fake {
     fn to_client(&mut self, to: To, class: Class, line: &[u8]) {
-        let is_notification = line.starts_with(br#"{"jsonrpc":"2.0","method":"#);
-        assert_eq!(class == Class::Kept, !is_notification, "nothing but notifications may be lost");
-        assert_eq!(matches!(to, To::Answer { .. }), !is_notification, "{to:?}");
+        let message: Value = serde_json::from_slice(line).expect("JSON");
+        let may_be_lost = message["method"].is_string() && message["id"].is_null();
+        let is_lost = may_be_lost && message["method"] != "notifications/cancelled";
+        assert_eq!(class == Class::Kept, !is_lost, "nothing but notifications may be lost: {message}");
+        assert_eq!(matches!(to, To::Answer { .. }), message["method"].is_null(), "{to:?}: {message}");
         self.heard.push(String::from_utf8(line.to_vec()).expect("text"));
     }
 
     fn nothing_to_client(&mut self, _only_one: StreamKey) {}
+
+    fn takes_questions(&self, _only_one: StreamKey) -> bool {
+        true
+    }
 
     fn client_backlog(&self) -> usize {
         self.backlog
@@ -90,6 +98,13 @@ impl Fronted {
         while let Some(line) = lines.next_line() {
             self.machine.client_line(self.now, ONLY_STREAM, line, &mut self.world);
         }
+    }
+
+    /// The client has said that it can do this.
+    fn offers(&mut self, capabilities: &str) {
+        let signature = self.machine.signature.as_deref().cloned().expect("it has shaken hands");
+        let signature = Signature { client_capabilities: capabilities.to_owned(), ..signature };
+        self.machine.signature = Some(signature.into());
     }
 
     fn calls(&mut self, id: impl Into<Value>) {

@@ -23,6 +23,10 @@ enum Event {
     Batch(Vec<u8>),
     Cancel(u8),
     EndOfCall(u8),
+    /// A server asks something about one of its calls.
+    Question(u8),
+    /// The client answers what it was asked.
+    Reply(u8),
     Garbage(String),
     Wait(u16),
     EndOfInput,
@@ -41,6 +45,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => prop::collection::vec(id(), 1..4).prop_map(Event::Batch),
         4 => id().prop_map(Event::Cancel),
         8 => any::<u8>().prop_map(Event::EndOfCall),
+        4 => any::<u8>().prop_map(Event::Question),
+        3 => any::<u8>().prop_map(Event::Reply),
         1 => "[a-z{}\\[\\]\":,0-9]{0,30}".prop_map(Event::Garbage),
         2 => (0..200_u16).prop_map(Event::Wait),
         1 => Just(Event::EndOfInput),
@@ -87,7 +93,9 @@ proptest! {
     #[test]
     fn promise_1_every_request_is_answered_once_or_was_withdrawn(events in prop::collection::vec(event(), 0..80)) {
         let mut front = Fronted::shaken(Limits { max_in_flight: 4, ..Limits::default() }, "2025-03-26");
+        front.offers(r#"{"roots":{}}"#);
         let (mut ledger, mut running, mut over) = (Ledger::default(), Vec::new(), false);
+        let (mut questions, mut asked) = (HashMap::<u64, u32>::new(), Vec::new());
         front.machine = front.machine.with_servers(known(&[TOOL], false));
         let request = |id, method: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"name":"echo"}}}}"#);
         for event in events.into_iter().chain([Event::Signal]) {
@@ -120,6 +128,17 @@ proptest! {
                     end(&mut front, key, is_server);
                 }
                 Event::EndOfCall(_) => {}
+                Event::Question(which) if !running.is_empty() && !over => {
+                    let question = questions.len() as u64;
+                    questions.insert(question, 0);
+                    let (key, _) = running[usize::from(which) % running.len()];
+                    front.machine.asked(front.now, key, question, ("roots/list", None), &mut front.world);
+                }
+                Event::Reply(which) if !asked.is_empty() => {
+                    let id: Value = asked.remove(usize::from(which) % asked.len());
+                    front.says(&json!({ "jsonrpc": "2.0", "id": id, "result": {} }).to_string());
+                }
+                Event::Question(_) | Event::Reply(_) => {}
                 Event::Garbage(text) => front.says(&text),
                 Event::Wait(length) => front.wait(seconds(u64::from(length))),
                 Event::EndOfInput => front.machine.client_end(front.now, &mut front.world),
@@ -131,17 +150,28 @@ proptest! {
                     Action::Call { key, .. } => running.push((key, false)),
                     Action::Ask { key, .. } => running.push((key, true)),
                     Action::Cancel(key) => prop_assert!(running.iter().any(|(running, _)| *running == key)),
+                    Action::Reply { question, .. } => *questions.entry(question).or_default() += 1,
                     Action::Exit(_) => over = true,
                 }
             }
             prop_assert!(running.len() <= 4);
-            for message in front.heard() { ledger.hear(&message); }
+            for message in front.heard() {
+                if message["method"] == "roots/list" { asked.push(message["id"].clone()); }
+                ledger.hear(&message);
+            }
         }
         for (key, is_server) in running { end(&mut front, key, is_server); }
         front.wait(seconds(10));
-        over |= front.actions().iter().any(|action| matches!(action, Action::Exit(_)));
+        for action in front.actions() {
+            match action {
+                Action::Reply { question, .. } => *questions.entry(question).or_default() += 1,
+                Action::Exit(_) => over = true,
+                _ => {}
+            }
+        }
         prop_assert!(over, "it ends");
         for message in front.heard() { ledger.hear(&message); }
+        prop_assert!(questions.values().all(|replies| *replies == 1), "each is replied to once: {questions:?}");
         prop_assert!(ledger.0.values().all(|owed| *owed == 0), "unanswered: {:?}", ledger.0);
     }
 }

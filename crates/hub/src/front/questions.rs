@@ -1,0 +1,112 @@
+//! What servers ask clients about their calls, on its way there and back (protocol.md 3.3, rows 6 and 7).
+//!
+//! Invariants
+//!
+//! - A client is asked what it has said that it can be asked, and on the stream of the call that it is about.
+//! - Every question gets one answer: the client's, or ours with the reason.
+//! - A question ends with its call, and the client is told.
+
+use serde_json::value::RawValue;
+use unhang_switches::stands;
+use unhang_wire::{Id, Json, Outcome, one_line};
+
+use super::machine::{Action, CallKey, Machine, Outside, QuestionKey, To, Way};
+use crate::{fault::Kind, gateway::Replied, queue::Class};
+
+/// What can be asked, and what a client says that can be asked it.
+const CAPABILITIES: [(&str, &str); 3] =
+    [("elicitation/create", "elicitation"), ("sampling/createMessage", "sampling"), ("roots/list", "roots")];
+
+/// A question that the client has not answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    question: QuestionKey,
+    call: CallKey,
+    way: Way,
+}
+
+/// What a client has answered.
+pub(super) fn replied(outcome: Outcome<'_>) -> Replied {
+    match outcome {
+        Outcome::Result(result) => Ok(result.get().to_owned()),
+        Outcome::Error(error) => {
+            let code = error.member("code").and_then(|code| code.get().parse().ok());
+            let message = error.member("message").and_then(Json::text).map(|text| text.into_owned());
+            Err((code.unwrap_or(Kind::Cancelled.code()), message.unwrap_or_default()))
+        }
+    }
+}
+
+impl Machine {
+    /// Asks the client on behalf of a server.
+    pub(super) fn ask_client(
+        &mut self,
+        call: CallKey,
+        question: QuestionKey,
+        (method, params): (&str, Option<&RawValue>),
+        outside: &mut impl Outside,
+    ) {
+        let way = match self.way_of(call, method, outside) {
+            Ok(way) => way,
+            Err(why) => {
+                let replied = Err((Kind::MethodNotFound.code(), format!("`{method}` is declined: {why}")));
+                return self.actions.push_back(Action::Reply { question, replied });
+            }
+        };
+        let id = Id::Text(format!("unhang-{question}").into());
+        let params = params.map_or_else(String::new, |params| format!(r#","params":{}"#, params.get()));
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"method":{}{params}}}"#,
+            id.to_json(),
+            serde_json::Value::from(method)
+        );
+        self.questions.insert(id, Open { question, call, way });
+        outside.to_client(To::Beside(way.stream), Class::Kept, &one_line(line.as_bytes()));
+    }
+
+    /// Where the client is asked, or why it is not.
+    fn way_of(&self, call: CallKey, method: &str, outside: &impl Outside) -> Result<Way, &'static str> {
+        let id = self.running.get(&call).and_then(Option::as_ref);
+        let call = id.and_then(|id| self.calls.get(id)).ok_or("nobody waits for the call any more")?;
+        let capability = CAPABILITIES.iter().find(|(asked, _)| *asked == method);
+        let (_, capability) = capability.ok_or("no client knows it")?;
+        let offered = self
+            .signature
+            .as_ref()
+            .and_then(|signature| Json::new(signature.client_capabilities.as_bytes())?.member(capability));
+        if offered.is_none_or(|offered| !offered.get().starts_with('{'))
+            && stands("client-asked-what-it-offers")
+        {
+            return Err("the client that made the call does not offer it");
+        }
+        match outside.takes_questions(call.way.stream) {
+            true => Ok(call.way),
+            false => Err("the client that made the call takes nothing but its answer"),
+        }
+    }
+
+    /// The client has answered something.
+    pub(super) fn client_answered(&mut self, id: &Id, replied: Replied) {
+        // An answer to nothing that was asked, or to what was withdrawn.
+        let Some(open) = self.questions.remove(id) else { return };
+        self.actions.push_back(Action::Reply { question: open.question, replied });
+    }
+
+    /// A call is over, and so are the questions about it.
+    pub(super) fn forget_questions(&mut self, call: CallKey, outside: &mut impl Outside) {
+        let over: Vec<Id> =
+            self.questions.iter().filter(|(_, open)| open.call == call).map(|(id, _)| id.clone()).collect();
+        for id in over {
+            let Some(open) = self.questions.remove(&id) else { continue };
+            let why = (Kind::Cancelled.code(), "the call that it was about is over".to_owned());
+            self.actions.push_back(Action::Reply { question: open.question, replied: Err(why) });
+            if stands("question-withdrawn-with-its-call") {
+                let line = format!(
+                    r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":"the call that it was about is over"}}}}"#,
+                    id.to_json()
+                );
+                outside.to_client(To::Beside(open.way.stream), Class::Kept, line.as_bytes());
+            }
+        }
+    }
+}
