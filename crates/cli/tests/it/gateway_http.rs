@@ -141,6 +141,53 @@ fn questions_come_on_the_stream_of_the_call_that_they_are_about() {
     finish(process, &sandbox);
 }
 
+/// A call of a client of 2026-07-28 that can be asked anything.
+fn modern_call(web: &Web, id: u32, tool: &str, more: &Value) -> Value {
+    let mut params = json!({
+        "name": tool,
+        "arguments": { "text": "x" },
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": { "sampling": {}, "elicitation": {}, "roots": {} },
+        },
+    });
+    for (member, value) in more.as_object().expect("members") {
+        params[member] = value.clone();
+    }
+    let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", tool)];
+    web.post(&headers, &json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }))
+        .last()
+}
+
+#[test]
+fn a_client_without_a_session_is_asked_by_its_answers() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = gateway(&sandbox, &[server("asks", &["requests-to-client"], "")]);
+    let mut answer = modern_call(&web, 1, "asks__echo", &json!({}));
+    let mut asked = Vec::new();
+    for round in 2..6 {
+        let result = &answer["result"];
+        if result["resultType"] != "input_required" {
+            break;
+        }
+        let requests = result["inputRequests"].as_object().expect("questions");
+        asked.extend(
+            requests.values().map(|request| request["method"].as_str().expect("a method").to_owned()),
+        );
+        let responses: Value = requests.keys().map(|name| (name.clone(), json!({ "said": name }))).collect();
+        let more = json!({ "requestState": result["requestState"], "inputResponses": responses });
+        answer = modern_call(&web, round, "asks__echo", &more);
+    }
+    assert_eq!(answer["result"]["content"][0]["text"], "the client answered 4 questions", "{answer}");
+    assert_eq!(asked, ["sampling/createMessage", "elicitation/create", "roots/list"]);
+    // What answers nothing is no call.
+    for more in [json!({ "requestState": "x" }), json!({ "inputResponses": {} })] {
+        let error = modern_call(&web, 9, "asks__echo", &more)["error"].clone();
+        assert_eq!(error["code"], -32602, "{error}");
+    }
+    finish(process, &sandbox);
+}
+
 #[test]
 fn who_listens_hears_that_a_list_has_changed() {
     let sandbox = Sandbox::with_jobs();

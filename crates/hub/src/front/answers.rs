@@ -53,7 +53,7 @@ impl Machine {
     }
 
     /// Answers with a result as it stands.
-    fn answer_raw(&mut self, id: &Id, way: Way, result: &str, outside: &mut impl Outside) {
+    pub(super) fn answer_raw(&mut self, id: &Id, way: Way, result: &str, outside: &mut impl Outside) {
         self.counters.answered += 1;
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.to_json());
         // A server over HTTP may have written it on several.

@@ -24,7 +24,7 @@ use unhang_bridge::{Era, Splice, params::Signature};
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight, Json, one_line};
 
-use super::questions::Open;
+use super::{parking::Parking, questions::Open};
 use crate::{
     batch::{BatchId, Batches},
     client::List,
@@ -141,10 +141,20 @@ pub struct Counters {
 pub(super) enum Awaited {
     /// A tool of ours.
     Tool(String),
-    /// What a server is asked. The token is the client's own, where it wants progress.
-    Server { method: &'static str, about: String, token: Option<Id> },
+    /// What a server is asked. The token is the client's own, where it wants progress; a request that stands alone has said
+    /// something of its client.
+    Server { method: &'static str, about: String, token: Option<Id>, introduced: Option<Introduced> },
     /// A list, until the servers have come up.
     List(List),
+}
+
+/// What a request that stands alone has said of its client, for whoever asks that something.
+#[derive(Clone, Debug)]
+pub(super) struct Introduced {
+    /// What the client can do, as JSON.
+    pub offers: Box<str>,
+    /// What the request was, in short.
+    pub digest: u64,
 }
 
 /// A request that waits for its answer.
@@ -174,6 +184,14 @@ impl Awaited {
             Awaited::Tool(tool) => tool,
             Awaited::Server { about, .. } => about,
             Awaited::List(list) => list.method(),
+        }
+    }
+
+    /// What the request has said of its client.
+    pub(super) fn introduced(&self) -> Option<&Introduced> {
+        match self {
+            Awaited::Server { introduced, .. } => introduced.as_ref(),
+            Awaited::Tool(_) | Awaited::List(_) => None,
         }
     }
 
@@ -231,6 +249,7 @@ pub struct Machine {
     pub(super) signature: Option<Arc<Signature>>,
     /// What the client is asked on behalf of servers, by our own ids.
     pub(super) questions: HashMap<Id, Open>,
+    pub(super) parking: Parking,
     pub(super) batches: Batches,
     pub(super) end: End,
 }
@@ -255,6 +274,7 @@ impl Machine {
             next_key: 0,
             signature: None,
             questions: HashMap::new(),
+            parking: Parking::default(),
             batches: Batches::default(),
             end: End::None,
         }
@@ -303,7 +323,7 @@ impl Machine {
             End::None | End::Over => None,
         };
         let calls = self.calls.next_deadline().filter(|_| stands("tool-deadline"));
-        end.into_iter().chain(calls).min()
+        end.into_iter().chain(calls).chain(self.parking.next_tick()).min()
     }
 
     /// Time has passed.
@@ -321,6 +341,7 @@ impl Machine {
             let telling = Telling { kind: Kind::Deadline, happened, hint: call.awaited.hint_to_wait() };
             self.tell(&id, &call, telling, outside);
         }
+        self.unpark(Some(now));
         self.check_drained(outside);
         match self.end {
             End::Draining { until } if now >= until => {
@@ -348,6 +369,7 @@ impl Machine {
             return;
         }
         self.end = End::Stopping { until: now + STOP_LIMIT, code };
+        self.unpark(None);
         for (id, call) in self.calls.take_all() {
             self.abandon(call.key, outside);
             let happened = format!(
@@ -378,6 +400,10 @@ impl Machine {
     /// A server has answered, or will not.
     pub fn answered(&mut self, now: Duration, key: CallKey, answered: &Answered, outside: &mut impl Outside) {
         self.now = now;
+        if self.answered_meanwhile(key, answered) {
+            self.running.remove(&key);
+            return;
+        }
         let id = self.over(key, outside);
         if let Some(id) = id
             && let Some(call) = self.calls.cancel(&id)
@@ -425,7 +451,10 @@ impl Machine {
         outside: &mut impl Outside,
     ) {
         self.now = now;
-        self.ask_client(call, question, asked, outside);
+        if let Err(why) = self.ask_client(call, question, asked, outside) {
+            let replied = Err((Kind::MethodNotFound.code(), format!("`{}` is declined: {why}", asked.0)));
+            self.actions.push_back(Action::Reply { question, replied });
+        }
     }
 
     /// Something else is known of the servers.

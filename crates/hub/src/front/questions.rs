@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, Outcome, one_line};
 
-use super::machine::{Action, CallKey, Machine, Outside, QuestionKey, To, Way};
+use super::machine::{Action, Call, CallKey, Machine, Outside, QuestionKey, To, Way};
 use crate::{fault::Kind, gateway::Replied, queue::Class};
 
 /// What can be asked, and what a client says that can be asked it.
@@ -39,20 +39,24 @@ pub(super) fn replied(outcome: Outcome<'_>) -> Replied {
 
 impl Machine {
     /// Asks the client on behalf of a server.
+    ///
+    /// # Errors
+    /// Why it is not asked.
     pub(super) fn ask_client(
         &mut self,
-        call: CallKey,
+        key: CallKey,
         question: QuestionKey,
         (method, params): (&str, Option<&RawValue>),
         outside: &mut impl Outside,
-    ) {
-        let way = match self.way_of(call, method, outside) {
-            Ok(way) => way,
-            Err(why) => {
-                let replied = Err((Kind::MethodNotFound.code(), format!("`{method}` is declined: {why}")));
-                return self.actions.push_back(Action::Reply { question, replied });
-            }
-        };
+    ) -> Result<(), &'static str> {
+        let call = self.call_asked_about(key, method)?;
+        let way = call.way;
+        if call.revision.is_stateless() {
+            return self.park(key, question, (method, params), outside);
+        }
+        if !outside.takes_questions(way.stream) {
+            return Err("the client that made the call takes nothing but its answer");
+        }
         let id = Id::Text(format!("unhang-{question}").into());
         let params = params.map_or_else(String::new, |params| format!(r#","params":{}"#, params.get()));
         let line = format!(
@@ -60,28 +64,27 @@ impl Machine {
             id.to_json(),
             serde_json::Value::from(method)
         );
-        self.questions.insert(id, Open { question, call, way });
+        self.questions.insert(id, Open { question, call: key, way });
         outside.to_client(To::Beside(way.stream), Class::Kept, &one_line(line.as_bytes()));
+        Ok(())
     }
 
-    /// Where the client is asked, or why it is not.
-    fn way_of(&self, call: CallKey, method: &str, outside: &impl Outside) -> Result<Way, &'static str> {
-        let id = self.running.get(&call).and_then(Option::as_ref);
-        let call = id.and_then(|id| self.calls.get(id)).ok_or("nobody waits for the call any more")?;
+    /// The call, if its client can be asked this.
+    fn call_asked_about(&self, key: CallKey, method: &str) -> Result<&Call, &'static str> {
+        let id = self.running.get(&key).and_then(Option::as_ref);
+        let call = id.and_then(|id| self.calls.get(id)).or_else(|| self.parking.call(key));
+        let call = call.ok_or("nobody waits for the call any more")?;
         let capability = CAPABILITIES.iter().find(|(asked, _)| *asked == method);
         let (_, capability) = capability.ok_or("no client knows it")?;
-        let offered = self
-            .signature
-            .as_ref()
-            .and_then(|signature| Json::new(signature.client_capabilities.as_bytes())?.member(capability));
-        if offered.is_none_or(|offered| !offered.get().starts_with('{'))
+        let introduced = call.awaited.introduced().map(|introduced| &*introduced.offers);
+        let session = self.signature.as_ref().filter(|_| !call.revision.is_stateless());
+        let offers = session.map(|signature| signature.client_capabilities.as_str()).or(introduced);
+        let offered = offers.and_then(|offers| Json::new(offers.as_bytes())?.member(capability));
+        match offered.is_none_or(|offered| !offered.get().starts_with('{'))
             && stands("client-asked-what-it-offers")
         {
-            return Err("the client that made the call does not offer it");
-        }
-        match outside.takes_questions(call.way.stream) {
-            true => Ok(call.way),
-            false => Err("the client that made the call takes nothing but its answer"),
+            true => Err("the client that made the call does not offer it"),
+            false => Ok(call),
         }
     }
 

@@ -15,7 +15,8 @@ use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, rea
 
 use super::{
     answers::implementation,
-    machine::{Action, Awaited, Call, CallKey, End, Machine, NAME, Outside, StreamKey, Way},
+    machine::{Action, Awaited, Call, CallKey, End, Introduced, Machine, NAME, Outside, StreamKey, Way},
+    parking::{digest, own_state},
     questions::replied,
 };
 use crate::{
@@ -57,8 +58,12 @@ impl<'a> Request<'a> {
 
 /// Whether a request says what its client can do, as each has to that names its revision.
 pub(super) fn declares_capabilities(params: Json<'_>) -> bool {
-    let capabilities = params.member("_meta").and_then(|meta| meta.member(CLIENT_CAPABILITIES));
-    capabilities.is_some_and(|capabilities| capabilities.get().starts_with('{'))
+    capabilities(params).is_some()
+}
+
+fn capabilities(params: Json<'_>) -> Option<Json<'_>> {
+    let capabilities = params.member("_meta")?.member(CLIENT_CAPABILITIES)?;
+    capabilities.get().starts_with('{').then_some(capabilities)
 }
 
 fn invalid_params(happened: String, hint: &str) -> Telling<'_> {
@@ -347,6 +352,11 @@ impl Machine {
 
     /// Asks the server whose it is.
     fn ask(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+        if let Some(params) =
+            request.params.filter(|_| own_state(request.params).is_some() && revision.is_stateless())
+        {
+            return self.come_back(&request.id, &request.method, params, (revision, request.way), outside);
+        }
         let Some(known) = &self.servers else { return };
         let Subject { method, owner, params, about, asked_for } = match subject(&known.catalog, request) {
             Ok(subject) => subject,
@@ -374,7 +384,11 @@ impl Machine {
             asked_for,
         };
         let key = self.new_key();
-        let awaited = Awaited::Server { method, about, token };
+        let introduced = request.params.filter(|_| revision.is_stateless()).map(|params| Introduced {
+            offers: capabilities(params).map_or("{}", Json::get).into(),
+            digest: digest(method, params),
+        });
+        let awaited = Awaited::Server { method, about, token, introduced };
         let call = Call { key, awaited, revision, since: self.now, limit, way: request.way };
         // Whoever asks the server knows more of why there is no answer, and is given the time to say it.
         self.begin(request, call, limit + VERDICT_SLACK);

@@ -17,7 +17,7 @@ use unhang_proc::deadline::Deadline;
 use super::{
     machine::{ONLY_STREAM, Outside, StreamKey, To},
     toolbox::Toolbox,
-    work::{Behind, Work},
+    work::{Behind, Work, random_name},
 };
 use crate::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, Limits},
@@ -138,7 +138,7 @@ impl Shell {
         Ok(Shell {
             world: World { to_client: ToClient::new(spec.client_output, limits.queue_bytes)? },
             from_client: FromClient::new(spec.client_input, limits.max_message)?,
-            work: Work::new(limits, &behind),
+            work: Work::new(limits, &behind, random_name()),
             release_at: None,
             ending: false,
             ends_by: None,

@@ -8,6 +8,8 @@
 
 use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
 
+use data_encoding::BASE32_NOPAD;
+use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::value::RawValue;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -83,12 +85,16 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// For a session that begins now.
-    pub(super) fn new(limits: Limits, behind: &Behind) -> Work {
+    /// For a session that begins now. Its calls are parked under this secret.
+    pub(super) fn new(limits: Limits, behind: &Behind, secret: Option<String>) -> Work {
         let known = behind.servers.as_ref().map(Servers::known);
         let (tell, told) = mpsc::channel(PROGRESS);
         let (ask, asked) = mpsc::channel(QUESTIONS);
-        let machine = Machine::new(limits, Arc::clone(&behind.definitions), behind.instructions.clone());
+        let definitions = Arc::clone(&behind.definitions);
+        let mut machine = Machine::new(limits, definitions, behind.instructions.clone());
+        if let Some(secret) = secret {
+            machine.parks_under(secret);
+        }
         Work {
             machine: match &known {
                 Some(known) => machine.with_servers(known.borrow().clone()),
@@ -243,6 +249,14 @@ impl Work {
             Ended::Nothing => self.machine.forgotten(now, key, outside),
         }
     }
+}
+
+/// A name that nobody guesses; none where the system has no random source.
+pub(super) fn random_name() -> Option<String> {
+    let mut bytes = [0; 16];
+    // The call fills short requests whole, or fails.
+    getrandom(&mut bytes, GetRandomFlags::empty()).ok()?;
+    Some(BASE32_NOPAD.encode(&bytes).to_ascii_lowercase())
 }
 
 /// Waits until something else is known of the servers; for ever where there are none. Cancel-safe.

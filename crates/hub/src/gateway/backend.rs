@@ -422,6 +422,13 @@ impl Backend {
         .into()
     }
 
+    /// Our verdict for a caller who answers what was not asked.
+    pub(super) fn no_such_question(&self, method: &str) -> Error {
+        let happened = format!("`{}` was not asking anything about this `{method}`", self.name());
+        let hint = "make the request anew, without requestState and inputResponses";
+        self.failure(Kind::InvalidParams, method, happened, hint).into()
+    }
+
     fn fenced_off(&self, rest: Duration) -> Error {
         let failures = self.state().breaker.failures();
         let happened = format!("`{}` failed {failures} times in a row and is left alone", self.name());

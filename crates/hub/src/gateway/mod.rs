@@ -32,6 +32,7 @@ use unhang_bridge::{
     params::{self, Signature},
 };
 use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
 use unhang_wire::Json;
 
 use self::backend::{Backend, Starter};
@@ -107,7 +108,7 @@ pub struct Asked {
 }
 
 /// What came of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Answered {
     /// The server's era.
     pub era: Era,
@@ -210,11 +211,16 @@ impl Servers {
             let legacy = Json::new(params.as_bytes())
                 .filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy))
                 .and_then(|params| params::to_legacy(Some(params)));
+            if legacy.is_some() && answers_nothing(&params) {
+                answered.outcome = Err(backend.no_such_question(method));
+                return answered;
+            }
             let (questions, signed) = match (client, signature) {
                 // One that speaks as the server does answers what it is asked in its own way.
                 (Era::Modern, _) if answered.era == Era::Modern => (None, Signed::Already),
                 (Era::Legacy, Some(signature)) => (questions, Signed::By(signature)),
-                _ => (None, Signed::ByUs),
+                (Era::Modern, _) => (questions, Signed::ByUs),
+                (Era::Legacy, None) => (None, Signed::ByUs),
             };
             let turn = deadline.timeout(backend.turn(answered.era)).await;
             let Ok(_turn) = turn else {
@@ -241,6 +247,13 @@ impl Servers {
         // One that panics keeps no other from its end.
         while ends.join_next().await.is_some() {}
     }
+}
+
+/// Whether params answer what nobody has asked: a server of old asks nothing by its results.
+fn answers_nothing(params: &str) -> bool {
+    let params = Json::new(params.as_bytes());
+    let has = |member| params.is_some_and(|params| params.member(member).is_some());
+    (has("requestState") || has("inputResponses")) && stands("answers-to-nothing-refused")
 }
 
 /// Keeps the lists of one server: asks for them when it has started, and again when they change.

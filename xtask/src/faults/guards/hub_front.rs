@@ -76,6 +76,18 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "one-call-where-questions-come" [8]
         "A server that asks things about its calls has one at a time, so that each question comes to whoever made the call."
         end_to_end("gateway_http::questions_come_on_the_stream_of_the_call_that_they_are_about");
+    "requests-alone-bounded" [8]
+        "There are at most so many requests without a session in flight, whoever comes."
+        unit("hub", "front::http::tests::requests_that_stand_alone_are_bounded");
+    "parked-call-for-its-request" [2]
+        "A client comes back to its call with the very request that it made, and with no other."
+        unit("hub", "front::tests::questions::a_state_is_good_for_its_own_request_alone");
+    "forgotten-call-is-cancelled" [1, 5]
+        "A call to which its client does not come back ends, and the server is told."
+        unit("hub", "front::tests::questions::a_call_to_which_nobody_comes_back_ends_with_its_limit");
+    "answers-to-nothing-refused" [1]
+        "A request that answers what its server has not asked is refused, not carried out once more."
+        end_to_end("gateway_http::a_client_without_a_session_is_asked_by_its_answers");
     "members-by-revision" [2]
         "A client is sent no member that its revision does not know."
         unit("hub", "tools::definition::tests::a_revision_is_sent_what_it_knows");

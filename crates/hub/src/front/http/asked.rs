@@ -14,7 +14,7 @@ use unhang_switches::stands;
 use unhang_wire::{self as wire, Body, Id, Json, Message, Piece, read};
 
 use crate::{
-    front::requests::declares_capabilities,
+    front::{parking::own_state, requests::declares_capabilities},
     revision::Revision,
     upstream::http::headers::{METHOD, NAME, REVISION, SESSION},
 };
@@ -26,8 +26,9 @@ pub(super) enum Asked {
     Begins,
     /// It belongs to the session of this name.
     Belongs(String),
-    /// It stands alone. Whether it says all that such a request has to say of its client.
-    Alone { is_introduced: bool },
+    /// It stands alone. Whether it says all that such a request has to say of its client, and the state of ours with which it comes
+    /// back to a call.
+    Alone { is_introduced: bool, state: Option<String> },
     /// The headers do not say what the body says. The id is that of the request.
     Differs(Option<Id>, String),
     /// It names a revision for its session that there is none of.
@@ -64,7 +65,10 @@ pub(super) fn asked(headers: &HeaderMap, body: &[u8]) -> Asked {
         let (revision, named) = (revision.as_deref(), named.as_deref());
         return match differs(headers, id.is_some(), revision, named, method, params) {
             Some(why) if stands("headers-say-what-the-body-says") => Asked::Differs(id, why),
-            _ => Asked::Alone { is_introduced: named.is_some() && params.is_some_and(declares_capabilities) },
+            _ => Asked::Alone {
+                is_introduced: named.is_some() && params.is_some_and(declares_capabilities),
+                state: own_state(params),
+            },
         };
     }
     if let Some(name) = revision.filter(|name| Revision::of_handshake(name).is_none()) {
@@ -75,7 +79,7 @@ pub(super) fn asked(headers: &HeaderMap, body: &[u8]) -> Asked {
         (_, Some(session), _) => Asked::Belongs(session),
         (_, None, Piece::Message(_) | Piece::Batch(_)) => Asked::Homeless(id),
         // What is no message belongs nowhere, and is answered for what it is.
-        (_, None, Piece::Invalid(_) | Piece::Junk(_)) => Asked::Alone { is_introduced: true },
+        (_, None, Piece::Invalid(_) | Piece::Junk(_)) => Asked::Alone { is_introduced: true, state: None },
     }
 }
 

@@ -178,9 +178,12 @@ async fn posted(
     let asked = asked(&headers, &body);
     let post = Post { peer, takes, body };
     match asked {
-        Asked::Alone { is_introduced } => {
+        Asked::Alone { is_introduced, state } => {
             let statuses = if is_introduced { Statuses::Alone } else { Statuses::Nobody };
-            post.to(gate.alone(), statuses).await
+            match state.and_then(|state| gate.holder(&state)).or_else(|| gate.alone()) {
+                Some(session) => post.to(session, statuses).await,
+                None => too_many(peer, "requests"),
+            }
         }
         Asked::Begins => begun(&gate, post).await,
         Asked::Belongs(name) => match gate.session(&name) {
@@ -263,6 +266,14 @@ fn ending(peer: SocketAddr) -> Response {
     )
 }
 
+fn too_many(peer: SocketAddr, what: &str) -> Response {
+    let happened = format!("there are too many {what}");
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let mut response = refused(peer, status, Kind::Overloaded, happened, "come back when some have ended");
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
+    response
+}
+
 /// How the codes of errors are told as statuses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Statuses {
@@ -314,12 +325,7 @@ impl Post {
 async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
     let (peer, takes) = (post.peer, post.takes);
     let Some((name, session)) = gate.begin() else {
-        let happened = "there are too many sessions".to_owned();
-        let hint = "end one with DELETE, or come back when some have been forgotten";
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        let mut response = refused(peer, status, Kind::Overloaded, happened, hint);
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
-        return response;
+        return too_many(peer, "sessions");
     };
     let reply = post.ask(&session).await;
     let is_session = matches!(reply, Some(Reply::Whole(_, None) | Reply::Events(_)));

@@ -24,12 +24,9 @@ mod tests;
 
 use std::{
     collections::HashMap,
-    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use data_encoding::BASE32_NOPAD;
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, watch},
@@ -43,8 +40,9 @@ pub use self::hosts::{Hosts, name_of};
 use self::session::{Mailbox, Session, mailbox};
 use super::{
     AtEnd,
+    parking::secret_of,
     toolbox::Toolbox,
-    work::{Behind, Work},
+    work::{Behind, Work, random_name},
 };
 use crate::{
     config::{
@@ -93,6 +91,7 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
         behind,
         hosts,
         sessions: Mutex::default(),
+        alone: Mutex::default(),
         room: MAX_SESSIONS,
         ending: ending.clone(),
         since: Instant::now(),
@@ -130,7 +129,9 @@ struct Gate {
     hosts: Hosts,
     /// Those that there are, by their names.
     sessions: Mutex<HashMap<String, Mailbox>>,
-    /// How many there may be.
+    /// Requests that stand alone, by the secrets under which their calls are parked.
+    alone: Mutex<HashMap<String, Mailbox>>,
+    /// How many there may be of each.
     room: usize,
     ending: watch::Receiver<bool>,
     since: Instant,
@@ -147,7 +148,7 @@ impl Gate {
 
     /// A new session and its name; none where there are too many.
     fn begin(self: &Arc<Self>) -> Option<(String, Mailbox)> {
-        let name = random_name().ok()?;
+        let name = random_name()?;
         let (mailbox, mails) = mailbox();
         {
             let mut sessions = self.sessions();
@@ -156,7 +157,7 @@ impl Gate {
             }
             sessions.insert(name.clone(), mailbox.clone());
         }
-        let work = Work::new(self.limits.clone(), &self.behind);
+        let work = Work::new(self.limits.clone(), &self.behind, None);
         let session = Session::new(shown(&name).to_owned(), work, &self.limits, mails, false);
         let (gate, own) = (Arc::clone(self), name.clone());
         tokio::spawn(async move {
@@ -171,22 +172,32 @@ impl Gate {
         self.sessions().remove(name);
     }
 
-    /// Somebody who takes one request that stands alone.
-    fn alone(&self) -> Mailbox {
+    /// Somebody who takes one request that stands alone; none where there are too many.
+    fn alone(self: &Arc<Self>) -> Option<Mailbox> {
+        let secret = random_name()?;
         let (mailbox, mails) = mailbox();
-        let work = Work::new(self.limits.clone(), &self.behind).alone();
+        {
+            let mut alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
+            if alone.len() >= self.room && stands("requests-alone-bounded") {
+                return None;
+            }
+            alone.insert(secret.clone(), mailbox.clone());
+        }
+        let work = Work::new(self.limits.clone(), &self.behind, Some(secret.clone())).alone();
         let session = Session::new(String::new(), work, &self.limits, mails, true);
-        tokio::spawn(session.run(self.ending.clone()));
-        mailbox
+        let gate = Arc::clone(self);
+        tokio::spawn(async move {
+            session.run(gate.ending.clone()).await;
+            gate.alone.lock().unwrap_or_else(PoisonError::into_inner).remove(&secret);
+        });
+        Some(mailbox)
     }
-}
 
-/// A name that nobody guesses.
-fn random_name() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    // The call fills short requests whole, or fails.
-    getrandom(&mut bytes, GetRandomFlags::empty())?;
-    Ok(BASE32_NOPAD.encode(&bytes).to_ascii_lowercase())
+    /// Whoever holds the call to which a request with this state comes back.
+    fn holder(&self, state: &str) -> Option<Mailbox> {
+        let secret = secret_of(state)?;
+        self.alone.lock().unwrap_or_else(PoisonError::into_inner).get(secret).cloned()
+    }
 }
 
 /// As much of a session's name as tells it from others, and does not let anybody in.

@@ -360,9 +360,8 @@ impl Session {
             }
             let due = self.next_tick();
             set(&mut timer, due);
-            let takes_mail = !self.world.is_alone || self.next_stream == SESSION_STREAM;
             tokio::select! {
-                mail = self.mails.recv(), if takes_mail && !is_stopped => match mail {
+                mail = self.mails.recv(), if !is_stopped => match mail {
                     Some(mail) => self.take(mail),
                     None => self.has_no_client = true,
                 },
@@ -413,6 +412,11 @@ impl Session {
         self.world.is_primed = self.work.machine.revision() == Some(Revision::V2025November);
     }
 
+    /// Its client is expected to come back to a call.
+    fn is_parked(&self) -> bool {
+        self.work.machine.has_parked()
+    }
+
     fn is_over(&self) -> Option<Over> {
         if self.has_no_client {
             return Some(Over::Done);
@@ -423,7 +427,11 @@ impl Session {
         if self.world.is_alone {
             let begun = self.next_stream != SESSION_STREAM;
             let is_left = || !self.world.is_read() && stands("left-stream-withdraws");
-            return (begun && (self.world.posts.is_empty() || is_left())).then_some(Over::Done);
+            let is_over = match self.world.posts.is_empty() {
+                true => !self.is_parked(),
+                false => is_left(),
+            };
+            return (begun && is_over).then_some(Over::Done);
         }
         (self.last_seen.elapsed() >= SESSION_IDLE && !self.world.is_read() && stands("idle-session-ends"))
             .then_some(Over::Idle)

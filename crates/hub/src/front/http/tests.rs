@@ -114,6 +114,7 @@ impl Web {
             },
             hosts: Hosts::default(),
             sessions: Mutex::default(),
+            alone: Mutex::default(),
             room: 2,
             ending,
             since: Instant::now(),
@@ -292,6 +293,24 @@ async fn sessions_are_bounded_and_forgotten() {
     drop(listened);
     sleep(SESSION_IDLE * 2 + Duration::from_secs(1)).await;
     assert!(web.gate.sessions().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_stand_alone_are_bounded() {
+    let web = Web::new(Limits::default());
+    let stuck = || web.alone("tools/call", json!({ "name": "stuck" }));
+    let asked = async {
+        sleep(Duration::from_secs(1)).await;
+        let refused = web.alone("tools/call", json!({ "name": "echo" })).await;
+        assert_eq!(
+            (refused.status().as_u16(), json_of(refused).await["error"]["code"].clone()),
+            (503, json!(-31005))
+        );
+    };
+    tokio::select! {
+        _streams = async { tokio::join!(stuck(), stuck()) } => panic!("they are stuck"),
+        () = asked => {}
+    }
 }
 
 #[tokio::test(start_paused = true)]

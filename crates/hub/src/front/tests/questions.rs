@@ -1,9 +1,10 @@
 //! What servers ask about calls, as far as the machine knows of it.
 
 use serde_json::value::RawValue;
+use unhang_bridge::Era;
 
 use super::{
-    servers::{TOOL, known, raw},
+    servers::{TOOL, answered, known, raw},
     *,
 };
 
@@ -105,4 +106,96 @@ fn a_question_ends_with_its_call() {
         front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#);
         assert!(front.actions().iter().all(|action| !matches!(action, Action::Reply { .. })), "{way}");
     }
+}
+
+/// A call of a client of 2026-07-28, which has no session.
+fn modern(id: u32, arguments: &str, more: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"srv__now","arguments":{arguments}{more},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{"elicitation":{{}}}}}}}}}}"#
+    )
+}
+
+/// A call that is parked, what its client is asked, and the state under which it comes back.
+fn parked() -> (Fronted, CallKey, Value, String) {
+    let mut front = Fronted::new(Limits::default());
+    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    front.machine.parks_under("secret".to_owned());
+    front.says(&modern(1, "{}", ""));
+    let key = match &front.actions()[..] {
+        [Action::Ask { key, .. }] => *key,
+        other => panic!("{other:?}"),
+    };
+    asks(&mut front, key, 5, "elicitation/create", Some(&raw(r#"{"message":"?"}"#)));
+    let result = front.heard().remove(0)["result"].clone();
+    assert_eq!(result["resultType"], "input_required", "{result}");
+    let state = result["requestState"].as_str().expect("a state").to_owned();
+    (front, key, result["inputRequests"].clone(), state)
+}
+
+fn with(state: &str, responses: &str) -> String {
+    format!(r#","requestState":"{state}","inputResponses":{responses}"#)
+}
+
+#[test]
+fn a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call() {
+    let (mut front, key, requests, state) = parked();
+    assert_eq!(
+        requests["question-5"],
+        json!({ "method": "elicitation/create", "params": { "message": "?" } })
+    );
+    assert!(front.machine.has_parked());
+    // Without the answer it is asked once more, under another state.
+    front.says(&modern(2, "{}", &with(&state, "{}")));
+    let again = front.heard().remove(0)["result"].clone();
+    assert_eq!((&again["inputRequests"], &again["resultType"]), (&requests, &json!("input_required")));
+    let next = again["requestState"].as_str().expect("a state").to_owned();
+    front.says(&modern(3, "{}", &with(&state, r#"{"question-5":{}}"#)));
+    front.heard_fault(3, -32602);
+    // What the server wants to know meanwhile is asked along with it.
+    asks(&mut front, key, 6, "elicitation/create", None);
+    front.says(&modern(4, "{}", &with(&next, r#"{"question-5":{ "action":"accept" }}"#)));
+    assert_eq!(reply(&mut front), (5, Ok(r#"{ "action":"accept" }"#.to_owned())));
+    let last = front.heard().remove(0)["result"].clone();
+    let asked: Vec<&String> = last["inputRequests"].as_object().expect("requests").keys().collect();
+    assert_eq!(asked, ["question-6"]);
+    let state = last["requestState"].as_str().expect("a state").to_owned();
+    front.says(&modern(5, "{}", &with(&state, r#"{"question-6":{}}"#)));
+    assert_eq!((reply(&mut front).0, front.heard().len(), front.machine.has_parked()), (6, 0, false));
+    // From here on it is a call as any other.
+    let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
+    front.machine.answered(front.now, key, &answer, &mut front.world);
+    let told = front.heard().remove(0);
+    assert_eq!((&told["id"], &told["result"]["resultType"]), (&json!(5), &json!("complete")));
+}
+
+#[test]
+fn a_state_is_good_for_its_own_request_alone() {
+    let (mut front, _, _, state) = parked();
+    let responses = r#"{"question-5":{}}"#;
+    let cut = &state[..state.len() - 1];
+    let guessed = state.replace("secret", "other");
+    for (id, state, arguments) in [(2, cut, "{}"), (3, &guessed, "{}"), (4, &state, r#"{"other":1}"#)] {
+        front.says(&modern(id, arguments, &with(state, responses)));
+        front.heard_fault(id, -32602);
+        assert!(front.actions().is_empty());
+    }
+    front.says(&modern(5, "{}", &with(&state, responses)));
+    assert_eq!(reply(&mut front).0, 5);
+}
+
+#[test]
+fn a_call_to_which_nobody_comes_back_ends_with_its_limit() {
+    let (mut front, key, _, _) = parked();
+    front.wait(seconds(61));
+    let actions = front.actions();
+    assert!(actions.contains(&Action::Cancel(key)), "{actions:?}");
+    assert!(matches!(actions[0], Action::Reply { question: 5, replied: Err(_) }), "{actions:?}");
+    assert!(!front.machine.has_parked());
+    // What the server has answered meanwhile waits for the client, for as long.
+    let (mut front, key, _, state) = parked();
+    let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
+    front.machine.answered(front.now, key, &answer, &mut front.world);
+    assert!(front.heard().is_empty());
+    front.says(&modern(2, "{}", &with(&state, "{}")));
+    assert_eq!(front.heard()[0]["result"]["resultType"], "complete");
 }
