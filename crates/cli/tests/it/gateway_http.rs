@@ -209,6 +209,71 @@ fn who_listens_hears_that_a_list_has_changed() {
 }
 
 #[test]
+fn a_change_of_a_resource_comes_to_whoever_wants_to_hear_of_it() {
+    let sandbox = Sandbox::with_jobs();
+    let servers = [server("one", &["well-behaved"], ""), server("two", &["well-behaved"], "")];
+    let (process, web) = gateway(&sandbox, &servers);
+    let sessions: Vec<String> = (0..3).map(|_| web.begin()).collect();
+    let mut listened: Vec<WebAnswer> =
+        sessions.iter().map(|session| web.ask("GET", "/mcp", &[("mcp-session-id", session)], "")).collect();
+    let ask = |session: &str, method: &str| {
+        let params = json!({ "uri": "two+zoo://numbers/1" });
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        web.post(&[("mcp-session-id", session)], &message).last()
+    };
+    let listens = || {
+        let state = text(web.call(&sessions[2], 3, "two__state", json!({})));
+        serde_json::from_str::<Value>(&state).expect("JSON")["listens"].as_u64().expect("a number")
+    };
+    let before = listens();
+    // Two of three, and one without a session.
+    for session in &sessions[..2] {
+        assert_eq!(ask(session, "resources/subscribe")["result"], json!({}));
+    }
+    let filter = json!({ "resourceSubscriptions": ["two+zoo://numbers/1"] });
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let params = json!({ "notifications": filter, "_meta": meta });
+    let message =
+        json!({ "jsonrpc": "2.0", "id": "mine", "method": "subscriptions/listen", "params": params });
+    let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "subscriptions/listen")];
+    let mut alone = web.post(&headers, &message);
+    assert_eq!(alone.next().expect("a message")["params"]["notifications"], filter);
+    wait_until("it is asked once for all of them", PATIENCE, || listens() == before + 1);
+    let changes = |server: &str| {
+        let tool = format!("{server}__notify-resource-updated");
+        web.call(&sessions[2], 2, &tool, json!({ "uri": "zoo://numbers/1" })).last()
+    };
+    let (mine, others) = (changes("two"), changes("one"));
+    assert!(mine["result"].is_object() && others["result"].is_object(), "{mine} {others}");
+    for stream in &mut listened[..2] {
+        let told = stream.next().expect("a message");
+        assert_eq!(told["method"], "notifications/resources/updated");
+        assert_eq!(told["params"]["uri"], "two+zoo://numbers/1", "{told}");
+    }
+    let told = alone.next().expect("a message");
+    assert_eq!(told["params"]["uri"], "two+zoo://numbers/1", "{told}");
+    assert_eq!(told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], "mine", "{told}");
+    // Once nobody hears of it the server is told, and whoever did not ask has heard nothing at all.
+    drop(alone);
+    for session in &sessions[..2] {
+        assert_eq!(ask(session, "resources/unsubscribe")["result"], json!({}));
+    }
+    let is_quiet = || {
+        let state = text(web.call(&sessions[2], 3, "two__state", json!({})));
+        serde_json::from_str::<Value>(&state).expect("JSON")["subscriptions"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+    };
+    wait_until("nobody hears of it", PATIENCE, is_quiet);
+    assert_eq!(web.ask("DELETE", "/mcp", &[("mcp-session-id", &sessions[2])], "").status, 200);
+    assert!(listened.pop().expect("the third").all().is_empty());
+    finish(process, &sandbox);
+}
+
+#[test]
 fn x_05_a_signal_gives_what_is_in_flight_its_time() {
     let sandbox = Sandbox::with_jobs();
     let (mut process, web) = gateway(&sandbox, &[server("one", &["well-behaved"], "")]);

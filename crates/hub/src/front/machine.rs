@@ -20,11 +20,11 @@ use std::{
 };
 
 use serde_json::{Map, Value, value::RawValue};
-use unhang_bridge::{Era, Splice, params::Signature};
+use unhang_bridge::{Splice, params::Signature};
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight, Json, one_line};
 
-use super::{parking::Parking, questions::Open};
+use super::{parking::Parking, questions::Open, subscriptions::Filter};
 use crate::{
     batch::{BatchId, Batches},
     client::List,
@@ -76,14 +76,17 @@ pub trait Outside {
     fn to_client(&mut self, to: To, class: Class, line: &[u8]);
     /// What came on this stream gets no answer any more: the client has withdrawn it.
     fn nothing_to_client(&mut self, stream: StreamKey);
-    /// Whether something can be asked beside what came on this stream.
-    fn takes_questions(&self, stream: StreamKey) -> bool;
+    /// Whether something can be said beside the answer to what came on this stream.
+    fn takes_more(&self, stream: StreamKey) -> bool;
     /// Bytes that wait for the client.
     fn client_backlog(&self) -> usize;
 }
 
 /// Names a call while it runs, which can be longer than its request waits: an id can be in use again by then.
 pub type CallKey = u64;
+
+/// A resource of a server, as the server calls it: its place and the URI.
+pub type Resource = (usize, Arc<str>);
 
 /// Names a question that a server has asked.
 pub type QuestionKey = u64;
@@ -109,6 +112,17 @@ pub enum Action {
         /// What it is asked.
         asked: Asked,
     },
+    /// Hear of a resource, then say [`Machine::watched`].
+    Watch {
+        /// What to call it by.
+        key: CallKey,
+        /// Which one.
+        resource: Resource,
+        /// How long it may take.
+        limit: Duration,
+    },
+    /// Hear of it no more.
+    Unwatch(Resource),
     /// This came of a question that a server has asked.
     Reply {
         /// The question.
@@ -146,6 +160,8 @@ pub(super) enum Awaited {
     Server { method: &'static str, about: String, token: Option<Id>, introduced: Option<Introduced> },
     /// A list, until the servers have come up.
     List(List),
+    /// To hear of changes, until the client has heard enough.
+    Changes(Filter),
 }
 
 /// What a request that stands alone has said of its client, for whoever asks that something.
@@ -184,6 +200,7 @@ impl Awaited {
             Awaited::Tool(tool) => tool,
             Awaited::Server { about, .. } => about,
             Awaited::List(list) => list.method(),
+            Awaited::Changes(_) => LISTEN,
         }
     }
 
@@ -191,7 +208,7 @@ impl Awaited {
     pub(super) fn introduced(&self) -> Option<&Introduced> {
         match self {
             Awaited::Server { introduced, .. } => introduced.as_ref(),
-            Awaited::Tool(_) | Awaited::List(_) => None,
+            Awaited::Tool(_) | Awaited::List(_) | Awaited::Changes(_) => None,
         }
     }
 
@@ -201,6 +218,7 @@ impl Awaited {
             Awaited::Tool(_) => "tools/call",
             Awaited::Server { method, .. } => method,
             Awaited::List(list) => list.method(),
+            Awaited::Changes(_) => LISTEN,
         }
     }
 
@@ -213,16 +231,15 @@ impl Awaited {
             Awaited::Server { method: "tools/call", .. } => {
                 "the server was told; raise call-timeout in its limits if it needs longer"
             }
-            Awaited::Server { .. } | Awaited::List(_) => {
+            Awaited::Server { .. } | Awaited::List(_) | Awaited::Changes(_) => {
                 "the server was told; raise request-timeout in its limits if it needs longer"
             }
         }
     }
 }
 
-/// The lists whose changes clients hear of, and what those are called. Templates come with resources.
-const LISTS_OF_CLIENTS: [(List, &str); 3] =
-    [(List::Tools, "tools"), (List::Prompts, "prompts"), (List::Resources, "resources")];
+/// The request to hear of changes.
+pub(super) const LISTEN: &str = "subscriptions/listen";
 
 /// The machine. See the module's text.
 #[derive(Debug)]
@@ -250,6 +267,8 @@ pub struct Machine {
     /// What the client is asked on behalf of servers, by our own ids.
     pub(super) questions: HashMap<Id, Open>,
     pub(super) parking: Parking,
+    /// Resources that the client of the session wants to hear of, and what it calls them.
+    pub(super) watched: HashMap<Resource, String>,
     pub(super) batches: Batches,
     pub(super) end: End,
 }
@@ -275,6 +294,7 @@ impl Machine {
             signature: None,
             questions: HashMap::new(),
             parking: Parking::default(),
+            watched: HashMap::new(),
             batches: Batches::default(),
             end: End::None,
         }
@@ -357,6 +377,7 @@ impl Machine {
         self.now = now;
         if self.end == End::None {
             self.end = End::Draining { until: now + self.limits.eof_grace };
+            self.end_all_changes(outside);
             self.check_drained(outside);
         }
     }
@@ -370,6 +391,7 @@ impl Machine {
         }
         self.end = End::Stopping { until: now + STOP_LIMIT, code };
         self.unpark(None);
+        self.end_all_changes(outside);
         for (id, call) in self.calls.take_all() {
             self.abandon(call.key, outside);
             let happened = format!(
@@ -461,15 +483,7 @@ impl Machine {
     pub fn servers_changed(&mut self, now: Duration, known: &Known, outside: &mut impl Outside) {
         self.now = now;
         let Some(before) = self.servers.replace(known.clone()) else { return };
-        // A client without a handshake hears of nothing that it has not asked to hear of.
-        if self.session.is_some() {
-            for (list, kind) in LISTS_OF_CLIENTS {
-                if before.catalog.list(list, Era::Modern) != known.catalog.list(list, Era::Modern) {
-                    let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"}}"#);
-                    outside.to_client(To::Session, Class::ListChanged(kind.into()), line.as_bytes());
-                }
-            }
-        }
+        self.tell_of_changes(&before, outside);
         if known.is_settled {
             let lists = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::List(_)));
             for id in lists.map(|(id, _)| id.clone()).collect::<Vec<_>>() {

@@ -17,6 +17,7 @@ mod parking;
 mod questions;
 mod requests;
 mod run;
+mod subscriptions;
 mod toolbox;
 mod work;
 

@@ -54,7 +54,7 @@ impl Machine {
         if call.revision.is_stateless() {
             return self.park(key, question, (method, params), outside);
         }
-        if !outside.takes_questions(way.stream) {
+        if !outside.takes_more(way.stream) {
             return Err("the client that made the call takes nothing but its answer");
         }
         let id = Id::Text(format!("unhang-{question}").into());

@@ -15,9 +15,12 @@ use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, rea
 
 use super::{
     answers::implementation,
-    machine::{Action, Awaited, Call, CallKey, End, Introduced, Machine, NAME, Outside, StreamKey, Way},
+    machine::{
+        Action, Awaited, Call, CallKey, End, Introduced, LISTEN, Machine, NAME, Outside, StreamKey, Way,
+    },
     parking::{digest, own_state},
     questions::replied,
+    subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
 };
 use crate::{
     client::List,
@@ -140,6 +143,7 @@ impl Machine {
         {
             self.counters.withdrawn += 1;
             self.abandon(call.key, outside);
+            self.unwatch_after(&call);
             self.answer_nothing(call.way, outside);
             self.check_drained(outside);
         }
@@ -234,7 +238,7 @@ impl Machine {
             Some(_) => json!({
                 "tools": { "listChanged": true },
                 "prompts": { "listChanged": true },
-                "resources": { "listChanged": true },
+                "resources": { "listChanged": true, "subscribe": true },
                 "completions": {},
             }),
         };
@@ -277,6 +281,12 @@ impl Machine {
             "prompts/get" | "resources/read" | "completion/complete" if self.servers.is_some() => {
                 self.ask(request, revision, outside);
             }
+            method @ (SUBSCRIBE | UNSUBSCRIBE) if self.servers.is_some() && !revision.is_stateless() => {
+                self.subscription(request, method == SUBSCRIBE, revision, outside);
+            }
+            LISTEN if self.servers.is_some() && revision.is_stateless() => {
+                self.listen(&request.id, request.params, (revision, request.way), outside);
+            }
             method => {
                 let happened =
                     format!("there is no method `{method}` in the revision {} here", revision.name());
@@ -287,6 +297,27 @@ impl Machine {
                 let telling = Telling { kind: Kind::MethodNotFound, happened, hint };
                 self.refuse(request.way, request.addressee(), telling, outside);
             }
+        }
+    }
+
+    fn subscription(
+        &mut self,
+        request: &Request<'_>,
+        begins: bool,
+        revision: Revision,
+        outside: &mut impl Outside,
+    ) {
+        let Some(uri) = request.text("uri") else {
+            let happened = format!("`{}` names no resource in params.uri", request.method);
+            let telling = invalid_params(happened, "name what it is about");
+            return self.refuse(request.way, request.addressee(), telling, outside);
+        };
+        let owner = self.servers.as_ref().and_then(|known| known.catalog.resource(&uri));
+        let how = (revision, request.way);
+        match owner {
+            Some(owner) if begins => self.subscribe(&request.id, &uri, owner, how, outside),
+            Some(owner) => self.unsubscribe(&request.id, owner, how, outside),
+            None => self.refuse_resource(&request.id, &uri, revision, request.way, outside),
         }
     }
 
@@ -325,19 +356,19 @@ impl Machine {
         let key = self.new_key();
         let awaited = Awaited::Tool(tool.clone());
         let call = Call { key, awaited, revision, since: self.now, limit, way: request.way };
-        self.begin(request, call, limit);
+        self.begin(&request.id, call, limit);
         let length = request.params.map_or(0, |params| params.get().len());
         self.actions.push_back(Action::Call { key, tool, arguments, length });
     }
 
     /// Puts a request in flight for which somebody works.
-    fn begin(&mut self, request: &Request<'_>, call: Call, patience: Duration) {
-        self.running.insert(call.key, Some(request.id.clone()));
+    pub(super) fn begin(&mut self, id: &Id, call: Call, patience: Duration) {
+        self.running.insert(call.key, Some(id.clone()));
         // It is free: a repeated id was refused, and none is remembered.
-        let _registered = self.calls.register(request.id.clone(), Some(self.now + patience), call);
+        let _registered = self.calls.register(id.clone(), Some(self.now + patience), call);
     }
 
-    fn new_key(&mut self) -> CallKey {
+    pub(super) fn new_key(&mut self) -> CallKey {
         self.next_key += 1;
         self.next_key
     }
@@ -391,7 +422,7 @@ impl Machine {
         let awaited = Awaited::Server { method, about, token, introduced };
         let call = Call { key, awaited, revision, since: self.now, limit, way: request.way };
         // Whoever asks the server knows more of why there is no answer, and is given the time to say it.
-        self.begin(request, call, limit + VERDICT_SLACK);
+        self.begin(&request.id, call, limit + VERDICT_SLACK);
         self.actions.push_back(Action::Ask { key, asked });
     }
 

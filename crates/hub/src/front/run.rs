@@ -106,7 +106,7 @@ impl Outside for World {
 
     fn nothing_to_client(&mut self, _only_one: StreamKey) {}
 
-    fn takes_questions(&self, _only_one: StreamKey) -> bool {
+    fn takes_more(&self, _only_one: StreamKey) -> bool {
         true
     }
 

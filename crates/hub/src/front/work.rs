@@ -12,19 +12,20 @@ use data_encoding::BASE32_NOPAD;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{broadcast, mpsc, oneshot, watch},
     task::{Id as TaskId, JoinError, JoinSet},
     time::Instant,
 };
 use unhang_switches::stands;
 
 use super::{
-    machine::{Action, CallKey, Machine, Outside, QuestionKey},
+    machine::{Action, CallKey, Machine, Outside, QuestionKey, Resource},
     toolbox::{Cancellation, ToolCall, Toolbox},
 };
 use crate::{
+    client::Error,
     config::Limits,
-    gateway::{Answered, Asked, Known, Question, Replied, Servers},
+    gateway::{Answered, Asked, Known, Question, Replied, Servers, Updated, Watch},
     tools::{Definition, ToolAnswer},
 };
 
@@ -50,6 +51,8 @@ pub(super) struct Behind {
 pub(super) enum Ended {
     Tool(ToolAnswer),
     Server(Box<Answered>),
+    /// A resource is watched, or not.
+    Watched(Resource, Result<Watch, Error>),
     /// Nobody waits for it any more.
     Nothing,
 }
@@ -61,6 +64,8 @@ pub(super) enum Event {
     Asked(CallKey, Question),
     /// Something else is known of the servers.
     Known,
+    /// A resource has changed.
+    Updated(Updated),
 }
 
 /// See the module's text.
@@ -70,6 +75,10 @@ pub(super) struct Work {
     toolbox: Arc<dyn Toolbox>,
     servers: Option<Servers>,
     known: Option<watch::Receiver<Known>>,
+    /// Changes of resources that anybody watches.
+    updates: Option<broadcast::Receiver<Updated>>,
+    /// Those that the client of this session does.
+    watches: HashMap<Resource, Watch>,
     /// Progress of requests to servers, on its way from their tasks to the machine.
     tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
     told: mpsc::Receiver<(CallKey, Box<RawValue>)>,
@@ -104,6 +113,8 @@ impl Work {
             toolbox: Arc::clone(&behind.toolbox),
             servers: behind.servers.clone(),
             known,
+            updates: behind.servers.as_ref().map(Servers::updates),
+            watches: HashMap::new(),
             tell,
             told,
             ask,
@@ -145,6 +156,8 @@ impl Work {
                     self.cancels.insert(key, cancel);
                     self.ask(key, asked, cancellation);
                 }
+                Action::Watch { key, resource, limit } => self.watch(key, resource, limit),
+                Action::Unwatch(resource) => drop(self.watches.remove(&resource)),
                 Action::Reply { question, replied } => {
                     if let Some(reply) = self.replies.remove(&question) {
                         // The server may have gone meanwhile.
@@ -195,6 +208,15 @@ impl Work {
         self.keys.insert(task.id(), key);
     }
 
+    fn watch(&mut self, key: CallKey, resource: Resource, limit: Duration) {
+        let Some(servers) = self.servers.clone() else { return };
+        let task = self.calls.spawn(async move {
+            let (server, uri) = resource.clone();
+            Ended::Watched(resource, servers.watch(server, uri, limit).await)
+        });
+        self.keys.insert(task.id(), key);
+    }
+
     /// Waits for something to happen. Cancel-safe.
     pub(super) async fn event(&mut self) -> Event {
         tokio::select! {
@@ -202,6 +224,7 @@ impl Work {
             Some((key, params)) = self.told.recv() => Event::Told(key, params),
             Some((key, question)) = self.asked.recv() => Event::Asked(key, question),
             () = changed(&mut self.known) => Event::Known,
+            updated = updated(&mut self.updates) => Event::Updated(updated),
         }
     }
 
@@ -217,6 +240,7 @@ impl Work {
                 self.replies.insert(question, reply);
                 self.machine.asked(now, call, question, (&method, params.as_deref()), outside);
             }
+            Event::Updated(Updated { server, uri }) => self.machine.updated(now, &(server, uri), outside),
             Event::Known => {
                 let known = self.known.as_mut().map(|known| known.borrow_and_update().clone());
                 if let Some(known) = known {
@@ -246,6 +270,10 @@ impl Work {
                 }
                 self.machine.answered(now, key, &answered, outside);
             }
+            Ended::Watched(resource, outcome) => {
+                let outcome = outcome.map(|watch| drop(self.watches.insert(resource.clone(), watch)));
+                self.machine.watched(now, key, &resource, outcome, outside);
+            }
             Ended::Nothing => self.machine.forgotten(now, key, outside),
         }
     }
@@ -267,5 +295,21 @@ async fn changed(known: &mut Option<watch::Receiver<Known>>) {
     };
     if !told {
         pending::<()>().await;
+    }
+}
+
+/// The next change of a resource; never, where there are no servers. Cancel-safe.
+async fn updated(updates: &mut Option<broadcast::Receiver<Updated>>) -> Updated {
+    loop {
+        match updates {
+            None => return pending().await,
+            Some(receiver) => match receiver.recv().await {
+                Ok(updated) => return updated,
+                Err(broadcast::error::RecvError::Lagged(missed)) => {
+                    tracing::warn!("{missed} changes of resources came faster than they could be told");
+                }
+                Err(broadcast::error::RecvError::Closed) => *updates = None,
+            },
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! - Whoever waits for it to start may stop waiting: the start goes on for the next one.
 
 use std::{
+    collections::HashMap,
     future::Future,
     pin::Pin,
     sync::{
@@ -19,12 +20,14 @@ use std::{
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{
-    sync::{Notify, Semaphore, SemaphorePermit},
+    runtime::Handle,
+    sync::{Mutex as AsyncMutex, Notify, Semaphore, SemaphorePermit, broadcast},
     time::{Instant, sleep, sleep_until},
 };
 use unhang_bridge::Era;
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
+use unhang_wire::{Json, text_member};
 
 use super::ServerEntry;
 use crate::{
@@ -47,7 +50,35 @@ pub(super) struct Backend {
     asks: Arc<AtomicBool>,
     /// Whose turn it is then.
     turns: Semaphore,
+    /// Resources that somebody wants to hear of.
+    watched: AsyncMutex<HashMap<Arc<str>, Watched>>,
     state: Mutex<State>,
+}
+
+/// A resource that somebody wants to hear of.
+struct Watched {
+    count: usize,
+    /// Since which start of the server.
+    since: u64,
+    _subscription: Subscription,
+}
+
+/// A resource of a server has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Updated {
+    /// The server's place.
+    pub server: usize,
+    /// The resource, as the server calls it.
+    pub uri: Arc<str>,
+}
+
+pub(super) type Updates = broadcast::Sender<Updated>;
+
+/// Somebody hears of a resource until this is dropped.
+#[must_use = "nobody hears of it any more when it is dropped"]
+pub struct Watch {
+    backend: Arc<Backend>,
+    uri: Arc<str>,
 }
 
 struct State {
@@ -133,6 +164,8 @@ struct Ear {
     changed: Arc<Notify>,
     /// The server asks things about calls.
     asks: Arc<AtomicBool>,
+    place: usize,
+    updates: Updates,
 }
 
 impl Listener for Ear {
@@ -154,6 +187,12 @@ impl Listener for Ear {
     fn notified(&self, method: &str, params: Option<&RawValue>) {
         if method.ends_with("/list_changed") {
             self.changed.notify_one();
+        } else if method == "notifications/resources/updated" {
+            let params = params.and_then(|params| Json::new(params.get().as_bytes()));
+            if let Some(uri) = params.and_then(|params| text_member(params, "uri")) {
+                // Where nobody listens it is for nobody.
+                let _heard = self.updates.send(Updated { server: self.place, uri: uri.into() });
+            }
         } else {
             tracing::debug!("`{}` says {method}: {}", self.server, params.map_or("", RawValue::get));
         }
@@ -172,11 +211,12 @@ impl Listener for Ear {
 }
 
 impl Backend {
-    pub(super) fn new(mut entry: ServerEntry) -> Self {
+    pub(super) fn new(mut entry: ServerEntry, place: usize, updates: Updates) -> Self {
         let changed = Arc::new(Notify::new());
         let asks = Arc::<AtomicBool>::default();
         let server = entry.spec.name.clone();
-        entry.spec.listener = Arc::new(Ear { server, changed: changed.clone(), asks: asks.clone() });
+        entry.spec.listener =
+            Arc::new(Ear { server, changed: changed.clone(), asks: asks.clone(), place, updates });
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
         let seed = entry.spec.name.bytes().fold(std::process::id().into(), mixed);
         let state = State {
@@ -197,6 +237,7 @@ impl Backend {
             changed,
             asks,
             turns: Semaphore::new(1),
+            watched: AsyncMutex::default(),
             state: Mutex::new(state),
         }
     }
@@ -352,6 +393,7 @@ impl Backend {
             resources: self.or_none(resources),
             templates: self.or_none(templates),
         };
+        self.watch_again(&client).await;
         if session.revision.is_stateless() && self.state().subscription.is_none() {
             // A server that has nothing to tell refuses it.
             match client.subscribe(Topics { resources: Vec::new(), lists: true }, &options).await {
@@ -368,6 +410,38 @@ impl Backend {
             tracing::debug!("`{}`: {error}", self.name());
             Vec::new()
         })
+    }
+
+    /// Hears of a resource for one more, until that one has enough.
+    ///
+    /// # Errors
+    /// Why the server does not tell of it.
+    pub(super) async fn watch(self: Arc<Self>, uri: Arc<str>, limit: Duration) -> Result<Watch, Error> {
+        let (client, _) = self.ready(Starter::Caller).await?;
+        let mut watched = self.watched.lock().await;
+        let since = self.state().starts;
+        match watched.get_mut(&uri) {
+            Some(watched) if watched.since == since => watched.count += 1,
+            other => {
+                let count = other.map_or(0, |watched| watched.count) + 1;
+                let _subscription = subscribed(&client, &uri, limit).await?;
+                watched.insert(Arc::clone(&uri), Watched { count, since, _subscription });
+            }
+        }
+        drop(watched);
+        Ok(Watch { backend: self, uri })
+    }
+
+    /// Hears of the same resources of a server that was started anew.
+    async fn watch_again(&self, client: &Client) {
+        let mut watched = self.watched.lock().await;
+        let now = self.state().starts;
+        for (uri, watched) in watched.iter_mut().filter(|(_, watched)| watched.since != now) {
+            match subscribed(client, uri, self.entry.spec.limits.request_timeout).await {
+                Ok(subscription) => (watched.since, watched._subscription) = (now, subscription),
+                Err(error) => tracing::warn!("`{}` does not tell of {uri} any more: {error}", self.name()),
+            }
+        }
     }
 
     /// Waits until its lists may be others, or it may be tried again.
@@ -450,6 +524,27 @@ impl Backend {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn subscribed(client: &Client, uri: &str, limit: Duration) -> Result<Subscription, Error> {
+    let options = Options { timeout: Some(limit), ..Options::default() };
+    client.subscribe(Topics { resources: vec![uri.to_owned()], lists: false }, &options).await
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let (backend, uri) = (Arc::clone(&self.backend), Arc::clone(&self.uri));
+        // Without a runtime there is no server any more either.
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let mut watched = backend.watched.lock().await;
+            let Some(last) = watched.get_mut(&uri) else { return };
+            last.count -= 1;
+            if last.count == 0 && stands("unwatched-is-unsubscribed") {
+                watched.remove(&uri);
+            }
+        });
     }
 }
 

@@ -23,7 +23,7 @@ use std::{
 
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{Semaphore, broadcast, mpsc, watch},
     task::JoinSet,
     time::timeout,
 };
@@ -36,7 +36,7 @@ use unhang_switches::stands;
 use unhang_wire::Json;
 
 use self::backend::{Backend, Starter};
-pub use self::backend::{ServerState, ServerStatus};
+pub use self::backend::{ServerState, ServerStatus, Updated, Watch};
 use crate::{
     client::{ClientSpec, Error, Manner, Signed},
     config::{CALL_TIMEOUT, DISPOSE_LIMIT, REQUEST_TIMEOUT},
@@ -48,6 +48,8 @@ use crate::{
 
 /// Servers that start at the same time. Each keeps a processor busy, and all at once are late together.
 const STARTS: usize = 4;
+/// Changes of resources that a session may not have heard of yet; older ones it misses.
+const UPDATES: usize = 1024;
 /// For how long others are kept from starting by one that does.
 const START_TURN: Duration = Duration::from_secs(3);
 
@@ -142,6 +144,7 @@ struct Shared {
     own: Vec<String>,
     backends: Vec<Arc<Backend>>,
     known: watch::Sender<Known>,
+    updates: broadcast::Sender<Updated>,
     starts: Semaphore,
 }
 
@@ -150,15 +153,22 @@ impl Servers {
     /// server's tool can have. Must be called in a runtime.
     #[must_use]
     pub fn start(style: Style, own: Vec<String>, entries: Vec<ServerEntry>) -> Self {
-        let patience = entries.iter().map(|entry| {
-            let limits = &entry.spec.limits;
-            Patience { call: limits.call_timeout, request: limits.request_timeout }
-        });
+        let patience: Arc<[Patience]> = entries
+            .iter()
+            .map(|entry| {
+                let limits = &entry.spec.limits;
+                Patience { call: limits.call_timeout, request: limits.request_timeout }
+            })
+            .collect();
+        let (updates, _) = broadcast::channel(UPDATES);
+        let backends = entries.into_iter().enumerate();
+        let backends = backends.map(|(place, entry)| Arc::new(Backend::new(entry, place, updates.clone())));
         let shared = Arc::new(Shared {
             style,
             own,
-            known: watch::Sender::new(Known { patience: patience.collect(), ..Known::default() }),
-            backends: entries.into_iter().map(|entry| Arc::new(Backend::new(entry))).collect(),
+            known: watch::Sender::new(Known { patience, ..Known::default() }),
+            backends: backends.collect(),
+            updates,
             starts: Semaphore::new(STARTS),
         });
         shared.publish();
@@ -173,6 +183,23 @@ impl Servers {
     #[must_use]
     pub fn known(&self) -> watch::Receiver<Known> {
         self.shared.known.subscribe()
+    }
+
+    /// What changes of the resources that are watched, from now on.
+    #[must_use]
+    pub fn updates(&self) -> broadcast::Receiver<Updated> {
+        self.shared.updates.subscribe()
+    }
+
+    /// Has a server tell of a resource, for as long as the watch is kept; once, however many want to hear of it.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn watch(&self, server: usize, uri: Arc<str>, limit: Duration) -> Result<Watch, Error> {
+        let backend = self.shared.backends.get(server).map(Arc::clone).ok_or(Error::Disposed)?;
+        let waited = Arc::clone(&backend);
+        let watched = Deadline::after(limit).timeout(backend.watch(uri, limit)).await;
+        watched.unwrap_or_else(|_| Err(waited.still_starting("resources/subscribe", limit)))
     }
 
     /// How they are, in their order.

@@ -88,6 +88,15 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "answers-to-nothing-refused" [1]
         "A request that answers what its server has not asked is refused, not carried out once more."
         end_to_end("gateway_http::a_client_without_a_session_is_asked_by_its_answers");
+    "subscription-hears-what-it-asked" [2]
+        "A subscription hears what it has asked to hear, and nothing else."
+        unit("hub", "front::tests::subscriptions::a_subscription_hears_what_it_asked_for_under_its_own_id");
+    "front-subscriptions-bounded" [8]
+        "A session hears of at most so many resources."
+        unit("hub", "front::tests::subscriptions::subscriptions_of_a_session_are_bounded");
+    "unwatched-is-unsubscribed" [5]
+        "A resource of which nobody wants to hear any more is unsubscribed from."
+        end_to_end("gateway_http::a_change_of_a_resource_comes_to_whoever_wants_to_hear_of_it");
     "members-by-revision" [2]
         "A client is sent no member that its revision does not know."
         unit("hub", "tools::definition::tests::a_revision_is_sent_what_it_knows");

@@ -5,6 +5,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    time::Instant,
 };
 
 use serde_json::{Value, json};
@@ -112,7 +113,10 @@ impl WebAnswer {
             self.body.read_to_string(&mut whole).expect("a body in time");
             return (!whole.is_empty()).then(|| serde_json::from_str(&whole).expect("JSON"));
         }
+        // Signs of life do not count.
+        let until = Instant::now() + PATIENCE;
         loop {
+            assert!(Instant::now() < until, "no message within {PATIENCE:?}");
             let mut line = String::new();
             if self.body.read_line(&mut line).expect("a line in time") == 0 {
                 return None;

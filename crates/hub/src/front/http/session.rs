@@ -292,7 +292,7 @@ impl Outside for World {
         }
     }
 
-    fn takes_questions(&self, stream: StreamKey) -> bool {
+    fn takes_more(&self, stream: StreamKey) -> bool {
         self.posts.get(&stream).is_some_and(|post| post.takes_events)
     }
 

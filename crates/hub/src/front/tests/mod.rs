@@ -6,6 +6,7 @@ mod questions;
 mod revisions;
 mod servers;
 mod shell;
+mod subscriptions;
 
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ impl Outside for Fake {
         let message: Value = serde_json::from_slice(line).expect("JSON");
         let may_be_lost = message["method"].is_string() && message["id"].is_null();
         let is_lost = may_be_lost && message["method"] != "notifications/cancelled";
+        let is_lost = is_lost && message["method"] != "notifications/subscriptions/acknowledged";
         assert_eq!(class == Class::Kept, !is_lost, "nothing but notifications may be lost: {message}");
         assert_eq!(matches!(to, To::Answer { .. }), message["method"].is_null(), "{to:?}: {message}");
         self.heard.push(String::from_utf8(line.to_vec()).expect("text"));
@@ -39,7 +41,7 @@ impl Outside for Fake {
 
     fn nothing_to_client(&mut self, _only_one: StreamKey) {}
 
-    fn takes_questions(&self, _only_one: StreamKey) -> bool {
+    fn takes_more(&self, _only_one: StreamKey) -> bool {
         true
     }
 

@@ -131,7 +131,7 @@ fn prompts_resources_and_completions_go_to_whose_they_are() {
         ("resources/read", r#"{"uri":"nobody:1"}"#, -32002, "there is no resource `nobody:1`"),
         ("completion/complete", r#"{"ref":{"type":"ref/prompt"}}"#, -32602, "params.ref.name"),
         ("tools/call", r#"{"name":"srv_now"}"#, -32602, "there is no tool `srv_now`"),
-        ("resources/subscribe", r#"{"uri":"note:1"}"#, -32601, "no method"),
+        ("tasks/list", "{}", -32601, "no method"),
     ] {
         ask(&mut front, 9, method, params);
         let error = front.heard_fault(9, code);
