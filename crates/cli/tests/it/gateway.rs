@@ -218,6 +218,24 @@ fn what_a_server_asks_comes_to_whoever_called_and_the_answer_goes_back() {
 }
 
 #[test]
+fn what_a_server_logs_in_a_call_comes_to_whoever_called_if_they_want_it() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[server("one", &["well-behaved"], "")]);
+    listed(&mut client, "tools/list", "tools", "name");
+    let logs = |client: &mut Client| {
+        client.seen().iter().filter(|message| message["method"] == "notifications/message").count()
+    };
+    for (level, count) in [("debug", 3), ("emergency", 0)] {
+        let id = client.request("logging/setLevel", json!({ "level": level }));
+        assert_eq!(client.answer(id)["result"], json!({}));
+        let before = logs(&mut client);
+        client.tool_text("one__log", json!({ "count": 3 }));
+        assert_eq!(logs(&mut client) - before, count, "{level}");
+    }
+    finish(client, &sandbox);
+}
+
+#[test]
 fn who_cannot_be_asked_is_not_and_the_server_hears_why() {
     let sandbox = Sandbox::with_jobs();
     let servers = [server("legacy", &["requests-to-client"], ""), server("modern", &["well-behaved"], "")];

@@ -261,13 +261,7 @@ fn a_change_of_a_resource_comes_to_whoever_wants_to_hear_of_it() {
     for session in &sessions[..2] {
         assert_eq!(ask(session, "resources/unsubscribe")["result"], json!({}));
     }
-    let is_quiet = || {
-        let state = text(web.call(&sessions[2], 3, "two__state", json!({})));
-        serde_json::from_str::<Value>(&state).expect("JSON")["subscriptions"]
-            .as_array()
-            .is_none_or(Vec::is_empty)
-    };
-    wait_until("nobody hears of it", PATIENCE, is_quiet);
+    wait_until("nobody hears of it", PATIENCE, || listens() == before);
     assert_eq!(web.ask("DELETE", "/mcp", &[("mcp-session-id", &sessions[2])], "").status, 200);
     assert!(listened.pop().expect("the third").all().is_empty());
     finish(process, &sandbox);

@@ -54,7 +54,7 @@ pub use self::{
     pool::{Disposed, Pool},
     subscription::{Subscription, Topics},
 };
-use self::{mirrors::Mirrors, question::Questions};
+use self::{mirrors::Mirrors, question::Asides};
 pub use unhang_net::http::Address;
 
 pub use crate::upstream::{handshake::Session, http::HttpServer};
@@ -108,8 +108,8 @@ pub(crate) struct Manner {
     pub(crate) timeout: Option<Duration>,
     /// As in [`Options`].
     pub(crate) progress: Option<watch::Sender<Option<Box<RawValue>>>>,
-    /// Who is asked what the server asks about it; the listener where there is nobody.
-    pub(crate) questions: Option<Questions>,
+    /// Who hears and answers what the server says and asks beside; the listener where there is nobody.
+    pub(crate) asides: Option<Asides>,
     /// As whom a stateless server is asked.
     pub(crate) signed: Signed,
 }
@@ -226,8 +226,7 @@ impl Client {
             // Only a stateless server may want the same once more.
             let wanted = session.revision.is_stateless().then(|| Wanted::read(&result)).flatten();
             let Some(Wanted { input_requests, request_state }) = wanted else { return Ok(result) };
-            let inputs =
-                deadline.timeout(self.inputs(method, input_requests, manner.questions.as_ref())).await;
+            let inputs = deadline.timeout(self.inputs(method, input_requests, manner.asides.as_ref())).await;
             let inputs = inputs.map_err(|_| self.unanswered(method, limit))??;
             let again = Splice::new(Json::new(params.as_bytes()).unwrap_or(Json::EMPTY))
                 .set("inputResponses", inputs);
@@ -257,9 +256,9 @@ impl Client {
         // One limit for all that it takes.
         let (since, deadline) = (Instant::now(), Deadline::after(limit));
         let request = |mirrored| {
-            let Manner { progress, questions, signed, .. } = manner.clone();
+            let Manner { progress, asides, signed, .. } = manner.clone();
             let (method, params) = (method.into(), params.to_owned());
-            self.link.request(Request { method, params, since, limit, progress, questions, signed, mirrored })
+            self.link.request(Request { method, params, since, limit, progress, asides, signed, mirrored })
         };
         let Some(mirrors) = self.mirrors.as_ref().filter(|_| session.revision.is_stateless()) else {
             return request(Vec::new()).await;
@@ -281,14 +280,14 @@ impl Client {
         &self,
         method: &str,
         wanted: Map<String, Value>,
-        questions: Option<&Questions>,
+        asides: Option<&Asides>,
     ) -> Result<String, Error> {
         let mut inputs = BTreeMap::new();
         for (key, request) in wanted {
             let asked = request["method"].as_str().unwrap_or_default().to_owned();
             let params = to_raw_value(&request["params"]).ok();
-            let answer = match questions {
-                Some(questions) => question::ask(questions, asked.clone(), params).await,
+            let answer = match asides {
+                Some(asides) => question::ask(asides, asked.clone(), params).await,
                 None => self.listener.asked(asked.clone(), params).await.map(|answer| answer.to_string()),
             };
             let answer = answer.map(RawValue::from_string);

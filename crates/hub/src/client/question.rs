@@ -1,4 +1,4 @@
-//! Questions that a server asks about a request, for whoever made that request for somebody else.
+//! What a server says and asks beside its answer to a request, for whoever made that request for somebody else.
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
@@ -8,8 +8,17 @@ use crate::fault::Kind;
 /// What comes of a question: a result as JSON, or the code and the message of an error.
 pub type Replied = Result<String, (i32, String)>;
 
-/// Where questions go.
-pub(crate) type Questions = mpsc::Sender<Question>;
+/// What a server says beside its answer.
+#[derive(Debug)]
+pub enum Aside {
+    /// It asks something.
+    Asked(Question),
+    /// It logs something: the params of `notifications/message`, as received.
+    Logged(Box<RawValue>),
+}
+
+/// Where it goes.
+pub(crate) type Asides = mpsc::Sender<Aside>;
 
 /// A question that waits for its answer. Dropped, it is declined.
 #[derive(Debug)]
@@ -23,7 +32,7 @@ pub struct Question {
 }
 
 /// Asks whoever made a request, and gives what they answer; why nobody does where that is so. Cancel-safe.
-pub(crate) async fn ask(questions: &Questions, method: String, params: Option<Box<RawValue>>) -> Replied {
+pub(crate) async fn ask(asides: &Asides, method: String, params: Option<Box<RawValue>>) -> Replied {
     let (reply, replied) = oneshot::channel();
     let nobody = || {
         (
@@ -32,6 +41,6 @@ pub(crate) async fn ask(questions: &Questions, method: String, params: Option<Bo
         )
     };
     let question = Question { method: method.clone(), params, reply };
-    questions.send(question).await.map_err(|_| nobody())?;
+    asides.send(Aside::Asked(question)).await.map_err(|_| nobody())?;
     replied.await.unwrap_or_else(|_| Err(nobody()))
 }

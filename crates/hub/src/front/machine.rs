@@ -22,7 +22,7 @@ use std::{
 use serde_json::{Map, Value, value::RawValue};
 use unhang_bridge::{Splice, params::Signature};
 use unhang_switches::stands;
-use unhang_wire::{Id, InFlight, Json, one_line};
+use unhang_wire::{Id, InFlight, Json, one_line, text_member};
 
 use super::{parking::Parking, questions::Open, subscriptions::Filter};
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
     config::{Limits, STOP_LIMIT},
     exit,
     fault::{Kind, in_words},
-    gateway::{Answered, Asked, Known, Replied},
+    gateway::{Answered, Asked, Known, Level, Replied},
     queue::Class,
     refusal::Telling,
     revision::Revision,
@@ -123,6 +123,8 @@ pub enum Action {
     },
     /// Hear of it no more.
     Unwatch(Resource),
+    /// Have servers log from this level on.
+    Log(Level),
     /// This came of a question that a server has asked.
     Reply {
         /// The question.
@@ -171,6 +173,8 @@ pub(super) struct Introduced {
     pub offers: Box<str>,
     /// What the request was, in short.
     pub digest: u64,
+    /// From which level on its client wants to hear what is logged.
+    pub log_from: Option<Level>,
 }
 
 /// A request that waits for its answer.
@@ -264,6 +268,8 @@ pub struct Machine {
     pub(super) next_key: CallKey,
     /// What the client has said of itself at the beginning of its session, as a stateless server is told it.
     pub(super) signature: Option<Arc<Signature>>,
+    /// From which level on the client of the session wants to hear what is logged.
+    pub(super) log_from: Option<Level>,
     /// What the client is asked on behalf of servers, by our own ids.
     pub(super) questions: HashMap<Id, Open>,
     pub(super) parking: Parking,
@@ -292,6 +298,7 @@ impl Machine {
             running: HashMap::new(),
             next_key: 0,
             signature: None,
+            log_from: None,
             questions: HashMap::new(),
             parking: Parking::default(),
             watched: HashMap::new(),
@@ -460,6 +467,24 @@ impl Machine {
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
             let class = Class::Progress(token.clone());
             outside.to_client(To::Beside(way.stream), class, &one_line(line.as_bytes()));
+        }
+    }
+
+    /// A server logs something while it works on a call.
+    pub fn logged(&mut self, now: Duration, key: CallKey, params: &RawValue, outside: &mut impl Outside) {
+        self.now = now;
+        let id = self.running.get(&key).and_then(Option::as_ref);
+        let Some(call) = id.and_then(|id| self.calls.get(id)) else { return };
+        let level = Json::new(params.get().as_bytes()).and_then(|params| text_member(params, "level"));
+        let Some(level) = level.as_deref().and_then(Level::named) else { return };
+        // A session that has not said what it wants to hear hears all; a request that stands alone says it for itself.
+        let from = match call.revision.is_stateless() {
+            true => call.awaited.introduced().and_then(|introduced| introduced.log_from),
+            false => Some(self.log_from.unwrap_or(Level::Debug)),
+        };
+        if from.is_some_and(|from| level >= from) || !stands("logs-as-asked") {
+            let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{params}}}"#);
+            outside.to_client(To::Beside(call.way.stream), Class::Log, &one_line(line.as_bytes()));
         }
     }
 

@@ -9,7 +9,10 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json};
-use unhang_bridge::{Splice, params::Signature};
+use unhang_bridge::{
+    Splice,
+    params::{LOG_LEVEL, Signature},
+};
 use unhang_switches::stands;
 use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, read};
 
@@ -27,7 +30,7 @@ use crate::{
     clients,
     config::{LIST_LIFE, LIST_PATIENCE, VERDICT_SLACK},
     fault::Kind,
-    gateway::Asked,
+    gateway::{Asked, Level},
     refusal::{self, Addressee, Telling, gets_an_answer},
     revision::Revision,
     route::{catalog::Catalog, names::Owner},
@@ -62,6 +65,10 @@ impl<'a> Request<'a> {
 /// Whether a request says what its client can do, as each has to that names its revision.
 pub(super) fn declares_capabilities(params: Json<'_>) -> bool {
     capabilities(params).is_some()
+}
+
+fn text_in_meta(params: Json<'_>, member: &str) -> Option<String> {
+    wire::text_member(params.member("_meta")?, member)
 }
 
 fn capabilities(params: Json<'_>) -> Option<Json<'_>> {
@@ -240,6 +247,7 @@ impl Machine {
                 "prompts": { "listChanged": true },
                 "resources": { "listChanged": true, "subscribe": true },
                 "completions": {},
+                "logging": {},
             }),
         };
         result.insert("capabilities".to_owned(), capabilities);
@@ -284,6 +292,9 @@ impl Machine {
             method @ (SUBSCRIBE | UNSUBSCRIBE) if self.servers.is_some() && !revision.is_stateless() => {
                 self.subscription(request, method == SUBSCRIBE, revision, outside);
             }
+            "logging/setLevel" if self.servers.is_some() && !revision.is_stateless() => {
+                self.set_level(request, revision, outside);
+            }
             LISTEN if self.servers.is_some() && revision.is_stateless() => {
                 self.listen(&request.id, request.params, (revision, request.way), outside);
             }
@@ -298,6 +309,20 @@ impl Machine {
                 self.refuse(request.way, request.addressee(), telling, outside);
             }
         }
+    }
+
+    fn set_level(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+        let Some(level) = request.text("level").as_deref().and_then(Level::named) else {
+            let happened = "`logging/setLevel` names no level that there is".to_owned();
+            let telling = invalid_params(happened, "name one from debug, which says most, to emergency");
+            return self.refuse(request.way, request.addressee(), telling, outside);
+        };
+        self.log_from = Some(level);
+        if let Some(signature) = &mut self.signature {
+            Arc::make_mut(signature).log_level = Some(level.name().to_owned());
+        }
+        self.actions.push_back(Action::Log(level));
+        self.answer(&request.id, revision, request.way, Map::new(), outside);
     }
 
     fn subscription(
@@ -418,6 +443,7 @@ impl Machine {
         let introduced = request.params.filter(|_| revision.is_stateless()).map(|params| Introduced {
             offers: capabilities(params).map_or("{}", Json::get).into(),
             digest: digest(method, params),
+            log_from: text_in_meta(params, LOG_LEVEL).as_deref().and_then(Level::named),
         });
         let awaited = Awaited::Server { method, about, token, introduced };
         let call = Call { key, awaited, revision, since: self.now, limit, way: request.way };

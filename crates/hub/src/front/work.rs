@@ -25,18 +25,18 @@ use super::{
 use crate::{
     client::Error,
     config::Limits,
-    gateway::{Answered, Asked, Known, Question, Replied, Servers, Updated, Watch},
+    gateway::{Answered, Aside, Asked, Known, Question, Replied, Servers, Updated, Watch},
     tools::{Definition, ToolAnswer},
 };
 
 /// Reports of progress that may be on their way to the machine; it takes them at once.
 const PROGRESS: usize = 1024;
 
-/// Questions that may be on their way to the machine.
-const QUESTIONS: usize = 64;
+/// Questions and logs that may be on their way to the machine.
+const ASIDES: usize = 256;
 
-/// Questions about one call that may be on their way.
-const QUESTIONS_OF_ONE: usize = 4;
+/// Those about one call.
+const ASIDES_OF_ONE: usize = 64;
 
 /// What stands behind sessions. Clones are the same.
 #[derive(Clone)]
@@ -61,7 +61,7 @@ pub(super) enum Ended {
 pub(super) enum Event {
     Ended(Result<(TaskId, Ended), JoinError>),
     Told(CallKey, Box<RawValue>),
-    Asked(CallKey, Question),
+    Said(CallKey, Aside),
     /// Something else is known of the servers.
     Known,
     /// A resource has changed.
@@ -82,9 +82,9 @@ pub(super) struct Work {
     /// Progress of requests to servers, on its way from their tasks to the machine.
     tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
     told: mpsc::Receiver<(CallKey, Box<RawValue>)>,
-    /// Questions of servers about calls, on the same way.
-    ask: mpsc::Sender<(CallKey, Question)>,
-    asked: mpsc::Receiver<(CallKey, Question)>,
+    /// What else servers say and ask about calls, on the same way.
+    aside: mpsc::Sender<(CallKey, Aside)>,
+    asides: mpsc::Receiver<(CallKey, Aside)>,
     /// Who waits for the answers.
     replies: HashMap<QuestionKey, oneshot::Sender<Replied>>,
     next_question: QuestionKey,
@@ -98,7 +98,7 @@ impl Work {
     pub(super) fn new(limits: Limits, behind: &Behind, secret: Option<String>) -> Work {
         let known = behind.servers.as_ref().map(Servers::known);
         let (tell, told) = mpsc::channel(PROGRESS);
-        let (ask, asked) = mpsc::channel(QUESTIONS);
+        let (aside, asides) = mpsc::channel(ASIDES);
         let definitions = Arc::clone(&behind.definitions);
         let mut machine = Machine::new(limits, definitions, behind.instructions.clone());
         if let Some(secret) = secret {
@@ -117,8 +117,8 @@ impl Work {
             watches: HashMap::new(),
             tell,
             told,
-            ask,
-            asked,
+            aside,
+            asides,
             replies: HashMap::new(),
             next_question: 0,
             calls: JoinSet::new(),
@@ -157,6 +157,11 @@ impl Work {
                     self.ask(key, asked, cancellation);
                 }
                 Action::Watch { key, resource, limit } => self.watch(key, resource, limit),
+                Action::Log(level) => {
+                    if let Some(servers) = &self.servers {
+                        servers.log_from(level);
+                    }
+                }
                 Action::Unwatch(resource) => drop(self.watches.remove(&resource)),
                 Action::Reply { question, replied } => {
                     if let Some(reply) = self.replies.remove(&question) {
@@ -184,12 +189,12 @@ impl Work {
 
     fn ask(&mut self, key: CallKey, asked: Asked, mut cancellation: Cancellation) {
         let Some(servers) = self.servers.clone() else { return };
-        let (tell, ask) = (self.tell.clone(), self.ask.clone());
+        let (tell, aside) = (self.tell.clone(), self.aside.clone());
         let task = self.calls.spawn(async move {
             let (progress, mut seen) = watch::channel(None);
             let progress = asked.wants_progress.then_some(progress);
-            let (questions, mut asks) = mpsc::channel(QUESTIONS_OF_ONE);
-            let mut answering = servers.ask(asked, progress, Some(questions));
+            let (asides, mut said) = mpsc::channel(ASIDES_OF_ONE);
+            let mut answering = servers.ask(asked, progress, Some(asides));
             loop {
                 tokio::select! {
                     biased;
@@ -199,8 +204,8 @@ impl Work {
                         // Where it does not fit there is newer progress soon, or the end.
                         let _lossy = newest.map(|params| tell.try_send((key, params)));
                     }
-                    // Where there are too many on their way it is dropped, which declines it.
-                    Some(question) = asks.recv() => drop(ask.try_send((key, question))),
+                    // Where there are too many on their way it is dropped: a log is lost, and a question declined.
+                    Some(one) = said.recv() => drop(aside.try_send((key, one))),
                     answered = &mut answering => return Ended::Server(Box::new(answered)),
                 }
             }
@@ -222,7 +227,7 @@ impl Work {
         tokio::select! {
             Some(ended) = self.calls.join_next_with_id() => Event::Ended(ended),
             Some((key, params)) = self.told.recv() => Event::Told(key, params),
-            Some((key, question)) = self.asked.recv() => Event::Asked(key, question),
+            Some((key, aside)) = self.asides.recv() => Event::Said(key, aside),
             () = changed(&mut self.known) => Event::Known,
             updated = updated(&mut self.updates) => Event::Updated(updated),
         }
@@ -234,18 +239,26 @@ impl Work {
         match event {
             Event::Ended(ended) => self.call_ended(ended, outside),
             Event::Told(key, params) => self.machine.progressed(now, key, &params, outside),
-            Event::Asked(call, Question { method, params, reply }) => {
-                self.next_question += 1;
-                let question = self.next_question;
-                self.replies.insert(question, reply);
-                self.machine.asked(now, call, question, (&method, params.as_deref()), outside);
-            }
+            Event::Said(call, aside) => self.said(call, aside, outside),
             Event::Updated(Updated { server, uri }) => self.machine.updated(now, &(server, uri), outside),
             Event::Known => {
                 let known = self.known.as_mut().map(|known| known.borrow_and_update().clone());
                 if let Some(known) = known {
                     self.machine.servers_changed(now, &known, outside);
                 }
+            }
+        }
+    }
+
+    fn said(&mut self, call: CallKey, aside: Aside, outside: &mut impl Outside) {
+        let now = self.now();
+        match aside {
+            Aside::Logged(params) => self.machine.logged(now, call, &params, outside),
+            Aside::Asked(Question { method, params, reply }) => {
+                self.next_question += 1;
+                let question = self.next_question;
+                self.replies.insert(question, reply);
+                self.machine.asked(now, call, question, (&method, params.as_deref()), outside);
             }
         }
     }
@@ -267,6 +280,9 @@ impl Work {
                 // What was told before the answer comes before it.
                 while let Ok((key, params)) = self.told.try_recv() {
                     self.machine.progressed(now, key, &params, outside);
+                }
+                while let Ok((key, aside)) = self.asides.try_recv() {
+                    self.said(key, aside, outside);
                 }
                 self.machine.answered(now, key, &answered, outside);
             }

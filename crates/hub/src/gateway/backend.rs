@@ -20,8 +20,7 @@ use std::{
 use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{
-    runtime::Handle,
-    sync::{Mutex as AsyncMutex, Notify, Semaphore, SemaphorePermit, broadcast},
+    sync::{Mutex as AsyncMutex, Notify, Semaphore, SemaphorePermit},
     time::{Instant, sleep, sleep_until},
 };
 use unhang_bridge::Era;
@@ -29,7 +28,10 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
-use super::ServerEntry;
+use super::{
+    Level, ServerEntry,
+    watched::{Updated, Updates, Watched},
+};
 use crate::{
     breaker::{Breaker, Verdict},
     client::{Answer, Client, Error, Failure, List, Listener, Options, Session, Subscription, Topics},
@@ -51,34 +53,8 @@ pub(super) struct Backend {
     /// Whose turn it is then.
     turns: Semaphore,
     /// Resources that somebody wants to hear of.
-    watched: AsyncMutex<HashMap<Arc<str>, Watched>>,
+    pub(super) watched: AsyncMutex<HashMap<Arc<str>, Watched>>,
     state: Mutex<State>,
-}
-
-/// A resource that somebody wants to hear of.
-struct Watched {
-    count: usize,
-    /// Since which start of the server.
-    since: u64,
-    _subscription: Subscription,
-}
-
-/// A resource of a server has changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Updated {
-    /// The server's place.
-    pub server: usize,
-    /// The resource, as the server calls it.
-    pub uri: Arc<str>,
-}
-
-pub(super) type Updates = broadcast::Sender<Updated>;
-
-/// Somebody hears of a resource until this is dropped.
-#[must_use = "nobody hears of it any more when it is dropped"]
-pub struct Watch {
-    backend: Arc<Backend>,
-    uri: Arc<str>,
 }
 
 struct State {
@@ -91,6 +67,8 @@ struct State {
     /// For servers that tell of changes only to whoever has asked for that.
     subscription: Option<Subscription>,
     is_closed: bool,
+    /// From which level on somebody has asked it to log.
+    level: Option<Level>,
     starts: u64,
     in_flight: usize,
     last_error: Option<String>,
@@ -227,6 +205,7 @@ impl Backend {
             was_listed: false,
             subscription: None,
             is_closed: false,
+            level: None,
             starts: 0,
             in_flight: 0,
             last_error: None,
@@ -244,6 +223,15 @@ impl Backend {
 
     pub(super) fn name(&self) -> &str {
         &self.entry.spec.name
+    }
+
+    pub(super) fn request_timeout(&self) -> Duration {
+        self.entry.spec.limits.request_timeout
+    }
+
+    /// How often it was started.
+    pub(super) fn starts(&self) -> u64 {
+        self.state().starts
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -394,6 +382,7 @@ impl Backend {
             templates: self.or_none(templates),
         };
         self.watch_again(&client).await;
+        self.set_level().await;
         if session.revision.is_stateless() && self.state().subscription.is_none() {
             // A server that has nothing to tell refuses it.
             match client.subscribe(Topics { resources: Vec::new(), lists: true }, &options).await {
@@ -412,35 +401,30 @@ impl Backend {
         })
     }
 
-    /// Hears of a resource for one more, until that one has enough.
-    ///
-    /// # Errors
-    /// Why the server does not tell of it.
-    pub(super) async fn watch(self: Arc<Self>, uri: Arc<str>, limit: Duration) -> Result<Watch, Error> {
-        let (client, _) = self.ready(Starter::Caller).await?;
-        let mut watched = self.watched.lock().await;
-        let since = self.state().starts;
-        match watched.get_mut(&uri) {
-            Some(watched) if watched.since == since => watched.count += 1,
-            other => {
-                let count = other.map_or(0, |watched| watched.count) + 1;
-                let _subscription = subscribed(&client, &uri, limit).await?;
-                watched.insert(Arc::clone(&uri), Watched { count, since, _subscription });
-            }
+    /// Whether it has to say more than it does for this level; it will from now on.
+    pub(super) fn logs_less_than(&self, level: Level) -> bool {
+        let mut state = self.state();
+        let is_more = state.level.is_none_or(|now| level < now);
+        if is_more {
+            state.level = Some(level);
         }
-        drop(watched);
-        Ok(Watch { backend: self, uri })
+        is_more
     }
 
-    /// Hears of the same resources of a server that was started anew.
-    async fn watch_again(&self, client: &Client) {
-        let mut watched = self.watched.lock().await;
-        let now = self.state().starts;
-        for (uri, watched) in watched.iter_mut().filter(|(_, watched)| watched.since != now) {
-            match subscribed(client, uri, self.entry.spec.limits.request_timeout).await {
-                Ok(subscription) => (watched.since, watched._subscription) = (now, subscription),
-                Err(error) => tracing::warn!("`{}` does not tell of {uri} any more: {error}", self.name()),
-            }
+    /// Tells the server from which level on it is to log, if it runs and is told so once for all (protocol.md 3.3, row 10).
+    pub(super) async fn set_level(&self) {
+        let (client, level) = {
+            let state = self.state();
+            (state.client.clone().filter(Client::is_usable), state.level)
+        };
+        let (Some(client), Some(level)) = (client, level) else { return };
+        let Ok(session) = client.ready().await else { return };
+        if session.revision.is_stateless() || !session.capabilities.contains_key("logging") {
+            return;
+        }
+        let params = Map::from_iter([("level".to_owned(), level.name().into())]);
+        if let Err(error) = client.request("logging/setLevel", params, &Options::default()).await {
+            tracing::debug!("`{}` does not log by level: {error}", self.name());
         }
     }
 
@@ -524,27 +508,6 @@ impl Backend {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn subscribed(client: &Client, uri: &str, limit: Duration) -> Result<Subscription, Error> {
-    let options = Options { timeout: Some(limit), ..Options::default() };
-    client.subscribe(Topics { resources: vec![uri.to_owned()], lists: false }, &options).await
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        let (backend, uri) = (Arc::clone(&self.backend), Arc::clone(&self.uri));
-        // Without a runtime there is no server any more either.
-        let Ok(runtime) = Handle::try_current() else { return };
-        runtime.spawn(async move {
-            let mut watched = backend.watched.lock().await;
-            let Some(last) = watched.get_mut(&uri) else { return };
-            last.count -= 1;
-            if last.count == 0 && stands("unwatched-is-unsubscribed") {
-                watched.remove(&uri);
-            }
-        });
     }
 }
 

@@ -14,6 +14,8 @@
 //! - What was listed stays listed while a server is away: it comes back when it is asked.
 
 mod backend;
+mod level;
+mod watched;
 
 use std::{
     pin::{Pin, pin},
@@ -36,7 +38,11 @@ use unhang_switches::stands;
 use unhang_wire::Json;
 
 use self::backend::{Backend, Starter};
-pub use self::backend::{ServerState, ServerStatus, Updated, Watch};
+pub use self::{
+    backend::{ServerState, ServerStatus},
+    level::Level,
+    watched::{Updated, Watch},
+};
 use crate::{
     client::{ClientSpec, Error, Manner, Signed},
     config::{CALL_TIMEOUT, DISPOSE_LIMIT, REQUEST_TIMEOUT},
@@ -122,7 +128,7 @@ pub struct Answered {
     pub asked_for: Option<String>,
 }
 
-pub use crate::client::question::{Question, Replied};
+pub use crate::client::question::{Aside, Question, Replied};
 
 /// An answer that is on its way.
 pub type Answering = Pin<Box<dyn Future<Output = Answered> + Send>>;
@@ -202,6 +208,16 @@ impl Servers {
         watched.unwrap_or_else(|_| Err(waited.still_starting("resources/subscribe", limit)))
     }
 
+    /// Has servers log from this level on, of those that somebody has asked for the one that says most.
+    pub fn log_from(&self, level: Level) {
+        for backend in &self.shared.backends {
+            let backend = Arc::clone(backend);
+            if backend.logs_less_than(level) {
+                tokio::spawn(async move { backend.set_level().await });
+            }
+        }
+    }
+
     /// How they are, in their order.
     #[must_use]
     pub fn status(&self) -> Vec<ServerStatus> {
@@ -214,7 +230,7 @@ impl Servers {
         &self,
         asked: Asked,
         progress: Option<Progress>,
-        questions: Option<mpsc::Sender<Question>>,
+        asides: Option<mpsc::Sender<Aside>>,
     ) -> Answering {
         let backend = self.shared.backends.get(asked.server).map(Arc::clone);
         Box::pin(async move {
@@ -242,11 +258,11 @@ impl Servers {
                 answered.outcome = Err(backend.no_such_question(method));
                 return answered;
             }
-            let (questions, signed) = match (client, signature) {
+            let (asides, signed) = match (client, signature) {
                 // One that speaks as the server does answers what it is asked in its own way.
-                (Era::Modern, _) if answered.era == Era::Modern => (None, Signed::Already),
-                (Era::Legacy, Some(signature)) => (questions, Signed::By(signature)),
-                (Era::Modern, _) => (questions, Signed::ByUs),
+                (Era::Modern, _) if answered.era == Era::Modern => (asides, Signed::Already),
+                (Era::Legacy, Some(signature)) => (asides, Signed::By(signature)),
+                (Era::Modern, _) => (asides, Signed::ByUs),
                 (Era::Legacy, None) => (None, Signed::ByUs),
             };
             let turn = deadline.timeout(backend.turn(answered.era)).await;
@@ -254,7 +270,7 @@ impl Servers {
                 answered.outcome = Err(backend.still_busy(method, limit));
                 return answered;
             };
-            let manner = Manner { timeout: Some(deadline.remaining()), progress, questions, signed };
+            let manner = Manner { timeout: Some(deadline.remaining()), progress, asides, signed };
             let trial = backend.trial();
             answered.outcome = asks.ask(method, legacy.as_deref().unwrap_or(&params), &manner).await;
             trial.ended(&answered.outcome);

@@ -32,7 +32,7 @@ use super::{
 use crate::{
     client::{
         Error, Failure, Listener, Signed,
-        question::{self, Questions, Replied},
+        question::{self, Aside, Asides, Replied},
     },
     config::{Limits, TAIL_LINES},
     fault::{Kind, in_words},
@@ -50,7 +50,7 @@ pub(crate) struct Spoken {
 /// Whose request it is.
 pub(crate) enum Whose {
     Handshake(Ask),
-    Caller { reply: oneshot::Sender<Outcome>, progress: Option<Progress>, questions: Option<Questions> },
+    Caller { reply: oneshot::Sender<Outcome>, progress: Option<Progress>, asides: Option<Asides> },
 }
 
 /// What is to be sent, or to be sent no more.
@@ -332,7 +332,7 @@ impl Dialogue {
     }
 
     fn request(&mut self, request: Request, reply: oneshot::Sender<Outcome>, waiting: usize) {
-        let Request { method, mut params, since, limit, progress, questions, signed, mirrored } = request;
+        let Request { method, mut params, since, limit, progress, asides, signed, mirrored } = request;
         if let Some(happened) = self.overload(waiting + self.unsent) {
             let failure =
                 self.failure(Kind::Overloaded, happened, "ask again when it has answered some of them");
@@ -342,7 +342,7 @@ impl Dialogue {
         }
         let wants_progress = progress.is_some();
         let since = since.saturating_duration_since(self.origin);
-        let whose = Whose::Caller { reply, progress, questions };
+        let whose = Whose::Caller { reply, progress, asides };
         let id = self.conversation.begin(since, &method, limit, whose);
         if wants_progress {
             params = with_progress_token(Json::new(params.as_bytes()), &id);
@@ -414,6 +414,13 @@ impl Dialogue {
     }
 
     fn notified(&mut self, method: &str, params: Option<Box<RawValue>>) {
+        if method == "notifications/message"
+            && let (Some(asides), Some(params)) = (self.asides(), &params)
+        {
+            // Where too much is on its way it is lost, as logs may be.
+            let _lossy = asides.try_send(Aside::Logged(params.clone()));
+            return;
+        }
         if method != "notifications/subscriptions/acknowledged" {
             return self.listener.notified(method, params.as_deref());
         }
@@ -473,20 +480,29 @@ impl Dialogue {
         }
     }
 
-    /// Asks whoever made the request that a question is about: the only one in flight, for nothing says which of several it is.
+    /// Who hears what is said beside an answer: whoever waits for the only one, for nothing says which of several it is about.
+    fn asides(&self) -> Option<&Asides> {
+        let hears = |whose: &Whose| matches!(whose, Whose::Caller { asides: Some(_), .. });
+        match &*self.conversation.ids(hears) {
+            [only] => match self.conversation.whose(only) {
+                Some(Whose::Caller { asides, .. }) => asides.as_ref(),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Asks whoever made the request that a question is about.
     fn asked(
         &self,
         method: &str,
         params: Option<Box<RawValue>>,
     ) -> Pin<Box<dyn Future<Output = Replied> + Send>> {
-        let can_be_asked = |whose: &Whose| matches!(whose, Whose::Caller { questions: Some(_), .. });
         let method = method.to_owned();
-        if let [only] = &*self.conversation.ids(can_be_asked)
-            && let Some(Whose::Caller { questions: Some(questions), .. }) = self.conversation.whose(only)
-        {
+        if let Some(asides) = self.asides() {
             self.listener.asks(&method);
-            let questions = questions.clone();
-            return Box::pin(async move { question::ask(&questions, method, params).await });
+            let asides = asides.clone();
+            return Box::pin(async move { question::ask(&asides, method, params).await });
         }
         let answer = self.listener.asked(method, params);
         Box::pin(async move { answer.await.map(|result| result.to_string()) })

@@ -31,7 +31,7 @@ use tokio::{
 use unhang_proc::deadline::Deadline;
 
 use self::handshake::Session;
-use crate::client::{Error, Failure, Signed, question::Questions};
+use crate::client::{Error, Failure, Signed, question::Asides};
 
 /// What comes of a request.
 pub(crate) type Outcome = Result<Box<RawValue>, Error>;
@@ -52,8 +52,8 @@ pub(crate) struct Request {
     pub(crate) since: Instant,
     pub(crate) limit: Duration,
     pub(crate) progress: Option<Progress>,
-    /// Who is asked what the server asks about it.
-    pub(crate) questions: Option<Questions>,
+    /// Who hears and answers what the server says and asks beside.
+    pub(crate) asides: Option<Asides>,
     /// As whom a stateless server is asked.
     pub(crate) signed: Signed,
     /// What a server over HTTP is told in headers too: names and values (2026-07-28).

@@ -97,6 +97,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "unwatched-is-unsubscribed" [5]
         "A resource of which nobody wants to hear any more is unsubscribed from."
         end_to_end("gateway_http::a_change_of_a_resource_comes_to_whoever_wants_to_hear_of_it");
+    "logs-as-asked" [2]
+        "A client hears what is logged from the level on that it has named, and a request that names none hears nothing."
+        unit("hub", "front::tests::questions::a_request_that_stands_alone_hears_what_is_logged_if_it_says_so");
     "members-by-revision" [2]
         "A client is sent no member that its revision does not know."
         unit("hub", "tools::definition::tests::a_revision_is_sent_what_it_knows");

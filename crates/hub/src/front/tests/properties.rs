@@ -150,7 +150,7 @@ proptest! {
                     Action::Call { key, .. } => running.push((key, false)),
                     Action::Ask { key, .. } => running.push((key, true)),
                     Action::Cancel(key) => prop_assert!(running.iter().any(|(running, _)| *running == key)),
-                    Action::Watch { .. } | Action::Unwatch(_) => {}
+                    Action::Watch { .. } | Action::Unwatch(_) | Action::Log(_) => {}
                     Action::Reply { question, .. } => *questions.entry(question).or_default() += 1,
                     Action::Exit(_) => over = true,
                 }

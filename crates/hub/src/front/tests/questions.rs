@@ -1,4 +1,4 @@
-//! What servers ask about calls, as far as the machine knows of it.
+//! What servers ask and say about calls, as far as the machine knows of it.
 
 use serde_json::value::RawValue;
 use unhang_bridge::Era;
@@ -105,6 +105,48 @@ fn a_question_ends_with_its_call() {
         );
         front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#);
         assert!(front.actions().iter().all(|action| !matches!(action, Action::Reply { .. })), "{way}");
+    }
+}
+
+/// What the client hears when a server logs at each of these levels.
+fn logged(front: &mut Fronted, key: CallKey, levels: &[&str]) -> Vec<Value> {
+    for level in levels {
+        let params = raw(&format!(r#"{{"level":"{level}","data":1.0e0}}"#));
+        front.machine.logged(front.now, key, &params, &mut front.world);
+    }
+    let heard = front.heard();
+    assert!(heard.iter().all(|message| message["method"] == "notifications/message"), "{heard:?}");
+    heard.iter().map(|message| message["params"]["level"].clone()).collect()
+}
+
+#[test]
+fn a_session_hears_what_is_logged_from_the_level_on_that_it_has_named() {
+    let (mut front, key) = calling();
+    let levels = ["debug", "warning", "emergency", "no such level"];
+    assert_eq!(logged(&mut front, key, &levels), ["debug", "warning", "emergency"]);
+    front.says(r#"{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"warning"}}"#);
+    assert_eq!(front.heard()[0]["result"], json!({}));
+    assert_eq!(front.actions(), [Action::Log(crate::gateway::Level::Warning)]);
+    assert_eq!(logged(&mut front, key, &levels), ["warning", "emergency"]);
+    assert!(logged(&mut front, key + 1, &levels).is_empty(), "of no call that anybody waits for");
+    front.says(r#"{"jsonrpc":"2.0","id":3,"method":"logging/setLevel","params":{"level":"loud"}}"#);
+    front.heard_fault(3, -32602);
+}
+
+#[test]
+fn a_request_that_stands_alone_hears_what_is_logged_if_it_says_so() {
+    for (level, expect) in [("", vec![]), (r#","io.modelcontextprotocol/logLevel":"error""#, vec!["error"])] {
+        let mut front = Fronted::new(Limits::default());
+        front.machine = front.machine.with_servers(known(&[TOOL], true));
+        front.says(&modern(1, "{}", "").replace(
+            r#""io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}"#,
+            &format!(r#""io.modelcontextprotocol/clientCapabilities":{{}}{level}"#),
+        ));
+        let key = match &front.actions()[..] {
+            [Action::Ask { key, .. }] => *key,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(logged(&mut front, key, &["warning", "error"]), expect);
     }
 }
 
