@@ -75,10 +75,10 @@ pub(super) struct Work {
     toolbox: Arc<dyn Toolbox>,
     servers: Option<Servers>,
     known: Option<watch::Receiver<Known>>,
-    /// Changes of resources that anybody watches.
-    updates: Option<broadcast::Receiver<Updated>>,
-    /// Those that the client of this session does.
+    /// Resources that the client watches.
     watches: HashMap<Resource, Watch>,
+    /// Changes of those that anybody watches, since this client does: who watches nothing is not woken for others.
+    updates: Option<broadcast::Receiver<Updated>>,
     /// Progress of requests to servers, on its way from their tasks to the machine.
     tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
     told: mpsc::Receiver<(CallKey, Box<RawValue>)>,
@@ -113,8 +113,8 @@ impl Work {
             toolbox: Arc::clone(&behind.toolbox),
             servers: behind.servers.clone(),
             known,
-            updates: behind.servers.as_ref().map(Servers::updates),
             watches: HashMap::new(),
+            updates: None,
             tell,
             told,
             aside,
@@ -215,6 +215,8 @@ impl Work {
 
     fn watch(&mut self, key: CallKey, resource: Resource, limit: Duration) {
         let Some(servers) = self.servers.clone() else { return };
+        // Before the server is asked, so that nothing is missed.
+        self.updates.get_or_insert_with(|| servers.updates());
         let task = self.calls.spawn(async move {
             let (server, uri) = resource.clone();
             Ended::Watched(resource, servers.watch(server, uri, limit).await)

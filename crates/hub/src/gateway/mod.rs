@@ -325,16 +325,23 @@ impl Shared {
     /// Tells everybody what is known now.
     fn publish(&self) {
         // One after the other, so that what is known never goes back to what was.
-        self.known.send_modify(|known| {
+        self.known.send_if_modified(|known| {
             let offered: Vec<_> = self.backends.iter().map(|backend| backend.offered()).collect();
             let sources: Vec<Source<'_>> = (self.backends.iter().zip(&offered))
                 .map(|(backend, offered)| Source { name: backend.name(), prefix: backend.prefix(), offered })
                 .collect();
             let own: Vec<&str> = self.own.iter().map(String::as_str).collect();
-            let catalog = Arc::new(Catalog::new(&self.style, &own, &sources));
+            let catalog = Catalog::new(&self.style, &own, &sources);
+            let is_settled = self.backends.iter().all(|backend| backend.was_listed());
+            // A server that tells of changes where there are none wakes nobody.
+            if is_settled == known.is_settled && catalog == *known.catalog && stands("unchanged-wakes-nobody")
+            {
+                return false;
+            }
             self.tell_clashes(&known.catalog, &catalog);
-            known.catalog = catalog;
-            known.is_settled = self.backends.iter().all(|backend| backend.was_listed());
+            known.catalog = Arc::new(catalog);
+            known.is_settled = is_settled;
+            true
         });
     }
 
@@ -354,5 +361,19 @@ impl Shared {
                 clash.given
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_has_not_changed_wakes_nobody() {
+        let servers = Servers::start(Style::default(), Vec::new(), Vec::new());
+        let mut known = servers.known();
+        assert!(known.borrow_and_update().is_settled, "there is nothing to wait for");
+        servers.shared.publish();
+        assert!(!known.has_changed().expect("it is there"));
     }
 }

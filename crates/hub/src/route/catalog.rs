@@ -44,7 +44,7 @@ pub struct Source<'a> {
 }
 
 /// All of them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalog {
     tools: Names,
     prompts: Names,
@@ -55,7 +55,7 @@ pub struct Catalog {
 }
 
 /// One list as JSON, for clients of both eras.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Listed {
     modern: String,
     /// Where it differs.

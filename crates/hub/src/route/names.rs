@@ -56,7 +56,7 @@ pub struct Clash {
 }
 
 /// All public names of one kind.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     owners: HashMap<String, Owner>,
     /// In the order of the servers and of their lists.

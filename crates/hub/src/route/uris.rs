@@ -20,7 +20,7 @@ pub struct Resources<'a> {
 }
 
 /// All public URIs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uris {
     servers: Vec<String>,
     owners: HashMap<String, (usize, String)>,

@@ -100,6 +100,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "logs-as-asked" [2]
         "A client hears what is logged from the level on that it has named, and a request that names none hears nothing."
         unit("hub", "front::tests::questions::a_request_that_stands_alone_hears_what_is_logged_if_it_says_so");
+    "unchanged-wakes-nobody" [8]
+        "A server that tells of changes where there are none wakes no session."
+        unit("hub", "gateway::tests::what_has_not_changed_wakes_nobody");
     "members-by-revision" [2]
         "A client is sent no member that its revision does not know."
         unit("hub", "tools::definition::tests::a_revision_is_sent_what_it_knows");

@@ -96,18 +96,19 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
         ending: ending.clone(),
         since: Instant::now(),
     });
-    let mut serving =
-        std::pin::pin!(serve::serve(listener, handlers::router(Arc::clone(&gate)), bounds, ending));
+    let router = handlers::router(Arc::clone(&gate));
+    let mut serving = tokio::spawn(serve::serve(listener, router, bounds, ending));
     let code = tokio::select! {
         stop = stops.recv() => stop.unwrap_or(Stop::Terminate).exit_code(),
-        () = serving.as_mut() => exit::BUG,
+        // It ends when it is told to; before that it can only panic, which was told.
+        _panicked = &mut serving => exit::BUG,
     };
     let sessions = gate.sessions().len();
     tracing::info!(sessions, "ending: what is in flight gets {drain:?}");
     end.send_replace(true);
     let all = async {
         let deadline = Deadline::after(drain + FLUSH_LIMIT);
-        if deadline.timeout(serving).await.is_err() {
+        if !serving.is_finished() && deadline.timeout(&mut serving).await.is_err() {
             tracing::warn!("some clients had not taken their answers in time");
         }
         if let Some(at_end) = at_end {

@@ -387,12 +387,7 @@ impl Session {
             Mail::Listen { after, reply } => drop(reply.send(self.world.listen(after))),
             Mail::End { reply } => {
                 let _gone = reply.send(Reply::Taken);
-                self.work.machine.stop(
-                    self.work.now(),
-                    exit::DONE,
-                    "its client ended the session",
-                    &mut self.world,
-                );
+                self.has_no_client = true;
             }
         }
     }
