@@ -181,9 +181,7 @@ impl Listener for Ear {
         method: String,
         _params: Option<Box<RawValue>>,
     ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
-        self.asks(&method);
-        let why =
-            "nothing says which of several calls it is about; from now on there is one at a time: ask again";
+        let why = "no call is in flight that it could be about, and the server is shared by many clients";
         Box::pin(async move { Err((Kind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))) })
     }
 }

@@ -8,6 +8,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    future::ready,
     pin::Pin,
     sync::Arc,
     time::Duration,
@@ -77,6 +78,13 @@ pub(crate) enum Heard {
     Withdrawn,
     Answered(Option<Answered>),
     Time,
+}
+
+/// Who hears what a server says beside its answers.
+enum Hears<'a> {
+    Nobody,
+    One(&'a Asides),
+    Several,
 }
 
 /// The dialogue with one server.
@@ -415,7 +423,7 @@ impl Dialogue {
 
     fn notified(&mut self, method: &str, params: Option<Box<RawValue>>) {
         if method == "notifications/message"
-            && let (Some(asides), Some(params)) = (self.asides(), &params)
+            && let (Hears::One(asides), Some(params)) = (self.asides(), &params)
         {
             // Where too much is on its way it is lost, as logs may be.
             let _lossy = asides.try_send(Aside::Logged(params.clone()));
@@ -481,31 +489,42 @@ impl Dialogue {
     }
 
     /// Who hears what is said beside an answer: whoever waits for the only one, for nothing says which of several it is about.
-    fn asides(&self) -> Option<&Asides> {
+    fn asides(&self) -> Hears<'_> {
         let hears = |whose: &Whose| matches!(whose, Whose::Caller { asides: Some(_), .. });
         match &*self.conversation.ids(hears) {
+            [] => Hears::Nobody,
             [only] => match self.conversation.whose(only) {
-                Some(Whose::Caller { asides, .. }) => asides.as_ref(),
-                _ => None,
+                Some(Whose::Caller { asides: Some(asides), .. }) => Hears::One(asides),
+                _ => Hears::Nobody,
             },
-            _ => None,
+            _ => Hears::Several,
         }
     }
 
-    /// Asks whoever made the request that a question is about.
+    /// Asks whoever made the request that a question is about; the listener, where none is in flight.
     fn asked(
         &self,
         method: &str,
         params: Option<Box<RawValue>>,
     ) -> Pin<Box<dyn Future<Output = Replied> + Send>> {
         let method = method.to_owned();
-        if let Some(asides) = self.asides() {
-            self.listener.asks(&method);
-            let asides = asides.clone();
-            return Box::pin(async move { question::ask(&asides, method, params).await });
+        match self.asides() {
+            Hears::Nobody => {
+                let answer = self.listener.asked(method, params);
+                Box::pin(async move { answer.await.map(|result| result.to_string()) })
+            }
+            Hears::One(asides) => {
+                self.listener.asks(&method);
+                let asides = asides.clone();
+                Box::pin(async move { question::ask(&asides, method, params).await })
+            }
+            Hears::Several => {
+                self.listener.asks(&method);
+                let why = "nothing says which of several calls it is about; ask again in one that runs alone";
+                let declined = (Kind::MethodNotFound.code(), format!("`{method}` is declined: {why}"));
+                Box::pin(ready(Err(declined)))
+            }
         }
-        let answer = self.listener.asked(method, params);
-        Box::pin(async move { answer.await.map(|result| result.to_string()) })
     }
 
     fn answer(&mut self, id: &Id, answer: Replied) {
@@ -530,3 +549,6 @@ impl Dialogue {
         out
     }
 }
+
+#[cfg(test)]
+mod tests;
