@@ -99,6 +99,21 @@ fn promise_6_a_server_that_dies_in_a_call_costs_that_call_and_comes_back() {
 }
 
 #[test]
+fn however_many_servers_there_are_all_come_up() {
+    let sandbox = Sandbox::with_jobs();
+    // More than may start at the same time, and none of them tells of changes.
+    let servers: Vec<String> =
+        (0..10).map(|number| server(&format!("s{number}"), &["well-behaved"], "")).collect();
+    let mut client = gateway(&sandbox, &servers);
+    let mut has_all = || {
+        let tools = listed(&mut client, "tools/list", "tools", "name");
+        (0..10).all(|number| tools.contains(&format!("s{number}__echo")))
+    };
+    wait_until("all have come up", PATIENCE, &mut has_all);
+    finish(client, &sandbox);
+}
+
+#[test]
 fn promise_8_servers_that_hang_or_cannot_start_delay_no_other() {
     let sandbox = Sandbox::with_jobs();
     let limits = "limits = { start-timeout = \"30s\", call-timeout = \"1s\" }";

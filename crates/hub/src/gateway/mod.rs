@@ -302,15 +302,17 @@ fn answers_nothing(params: &str) -> bool {
 /// Keeps the lists of one server: asks for them when it has started, and again when they change.
 async fn keep(shared: Arc<Shared>, backend: Arc<Backend>) {
     loop {
-        // It is never closed.
-        let permit = shared.starts.acquire().await;
-        let mut listing = pin!(backend.list());
-        let listed = match timeout(START_TURN, &mut listing).await {
-            Ok(listed) => listed,
-            // One that hangs keeps no other from its start.
-            Err(_) => {
-                drop(permit);
-                listing.await
+        let listed = {
+            // It is never closed.
+            let turn = shared.starts.acquire().await;
+            let mut listing = pin!(backend.list());
+            match timeout(START_TURN, &mut listing).await {
+                Ok(listed) => listed,
+                // One that hangs keeps no other from its start.
+                Err(_) => {
+                    drop(turn);
+                    listing.await
+                }
             }
         };
         if let Err(error) = &listed {
