@@ -7,6 +7,7 @@ mod both_outcomes;
 mod busy_not_hung;
 mod closes_stdin;
 mod closes_stdout;
+mod conformance_fixture;
 mod crlf;
 mod dies_at_start;
 mod dies_every_call;
@@ -78,6 +79,7 @@ pub(crate) const ALL: &[Entry] = table!(
     busy_not_hung,
     closes_stdin,
     closes_stdout,
+    conformance_fixture,
     crlf,
     dies_at_start,
     dies_every_call,

@@ -4,10 +4,11 @@
 //!
 //! - Each request gets one answer, unless it was cancelled or asked the process to die.
 //! - A handshake is insisted on, so that a session that was not replayed after a restart is noticed.
+//! - What it offers is an [`Offer`], so that another server can be as complete with other tools.
 
-mod eras;
-mod listings;
-mod tools;
+pub(super) mod eras;
+pub(super) mod listings;
+pub(super) mod tools;
 
 pub(crate) use tools::question_params;
 
@@ -35,14 +36,28 @@ pub(crate) const ANIMAL: Animal = Animal {
     run: serve,
 };
 
+/// What a server has to offer; all the rest is the same for each.
+pub(super) struct Offer {
+    /// What the server calls itself.
+    pub(super) name: &'static str,
+    /// Answers a `tools/call`.
+    pub(super) call: fn(&Arc<Server>, &Message, &Era) -> Outcome,
+    /// Answers a request about something listed; `None` when it is about something else.
+    pub(super) list: fn(&Arc<Server>, &Message, &Era) -> Option<Outcome>,
+}
+
+const OFFER: Offer = Offer { name: ANIMAL.name, call: tools::call, list: listings::answer };
+
 /// What the process knows about its session; `state` shows it, so that a test can see whether a session was replayed.
 #[derive(Default)]
-struct Session {
+pub(super) struct Session {
     initialized: bool,
     protocol_version: Option<String>,
     client_name: Option<String>,
+    /// What the client said in the handshake that it can do.
+    pub(super) client_capabilities: Value,
     level: Option<String>,
-    subscriptions: BTreeSet<String>,
+    pub(super) subscriptions: BTreeSet<String>,
     calls: u64,
     /// Open `subscriptions/listen` requests: id and filter.
     listens: Vec<(Value, Value)>,
@@ -55,10 +70,13 @@ struct Question {
     answer: SyncSender<Value>,
 }
 
-struct Server {
+pub(super) struct Server {
+    offer: &'static Offer,
+    /// Whether requests without a handshake are served too.
+    modern: bool,
     /// How many items a page of a list has.
     page: usize,
-    session: Mutex<Session>,
+    pub(super) session: Mutex<Session>,
     /// Calls that run in threads of their own, by id, and whether they were cancelled.
     running: Mutex<HashMap<String, bool>>,
     /// Signalled at every change of `running`.
@@ -67,7 +85,7 @@ struct Server {
 }
 
 /// What became of a request.
-enum Outcome {
+pub(super) enum Outcome {
     Result(Value),
     Error {
         code: i64,
@@ -80,15 +98,26 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn error(code: i64, message: &str) -> Self {
+    pub(super) fn error(code: i64, message: &str) -> Self {
         Self::Error { code, message: message.to_owned(), data: Value::Null }
     }
 }
 
 /// Serves until stdin ends and the calls in flight have been answered, as the measured servers do (contract.md part 4).
 pub(crate) fn serve(arguments: &Arguments) -> io::Result<ExitCode> {
+    serve_offer(arguments, &OFFER, true)
+}
+
+/// Serves what is offered, under a handshake, and without one where that is allowed.
+pub(super) fn serve_offer(
+    arguments: &Arguments,
+    offer: &'static Offer,
+    modern: bool,
+) -> io::Result<ExitCode> {
     let page = usize::try_from(arguments.number_option("page", u64::MAX)?).unwrap_or(usize::MAX).max(1);
     let server = Arc::new(Server {
+        offer,
+        modern,
         page,
         session: Mutex::default(),
         running: Mutex::default(),
@@ -128,9 +157,11 @@ impl Server {
             }
             return Ok(None);
         }
-        let era = Era::of(message);
+        let era = self.era(message);
         let response = match self.request(message, &era) {
-            Outcome::Result(result) => pipe::result(message.id(), era.dress(message.method(), result)),
+            Outcome::Result(result) => {
+                pipe::result(message.id(), era.dress(self.offer.name, message.method(), result))
+            }
             Outcome::Error { code, message: text, data } => {
                 let mut response = pipe::error(message.id(), code, &text);
                 if !data.is_null() {
@@ -142,6 +173,15 @@ impl Server {
             Outcome::Leave(code) => return Ok(Some(code)),
         };
         pipe::send(&response).map(|()| None)
+    }
+
+    /// Returns under which rules a request was sent, as far as this server knows both.
+    fn era(&self, message: &Message) -> Era {
+        if self.modern { Era::of(message) } else { Era::Handshake }
+    }
+
+    fn introduce(&self, message: &Message) -> Value {
+        eras::introduce(self.offer.name, &mut lock(&self.session), message)
     }
 
     fn note(&self, message: &Message) {
@@ -157,13 +197,13 @@ impl Server {
             return refusal;
         }
         match message.method() {
-            "initialize" => Outcome::Result(eras::introduce(&mut lock(&self.session), message)),
+            "initialize" => Outcome::Result(self.introduce(message)),
             "server/discover" => Outcome::Result(eras::discovery()),
             "ping" => Outcome::Result(json!({})),
             "logging/setLevel" => self.set_level(message),
             "subscriptions/listen" => self.listen(message),
-            "tools/call" => tools::call(self, message, era),
-            _ => listings::answer(self, message, era).unwrap_or_else(|| {
+            "tools/call" => (self.offer.call)(self, message, era),
+            _ => (self.offer.list)(self, message, era).unwrap_or_else(|| {
                 Outcome::error(METHOD_NOT_FOUND, &format!("Method not found: {}", message.method()))
             }),
         }
@@ -210,7 +250,7 @@ impl Server {
     }
 
     /// Sends a change notification to whoever asked for it, in the way of either era.
-    fn announce(&self, method: &str, filter_key: &str, params: &Value) -> io::Result<()> {
+    pub(super) fn announce(&self, method: &str, filter_key: &str, params: &Value) -> io::Result<()> {
         let session = lock(&self.session);
         if session.protocol_version.is_some() {
             pipe::send(&pipe::notification(method, params))?;

@@ -13,7 +13,7 @@ use super::{Outcome, Session};
 
 pub(super) const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub(in super::super) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
@@ -28,7 +28,7 @@ const CACHEABLE: [&str; 6] = [
 ];
 
 /// Under which rules a request was sent.
-pub(super) enum Era {
+pub(in super::super) enum Era {
     /// Up to 2025-11-25: one `initialize` for the whole process.
     Handshake,
     /// From 2026-07-28: each request says all.
@@ -62,12 +62,12 @@ impl Era {
     }
 
     /// Adds what every result of the era carries.
-    pub(super) fn dress(&self, method: &str, mut result: Value) -> Value {
+    pub(super) fn dress(&self, server: &str, method: &str, mut result: Value) -> Value {
         if matches!(self, Self::Modern) {
             if result["resultType"].is_null() {
                 result["resultType"] = json!("complete");
             }
-            result["_meta"][SERVER_INFO] = server_info();
+            result["_meta"][SERVER_INFO] = server_info(server);
             if CACHEABLE.contains(&method) {
                 result["ttlMs"] = json!(0);
                 result["cacheScope"] = json!("private");
@@ -77,20 +77,21 @@ impl Era {
     }
 
     /// Whether log messages may be sent while this request runs.
-    pub(super) fn wants_log(&self, message: &Message) -> bool {
+    pub(in super::super) fn wants_log(&self, message: &Message) -> bool {
         matches!(self, Self::Handshake) || !message.params()["_meta"][LOG_LEVEL].is_null()
     }
 }
 
 /// Answers `initialize` and remembers who asked.
-pub(super) fn introduce(session: &mut Session, message: &Message) -> Value {
+pub(super) fn introduce(server: &str, session: &mut Session, message: &Message) -> Value {
     let version = settle_revision(message);
     session.protocol_version = Some(version.to_owned());
+    session.client_capabilities = message.params()["capabilities"].clone();
     session.client_name = message.params()["clientInfo"]["name"].as_str().map(str::to_owned);
     json!({
         "protocolVersion": version,
         "capabilities": capabilities(),
-        "serverInfo": server_info(),
+        "serverInfo": server_info(server),
         "instructions": "A server to test with.",
     })
 }
@@ -114,12 +115,12 @@ fn capabilities() -> Value {
     })
 }
 
-fn server_info() -> Value {
-    json!({"name": super::ANIMAL.name, "version": env!("CARGO_PKG_VERSION")})
+fn server_info(server: &str) -> Value {
+    json!({"name": server, "version": env!("CARGO_PKG_VERSION")})
 }
 
 /// The error for a resource that does not exist, which has a different code in each era.
-pub(super) fn no_such_resource(era: &Era, uri: &str) -> Outcome {
+pub(in super::super) fn no_such_resource(era: &Era, uri: &str) -> Outcome {
     const HANDSHAKE_CODE: i64 = -32002;
     Outcome::Error {
         code: if matches!(era, Era::Modern) { INVALID_PARAMS } else { HANDSHAKE_CODE },

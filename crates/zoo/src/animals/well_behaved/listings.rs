@@ -4,6 +4,8 @@
 //!
 //! - Lists are sorted and always the same, whole or in pages.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::keeper::lock;
@@ -18,7 +20,7 @@ const NUMBERS: u32 = 5;
 const PREFIX: &str = "zoo://numbers/";
 
 /// Answers a request about something listed; `None` when it is about something else.
-pub(super) fn answer(server: &Server, message: &Message, era: &Era) -> Option<Outcome> {
+pub(super) fn answer(server: &Arc<Server>, message: &Message, era: &Era) -> Option<Outcome> {
     let params = message.params();
     Some(match message.method() {
         "tools/list" => page(server, message, "tools", &tools::descriptions()),
@@ -34,7 +36,7 @@ pub(super) fn answer(server: &Server, message: &Message, era: &Era) -> Option<Ou
 }
 
 /// Cuts a list into pages when the server was told to; the cursor is the index of the first item.
-fn page(server: &Server, message: &Message, key: &str, items: &[Value]) -> Outcome {
+pub(in super::super) fn page(server: &Server, message: &Message, key: &str, items: &[Value]) -> Outcome {
     let start = match &message.params()["cursor"] {
         Value::Null => Some(0),
         cursor => cursor.as_str().and_then(|text| text.parse().ok()).filter(|start| *start < items.len()),

@@ -9,7 +9,7 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
@@ -27,8 +27,8 @@ use super::{Outcome, Question, Server};
 const PROGRESS_STEP: Duration = Duration::from_millis(100);
 
 /// A tool as it is listed.
-struct Tool {
-    name: &'static str,
+pub(in super::super) struct Tool {
+    pub(in super::super) name: &'static str,
     description: &'static str,
     /// Name and JSON type of each argument; all are required.
     arguments: &'static [(&'static str, &'static str)],
@@ -36,7 +36,7 @@ struct Tool {
     safe: bool,
 }
 
-const fn tool(
+pub(in super::super) const fn tool(
     name: &'static str,
     description: &'static str,
     arguments: &'static [(&'static str, &'static str)],
@@ -73,7 +73,8 @@ pub(super) fn descriptions() -> Vec<Value> {
     TOOLS.iter().map(describe).collect()
 }
 
-fn describe(tool: &Tool) -> Value {
+/// Returns a tool as `tools/list` shows it.
+pub(in super::super) fn describe(tool: &Tool) -> Value {
     let properties: serde_json::Map<_, _> =
         tool.arguments.iter().map(|(name, kind)| ((*name).to_owned(), json!({"type": kind}))).collect();
     let required: Vec<_> = tool.arguments.iter().map(|(name, _)| *name).collect();
@@ -87,18 +88,26 @@ fn describe(tool: &Tool) -> Value {
 
 /// Runs one `tools/call`.
 pub(super) fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
-    let Some(tool) = TOOLS.iter().find(|tool| tool.name == message.tool()) else {
-        return Outcome::error(INVALID_PARAMS, &format!("Unknown tool: {}", message.tool()));
-    };
-    for (name, kind) in tool.arguments {
-        let value = message.argument(name);
-        if !(if *kind == "integer" { value.is_u64() } else { value.is_string() }) {
-            return Outcome::error(INVALID_PARAMS, &format!("`{name}` of `{}` must be: {kind}", tool.name));
-        }
+    if let Some(refusal) = refusal(TOOLS, message) {
+        return refusal;
     }
     lock(&server.session).calls += 1;
     perform(server, message, era)
-        .unwrap_or_else(|error| Outcome::Result(failure(&format!("{}: {error}", tool.name))))
+        .unwrap_or_else(|error| Outcome::Result(failure(&format!("{}: {error}", message.tool()))))
+}
+
+/// Says no to a call of a tool that there is not, or without the arguments that it requires.
+pub(in super::super) fn refusal(tools: &[Tool], message: &Message) -> Option<Outcome> {
+    let Some(tool) = tools.iter().find(|tool| tool.name == message.tool()) else {
+        return Some(Outcome::error(INVALID_PARAMS, &format!("Unknown tool: {}", message.tool())));
+    };
+    let wrong = tool.arguments.iter().find(|(name, kind)| {
+        let value = message.argument(name);
+        !(if *kind == "integer" { value.is_u64() } else { value.is_string() })
+    });
+    wrong.map(|(name, kind)| {
+        Outcome::error(INVALID_PARAMS, &format!("`{name}` of `{}` must be: {kind}", tool.name))
+    })
 }
 
 fn perform(server: &Arc<Server>, message: &Message, era: &Era) -> io::Result<Outcome> {
@@ -135,7 +144,8 @@ fn perform(server: &Arc<Server>, message: &Message, era: &Era) -> io::Result<Out
     Ok(Outcome::Result(pipe::text(&answer)))
 }
 
-fn failure(text: &str) -> Value {
+/// Builds the result of a tool that failed.
+pub(in super::super) fn failure(text: &str) -> Value {
     json!({"content": [{"type": "text", "text": text}], "isError": true})
 }
 
@@ -187,13 +197,13 @@ fn announce_resource(server: &Server, uri: &str) -> io::Result<String> {
 }
 
 /// Runs `work` beside all other requests; its value is the answer unless it is `None` or the call was cancelled.
-fn beside(
+pub(in super::super) fn beside(
     server: &Arc<Server>,
     message: &Message,
     work: impl FnOnce(&Server, &str) -> Option<Value> + Send + 'static,
 ) -> Outcome {
     let (owned, id) = (Arc::clone(server), message.id().clone());
-    let (call, era, method) = (id.to_string(), Era::of(message), message.method().to_owned());
+    let (call, era, method) = (id.to_string(), server.era(message), message.method().to_owned());
     // Entered before the thread runs, so that a cancellation right behind the call finds it.
     lock(&server.running).insert(call.clone(), false);
     let thread = std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
@@ -201,7 +211,7 @@ fn beside(
         let cancelled = lock(&owned.running).get(&call).copied().unwrap_or_default();
         if let Some(result) = result.filter(|_| !cancelled) {
             // A client that has gone is noticed at the next read.
-            let _ = pipe::send(&pipe::result(&id, era.dress(&method, result)));
+            let _ = pipe::send(&pipe::result(&id, era.dress(owned.offer.name, &method, result)));
         }
         lock(&owned.running).remove(&call);
         owned.changed.notify_all();
@@ -240,23 +250,40 @@ fn sleep(server: &Arc<Server>, message: &Message, milliseconds: u64) -> Outcome 
 
 /// Asks the client something: by a request of its own under a handshake, by an `input_required` result without.
 fn ask(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
-    static NUMBER: AtomicU64 = AtomicU64::new(1);
     let method = message.argument("method").as_str().unwrap_or_default().to_owned();
     if matches!(era, Era::Modern) {
         return ask_by_result(message, &method);
     }
-    let id = json!(format!("question-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
-    let (sender, answer) = sync_channel(1);
     // Entered before the thread runs, so that the end of stdin and a cancellation find it.
-    let waiting = Question { call: message.id().to_string(), answer: sender };
-    lock(&server.questions).insert(id.to_string(), waiting);
+    let question = Asked::enter(server, &message.id().to_string());
     beside(server, message, move |_, _| {
-        let params = question_params(&method);
-        pipe::send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).ok()?;
-        let answer: Value = answer.recv_timeout(BOUND).ok()?;
+        let answer = question.put(&method, &question_params(&method))?;
         let outcome = if answer["error"].is_null() { &answer["result"] } else { &answer["error"] };
         Some(pipe::text(&outcome.to_string()))
     })
+}
+
+/// A question to the client that has its id, and may have been put.
+pub(in super::super) struct Asked {
+    id: Value,
+    answer: Receiver<Value>,
+}
+
+impl Asked {
+    /// Prepares a question for a call.
+    pub(in super::super) fn enter(server: &Server, call: &str) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let id = json!(format!("question-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let (sender, answer) = sync_channel(1);
+        lock(&server.questions).insert(id.to_string(), Question { call: call.to_owned(), answer: sender });
+        Self { id, answer }
+    }
+
+    /// Puts the question and waits for the response; `None` when there will be none.
+    pub(in super::super) fn put(self, method: &str, params: &Value) -> Option<Value> {
+        pipe::send(&json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params})).ok()?;
+        self.answer.recv_timeout(BOUND).ok()
+    }
 }
 
 fn ask_by_result(message: &Message, method: &str) -> Outcome {

@@ -1,0 +1,44 @@
+//! Offers every tool, resource, prompt and completion that the public MCP conformance suite calls on a server.
+//!
+//! # Invariants
+//!
+//! - Names and answers are those that the sources of the suite's scenarios ask for (protocol.md 4.2).
+//! - It is the well-behaved server in all but what it offers: both eras, unless it is told to know only the handshake.
+
+mod listings;
+mod rounds;
+mod tools;
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+
+use super::well_behaved::{Offer, serve_offer};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "conformance-fixture",
+    incident: "Stands for no incident: a gateway is judged by the conformance suite through a server that has what the suite calls (protocol.md 4.2).",
+    usage: "[--era dual|legacy] [--page N]",
+    promises: &[],
+    run,
+};
+
+const OFFER: Offer = Offer { name: ANIMAL.name, call: tools::call, list: listings::answer };
+
+/// An image of one pixel.
+const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let modern = match arguments.option("era")? {
+        None | Some("dual") => true,
+        Some("legacy") => false,
+        Some(other) => {
+            let text = format!("`--era {other}`: there are `dual` and `legacy`");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+    };
+    serve_offer(arguments, &OFFER, modern)
+}
