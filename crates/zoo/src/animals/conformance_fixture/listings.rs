@@ -3,8 +3,10 @@
 //! # Invariants
 //!
 //! - What cannot be read can be subscribed to as little.
+//! - The prompts are sorted, and one fewer after every other change.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
@@ -16,6 +18,12 @@ use crate::pipe::Message;
 use crate::plain::INVALID_PARAMS;
 
 use super::{PNG, rounds, tools};
+
+/// The prompt that is there after every other change.
+const CHANGING: &str = "test_changing_prompt";
+
+/// Whether that prompt is there.
+pub(super) static IS_LONGER: AtomicBool = AtomicBool::new(false);
 
 /// Answers a request about something listed; `None` when it is about something else.
 pub(super) fn answer(server: &Arc<Server>, message: &Message, era: &Era) -> Option<Outcome> {
@@ -49,7 +57,8 @@ fn templates() -> Vec<Value> {
 
 fn prompts() -> Vec<Value> {
     let argument = |name, description| json!({"name": name, "description": description, "required": true});
-    vec![
+    let mut prompts = vec![
+        json!({"name": CHANGING, "description": "Comes and goes with every change of the prompts"}),
         json!({"name": rounds::PROMPT, "description": "Asks for context before it is complete"}),
         json!({
             "name": "test_prompt_with_arguments",
@@ -63,7 +72,9 @@ fn prompts() -> Vec<Value> {
         }),
         json!({"name": "test_prompt_with_image", "description": "Shows an image"}),
         json!({"name": "test_simple_prompt", "description": "Says one thing"}),
-    ]
+    ];
+    prompts.retain(|prompt| prompt["name"] != CHANGING || IS_LONGER.load(Ordering::Relaxed));
+    prompts
 }
 
 /// Returns what is at a URI, without the URI.
@@ -110,7 +121,7 @@ fn prompt(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
     let text = |text: &str| json!({"type": "text", "text": text});
     let contents = match name {
         rounds::PROMPT => return rounds::run(server, message, era, rounds::prompt),
-        "test_simple_prompt" => vec![text("This is a simple prompt for testing.")],
+        "test_simple_prompt" | CHANGING => vec![text("This is a simple prompt for testing.")],
         "test_prompt_with_arguments" => match (argument(message, "arg1"), argument(message, "arg2")) {
             (Ok(one), Ok(two)) => vec![text(&format!("Prompt with arguments: arg1='{one}', arg2='{two}'"))],
             (Err(refusal), _) | (_, Err(refusal)) => return refusal,

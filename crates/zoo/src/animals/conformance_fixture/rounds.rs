@@ -162,6 +162,11 @@ fn one_round(message: &Message, asking: Asking) -> Outcome {
 fn all_rounds(server: &Arc<Server>, message: &Message, asking: Asking) -> Outcome {
     let capabilities = lock(&server.session).client_capabilities.clone();
     let arguments = message.params()["arguments"].clone();
+    let is_tool = message.is_call();
+    let give_up = move |text: &str| {
+        let said = json!({"type": "text", "text": text});
+        if is_tool { failure(text) } else { messages(vec![said]) }
+    };
     beside(server, message, move |server, call| {
         let (mut answers, mut state) = (Value::Null, Value::Null);
         for _ in 0..ENOUGH {
@@ -173,9 +178,9 @@ fn all_rounds(server: &Arc<Server>, message: &Message, asking: Asking) -> Outcom
             };
             let (questions, next) = match round.step(asking) {
                 Step::Done(result) => return Some(result),
-                Step::Refuse(text) => return Some(failure(text)),
+                Step::Refuse(text) => return Some(give_up(text)),
                 Step::Lacking(capability) => {
-                    return Some(failure(&format!("The client has no capability `{capability}`")));
+                    return Some(give_up(&format!("The client has no capability `{capability}`")));
                 }
                 Step::Ask { questions, state } => (questions, state),
             };
@@ -183,13 +188,13 @@ fn all_rounds(server: &Arc<Server>, message: &Message, asking: Asking) -> Outcom
             for Question { key, method, params } in questions {
                 let answer = Asked::enter(server, call).put(method, &params)?;
                 if !answer["error"].is_null() {
-                    return Some(failure(&format!("The client refused: {}", answer["error"])));
+                    return Some(give_up(&format!("The client refused: {}", answer["error"])));
                 }
                 heard[key] = answer["result"].clone();
             }
             (answers, state) = (heard, json!(next));
         }
-        Some(failure("The answers led nowhere"))
+        Some(give_up("The answers led nowhere"))
     })
 }
 

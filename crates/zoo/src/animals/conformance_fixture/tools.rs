@@ -2,10 +2,11 @@
 //!
 //! # Invariants
 //!
-//! - The list is sorted and always the same; announcing a change of it changes nothing.
+//! - The list is sorted, and shorter by one tool at every other change.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use crate::animals::well_behaved::{Outcome, Server};
 use crate::keeper;
 use crate::pipe::{self, Message};
 
-use super::{PNG, rounds};
+use super::{PNG, listings, rounds};
 
 /// How long the suite wants tools that report to take between two reports.
 const STEP: Duration = Duration::from_millis(50);
@@ -24,8 +25,18 @@ const STEP: Duration = Duration::from_millis(50);
 /// A sound of one sample.
 const WAV: &str = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=";
 
+/// The tool whose schema is the thing about it.
+const WITH_SCHEMA: &str = "json_schema_2020_12_tool";
+
+/// The tool that is there after every other change.
+const CHANGING: &str = "test_changing_tool";
+
+/// Whether that tool is there.
+static IS_LONGER: AtomicBool = AtomicBool::new(false);
+
 const TOOLS: &[Tool] = &[
     tool("test_audio_content", "Returns a sound", &[], true),
+    tool(CHANGING, "Comes and goes with every change of the tools", &[], true),
     tool("test_elicitation", "Asks the user for a name and an address", &[("message", "string")], false),
     tool("test_elicitation_sep1034_defaults", "Asks the user for values with defaults", &[], false),
     tool("test_elicitation_sep1330_enums", "Asks the user to choose in five ways", &[], false),
@@ -53,18 +64,29 @@ const TOOLS: &[Tool] = &[
     tool("test_streaming_elicitation", "Asks for a name while its answer is a stream", &[], false),
     tool("test_tool_with_logging", "Logs three messages", &[], true),
     tool("test_tool_with_progress", "Reports progress three times", &[], true),
-    tool("test_trigger_prompt_change", "Announces a change of the prompts", &[], false),
-    tool("test_trigger_tool_change", "Announces a change of the tools", &[], false),
+    tool("test_trigger_prompt_change", "Changes the prompts and announces that", &[], false),
+    tool("test_trigger_tool_change", "Changes the tools and announces that", &[], false),
 ];
 
 /// Returns the tools as `tools/list` shows them.
 pub(super) fn descriptions() -> Vec<Value> {
-    TOOLS.iter().map(describe).collect()
+    let is_longer = IS_LONGER.load(Ordering::Relaxed);
+    let mut tools: Vec<_> =
+        TOOLS.iter().filter(|tool| is_longer || tool.name != CHANGING).map(describe).collect();
+    tools.insert(
+        0,
+        json!({
+            "name": WITH_SCHEMA,
+            "description": "Returns a text, and has a schema with all that there is in JSON Schema",
+            "inputSchema": schema(),
+        }),
+    );
+    tools
 }
 
 /// Runs one `tools/call`.
 pub(super) fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
-    if let Some(refusal) = refusal(TOOLS, message) {
+    if let Some(refusal) = refusal(TOOLS, message).filter(|_| message.tool() != WITH_SCHEMA) {
         return refusal;
     }
     if let Some(asking) = rounds::of_tool(message.tool()) {
@@ -93,11 +115,37 @@ pub(super) fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcom
             return log(server, message, era, &texts);
         }
         "test_tool_with_progress" => return progress(server, message),
-        "test_trigger_prompt_change" => return announce(server, "prompts"),
-        "test_trigger_tool_change" => return announce(server, "tools"),
+        "test_trigger_prompt_change" => return change(server, "prompts", &listings::IS_LONGER),
+        "test_trigger_tool_change" => return change(server, "tools", &IS_LONGER),
         _ => vec![text("This is a simple text response for testing.")],
     };
     Outcome::Result(json!({"content": content, "isError": false}))
+}
+
+/// Returns the schema that the suite wants to see unchanged (SEP-1613, SEP-2106).
+fn schema() -> Value {
+    let text = json!({"type": "string"});
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": {"address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": text, "city": text},
+        }},
+        "properties": {
+            "name": text,
+            "address": {"$ref": "#/$defs/address"},
+            "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+            "phone": text,
+            "email": text,
+        },
+        "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+        "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+        "then": {"required": ["phone"]},
+        "else": {"required": ["email"]},
+        "additionalProperties": false,
+    })
 }
 
 /// Does one thing after the other beside all other requests, with a step of time between two.
@@ -137,10 +185,12 @@ fn progress(server: &Arc<Server>, message: &Message) -> Outcome {
     })
 }
 
-fn announce(server: &Server, kind: &str) -> Outcome {
+/// Changes a list and announces that.
+fn change(server: &Server, kind: &str, is_longer: &AtomicBool) -> Outcome {
+    is_longer.fetch_not(Ordering::Relaxed);
     let method = format!("notifications/{kind}/list_changed");
     match server.announce(&method, &format!("{kind}ListChanged"), &json!({})) {
-        Ok(()) => Outcome::Result(pipe::text("announced")),
+        Ok(()) => Outcome::Result(pipe::text("changed and announced")),
         Err(error) => Outcome::Result(failure(&format!("announcing: {error}"))),
     }
 }
