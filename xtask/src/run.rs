@@ -211,6 +211,14 @@ impl Running {
         Err(failure.with_output(self.task.story()))
     }
 
+    /// Sends SIGTERM to the program alone; how it ends is for [`wait`] to see.
+    ///
+    /// [`wait`]: Running::wait
+    pub(crate) fn ask_to_end(&self) {
+        // Of a program that has ended already the wait tells.
+        send("TERM", [self.pid.to_string()], &self.task.folder);
+    }
+
     /// Kills the group and everything with the marker, and waits until it is gone.
     pub(crate) fn end(&self) {
         let marked = self.task.marker.processes();
@@ -222,12 +230,16 @@ impl Running {
 }
 
 /// Sends SIGKILL to process ids, and to groups as `-ID`. Those that are gone already are no failure.
-///
-/// The shell's own `kill` is used, since the standard library has none.
 pub(crate) fn kill(targets: impl IntoIterator<Item = String>, folder: &Path) {
-    let script = r#"for target; do kill -s KILL -- "$target" 2>/dev/null; done; true"#;
+    send("KILL", targets, folder);
+}
+
+/// Sends a signal, by the shell's own `kill`, since the standard library has none.
+fn send(signal: &str, targets: impl IntoIterator<Item = String>, folder: &Path) {
+    let script =
+        r#"signal="$1"; shift; for target; do kill -s "$signal" -- "$target" 2>/dev/null; done; true"#;
     let task = Task::new("sh", folder, PathBuf::from("/dev/null"), KILL_LIMIT)
-        .arguments(["-c", script, "kill"])
+        .arguments(["-c", script, "kill", signal])
         .arguments(targets);
     if let Ok(running) = start(task) {
         // A shell that cannot kill says so by what is left, which the caller looks for.

@@ -1,44 +1,135 @@
-//! The official conformance suite against our client: every scenario that it requires of a revision, and no list of expected failures.
+//! The official conformance suite against our client and our gateway: every scenario that it requires, and no list of expected failures.
 //!
 //! # Invariants
 //!
 //! - A scenario counts as passed only where the suite's own summary names it so; fewer than were ever required is a failure.
+//! - The gateway is judged with a server behind it that speaks stdio, and has what the suite calls.
 
 use std::fs;
+use std::time::Duration;
 
+use crate::clock;
 use crate::failure::Failure;
+use crate::run::{self, Running, Task};
 
 use super::bench::{Bench, Place};
+
+/// Until the gateway says where it is.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// What the gateway exits with after SIGTERM.
+const TERMINATED: i32 = 143;
+
+/// What the gateway says before its address.
+const ADDRESS: &str = "MCP is at ";
+
+/// Names the files with what the gateway says.
+const GATEWAY: &str = "gateway";
 
 /// What the suite is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Requirements {
-    pub(crate) revision: &'static str,
-    /// How many scenarios for clients it has (protocol.md 4.2). The set is frozen.
+    side: Side,
+    revision: &'static str,
+    /// The scenarios of such a set (protocol.md 4.2). It is frozen.
     required: usize,
 }
 
-/// Both sets.
-pub(crate) const ALL: [Requirements; 2] = [
-    Requirements { revision: "2025-11-25", required: 18 },
-    Requirements { revision: "2026-07-28", required: 32 },
+/// Whom the suite examines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Client,
+    /// The gateway in front of a server that speaks these eras.
+    Server {
+        eras: &'static str,
+    },
+}
+
+/// Every set for everybody who is examined.
+pub(crate) const ALL: [Requirements; 5] = [
+    Requirements { side: Side::Client, revision: "2025-11-25", required: 18 },
+    Requirements { side: Side::Client, revision: "2026-07-28", required: 32 },
+    Requirements { side: Side::Server { eras: "dual" }, revision: "2025-11-25", required: 30 },
+    Requirements { side: Side::Server { eras: "legacy" }, revision: "2025-11-25", required: 30 },
+    Requirements { side: Side::Server { eras: "dual" }, revision: "2026-07-28", required: 37 },
 ];
+
+impl Requirements {
+    /// Who is examined, and by which set.
+    pub(crate) fn name(&self) -> String {
+        match self.side {
+            Side::Client => format!("client/{}", self.revision),
+            Side::Server { eras: "dual" } => format!("server/{}", self.revision),
+            Side::Server { eras } => format!("server/{}/{eras}", self.revision),
+        }
+    }
+}
 
 /// Goes through one set.
 pub(crate) fn check(bench: &Bench, place: &Place, requirements: Requirements) -> Result<(), Failure> {
-    let suite = bench.installed.package("conformance/dist/index.js");
-    let client = format!("'{}' conformance-client", bench.binary().display());
-    let work = place.work();
-    let task = place.task(&bench.installed.recent_node(), &work, "summary").arguments([suite]).arguments([
-        "client",
-        "--command",
-        &client,
-        "--requirements",
-        requirements.revision,
-        "--output-dir",
-        "results",
-    ]);
-    place.run(task)?;
+    match requirements.side {
+        Side::Client => {
+            let client = format!("'{}' conformance-client", bench.binary().display());
+            place.run(suite(bench, place, requirements, ["client", "--command", &client]))?;
+        }
+        Side::Server { eras } => {
+            let gateway = serve(bench, place, eras)?;
+            let outcome = address(place).and_then(|url| {
+                // What is left of it is looked for when the gateway has ended.
+                run::start(suite(bench, place, requirements, ["server", "--url", &url]))?.wait()
+            });
+            gateway.ask_to_end();
+            let ended = place.finish_in_any_way(&gateway);
+            outcome?;
+            let status = ended?;
+            if status.code() != Some(TERMINATED) {
+                return Err(Failure::new(format!("after SIGTERM the gateway ended with {status}")));
+            }
+        }
+    }
+    judge(place, requirements)
+}
+
+/// Starts the gateway in front of the server that has what the suite calls.
+fn serve(bench: &Bench, place: &Place, eras: &str) -> Result<Running, Failure> {
+    let file = place.path("unhang.toml");
+    let command = serde_json::json!(bench.binary());
+    let text = format!(
+        "[servers.fixture]\ncommand = {command}\nargs = [\"zoo\", \"conformance-fixture\", \"--era\", \"{eras}\"]\nprefix = \"\"\n"
+    );
+    fs::write(&file, text).map_err(|error| Failure::io(file.display(), &error))?;
+    let task = place.task(bench.binary(), &place.work(), GATEWAY).arguments(["serve", "--config"]);
+    run::start(task.arguments([&file]).arguments(["--http", "127.0.0.1:0"]))
+}
+
+/// Waits until the gateway says where it is.
+fn address(place: &Place) -> Result<String, Failure> {
+    let log = place.path(&format!("{GATEWAY}.log"));
+    let mut found = None;
+    clock::wait_until(START_LIMIT, || {
+        found = fs::read_to_string(&log).ok().and_then(|text| named(&text).map(str::to_owned));
+        found.is_some()
+    });
+    found.ok_or_else(|| Failure::new("the gateway did not say where it is").with_output(log))
+}
+
+/// The address that the gateway names in a line of its own.
+fn named(text: &str) -> Option<&str> {
+    let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    lines.into_iter().find_map(|line| line.split_once(ADDRESS)).map(|(_, url)| url.trim())
+}
+
+/// The suite with one set; its last words are the summary.
+fn suite(bench: &Bench, place: &Place, requirements: Requirements, whom: [&str; 3]) -> Task {
+    place
+        .task(&bench.installed.recent_node(), &place.work(), "summary")
+        .arguments([bench.installed.package("conformance/dist/index.js")])
+        .arguments(whom)
+        .arguments(["--requirements", requirements.revision, "--output-dir", "results"])
+}
+
+/// Compares what passed with what is required.
+fn judge(place: &Place, requirements: Requirements) -> Result<(), Failure> {
     let summary = place.path("summary");
     let text = fs::read_to_string(&summary).map_err(|error| Failure::io(summary.display(), &error))?;
     let passed = passed(&text);
@@ -55,9 +146,14 @@ pub(crate) fn check(bench: &Bench, place: &Place, requirements: Requirements) ->
     Err(Failure::new(happened).with_output(summary))
 }
 
-/// The scenarios that passed, by the summary of the suite.
+/// The required scenarios that passed, by the summary of the suite. It names those that do not count once more, indented.
 fn passed(summary: &str) -> Vec<&str> {
-    summary.lines().filter_map(|line| line.strip_prefix('✓')?.split(':').next()).map(str::trim).collect()
+    let unscored = |name: &str| {
+        let mut lines = summary.lines().filter_map(|line| line.strip_prefix("  "));
+        lines.any(|line| line.trim_start_matches(['✓', '✗', ' ']).split(' ').next() == Some(name))
+    };
+    let passed = summary.lines().filter_map(|line| line.strip_prefix('✓')?.split(':').next()).map(str::trim);
+    passed.filter(|name| !unscored(name)).collect()
 }
 
 #[cfg(test)]
@@ -66,7 +162,13 @@ mod tests {
 
     #[test]
     fn a_summary_is_read() {
-        let summary = "=== SUITE SUMMARY ===\n\n✓ initialize: 1 passed, 0 failed\n✗ auth/dpop: 0 passed, 3 failed\n✓ sse-retry: 3 passed, 0 failed\n\nTotal: 4 passed\n";
+        let summary = "=== SUITE SUMMARY ===\n\n✓ initialize: 1 passed, 0 failed\n✗ auth/dpop: 0 passed, 3 failed\n✓ sse-retry: 3 passed, 0 failed\n✓ tasks: 1 passed, 0 failed\n\nTotal: 5 passed\n\nNot scored:\n  ✗ auth/dpop (pending)\n  ✓ tasks (extension)\n";
         assert_eq!(passed(summary), ["initialize", "sse-retry"]);
+    }
+
+    #[test]
+    fn the_address_is_read_once_its_line_is_whole() {
+        assert_eq!(named("2 jobs\nunhang: MCP is at http://127.0.0.1:4"), None);
+        assert_eq!(named("unhang: MCP is at http://127.0.0.1:47/mcp\nx\n"), Some("http://127.0.0.1:47/mcp"));
     }
 }

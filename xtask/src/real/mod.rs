@@ -103,7 +103,7 @@ fn cases() -> Vec<Case> {
     cases.push(Case { name: "inspector/everything/npx".to_owned(), kind: Kind::InspectorEveryTool });
     cases.push(Case { name: "guard-killed/everything/npx".to_owned(), kind: Kind::GuardKilled });
     for requirements in conformance::ALL {
-        let name = format!("conformance/client/{}", requirements.revision);
+        let name = format!("conformance/{}", requirements.name());
         cases.push(Case { name, kind: Kind::Conformance(requirements) });
     }
     cases.push(Case { name: "doctor/five".to_owned(), kind: Kind::Doctor });

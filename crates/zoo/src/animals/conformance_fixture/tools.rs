@@ -28,6 +28,9 @@ const WAV: &str = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
 /// The tool whose schema is the thing about it.
 const WITH_SCHEMA: &str = "json_schema_2020_12_tool";
 
+/// The tool with an argument that is mirrored in a header (SEP-2243).
+const MIRRORED: &str = "test_mirrored_argument";
+
 /// The tool that is there after every other change.
 const CHANGING: &str = "test_changing_tool";
 
@@ -73,20 +76,31 @@ pub(super) fn descriptions() -> Vec<Value> {
     let is_longer = IS_LONGER.load(Ordering::Relaxed);
     let mut tools: Vec<_> =
         TOOLS.iter().filter(|tool| is_longer || tool.name != CHANGING).map(describe).collect();
-    tools.insert(
-        0,
+    tools.extend([
         json!({
             "name": WITH_SCHEMA,
             "description": "Returns a text, and has a schema with all that there is in JSON Schema",
             "inputSchema": schema(),
         }),
-    );
+        json!({
+            "name": MIRRORED,
+            "description": "Returns a text, and wants its argument in a header too where there are headers",
+            "inputSchema": {
+                "type": "object",
+                "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+                "required": ["region"],
+            },
+        }),
+    ]);
+    tools.sort_by_key(|tool| tool["name"].to_string());
     tools
 }
 
 /// Runs one `tools/call`.
 pub(super) fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
-    if let Some(refusal) = refusal(TOOLS, message).filter(|_| message.tool() != WITH_SCHEMA) {
+    if let Some(refusal) =
+        refusal(TOOLS, message).filter(|_| !matches!(message.tool(), WITH_SCHEMA | MIRRORED))
+    {
         return refusal;
     }
     if let Some(asking) = rounds::of_tool(message.tool()) {
