@@ -1,4 +1,4 @@
-//! The well-behaved server, in both eras, and the animals that are strict or lax about eras.
+//! The well-behaved server and the fixture of the conformance suite, in both eras, and the animals that are strict or lax about eras.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -316,4 +316,48 @@ fn a_late_discovery_comes_after_the_handshake() {
     visitor.request(2, "initialize", &introduction());
     assert_eq!(visitor.json()["id"], 2);
     assert_eq!(visitor.json()["result"]["supportedVersions"], json!(["2026-07-28"]));
+}
+
+#[test]
+fn the_conformance_fixture_asks_in_rounds_or_by_questions() {
+    let mut visitor = Visitor::meet("conformance-fixture");
+    let able = |mut params: Value| {
+        params = stateless(params);
+        params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
+        params
+    };
+    let tool = json!({"name": "test_input_required_result_multi_round", "arguments": {}});
+    let unable = ask(&mut visitor, 1, "tools/call", &stateless(tool.clone()));
+    assert_eq!(unable["error"]["code"], -32021);
+    assert_eq!(unable["error"]["data"], json!({"requiredCapabilities": {"elicitation": {}}}));
+    let answers = [
+        json!({"step1": {"action": "accept", "content": {"name": "Ada"}}}),
+        json!({"step2": {"action": "accept", "content": {"color": "blue"}}}),
+    ];
+    let mut result = ask(&mut visitor, 2, "tools/call", &able(tool.clone()))["result"].take();
+    for (id, answers) in (3..).zip(&answers) {
+        assert_eq!(result["resultType"], "input_required", "{result}");
+        let mut again = tool.clone();
+        again["inputResponses"] = answers.clone();
+        again["requestState"] = result["requestState"].clone();
+        result = ask(&mut visitor, id, "tools/call", &able(again))["result"].take();
+    }
+    assert_eq!(result["content"][0]["text"], "Ada likes blue");
+    let mut tampered = tool;
+    tampered["requestState"] = json!("step2 Eve.0");
+    assert_eq!(ask(&mut visitor, 5, "tools/call", &able(tampered))["error"]["code"], -32602);
+
+    let mut visitor = Visitor::meet("conformance-fixture --era legacy");
+    assert_eq!(ask(&mut visitor, 1, "server/discover", &stateless(json!({})))["error"]["code"], -32601);
+    let mut introduction = introduction();
+    introduction["capabilities"] = json!({"elicitation": {}});
+    assert_eq!(ask(&mut visitor, 2, "initialize", &introduction)["result"]["protocolVersion"], "2025-11-25");
+    visitor.call(3, "test_sampling", &json!({"prompt": "Why?"}));
+    assert_eq!(visitor.answer(3)["result"]["isError"], true);
+    visitor.call(4, "test_input_required_result_elicitation", &json!({}));
+    let question = visitor.json();
+    assert_eq!(question["method"], "elicitation/create");
+    let answer = json!({"action": "accept", "content": {"name": "Ada"}});
+    visitor.say(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}));
+    assert_eq!(visitor.answer(4)["result"]["content"][0]["text"], "Hello, Ada!");
 }

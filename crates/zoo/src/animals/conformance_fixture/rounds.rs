@@ -70,11 +70,11 @@ pub(super) fn of_tool(name: &str) -> Option<Asking> {
                 "username": {"type": "string", "description": "User's response"},
                 "email": {"type": "string", "description": "User's email address"},
             });
-            let question = elicit("user_response", text_of(&round.arguments["message"]), properties);
+            let question = elicit("user_response", text_of(&round.arguments["message"]), &properties);
             one(round, question, |answer| pipe::text(&format!("User response: {answer}")))
         },
-        "test_elicitation_sep1034_defaults" => |round| completed(round, defaults()),
-        "test_elicitation_sep1330_enums" => |round| completed(round, choices()),
+        "test_elicitation_sep1034_defaults" => |round| completed(round, &defaults()),
+        "test_elicitation_sep1330_enums" => |round| completed(round, &choices()),
         "test_input_required_result_capabilities" => capabilities,
         "test_input_required_result_elicitation" | "test_streaming_elicitation" => |round| {
             one(round, name_question(), |answer| {
@@ -90,7 +90,7 @@ pub(super) fn of_tool(name: &str) -> Option<Asking> {
             sealed(round, "multiple", questions)
         },
         "test_input_required_result_request_state" | "test_input_required_result_tampered_state" => |round| {
-            let confirm = elicit("confirm", "Please confirm", json!({"ok": {"type": "boolean"}}));
+            let confirm = elicit("confirm", "Please confirm", &json!({"ok": {"type": "boolean"}}));
             sealed(round, "confirm", vec![confirm])
         },
         "test_input_required_result_sampling" => |round| {
@@ -113,7 +113,7 @@ pub(super) fn of_tool(name: &str) -> Option<Asking> {
 /// What the prompt does that asks.
 pub(super) fn prompt(round: &Round) -> Step {
     let schema = json!({"context": {"type": "string"}});
-    one(round, elicit("user_context", "What context should the prompt use?", schema), |answer| {
+    one(round, elicit("user_context", "What context should the prompt use?", &schema), |answer| {
         let text = format!("Use this context: {}", text_of(&answer["content"]["context"]));
         messages(vec![json!({"type": "text", "text": text})])
     })
@@ -247,7 +247,7 @@ fn one(round: &Round, question: Question, done: impl FnOnce(&Value) -> Value) ->
 }
 
 /// Asks for a form to be filled in, and tells what came of it as the suite wants it told.
-fn completed(round: &Round, properties: Value) -> Step {
+fn completed(round: &Round, properties: &Value) -> Step {
     one(round, elicit("form", "Please fill in the form", properties), |answer| {
         let action = text_of(&answer["action"]);
         pipe::text(&format!("Elicitation completed: action={action}, content={}", answer["content"]))
@@ -267,9 +267,9 @@ fn sealed(round: &Round, label: &str, questions: Vec<Question>) -> Step {
 }
 
 fn multi_round(round: &Round) -> Step {
-    let first = || elicit("step1", "Step 1: What is your name?", json!({"name": {"type": "string"}}));
+    let first = || elicit("step1", "Step 1: What is your name?", &json!({"name": {"type": "string"}}));
     let second =
-        || elicit("step2", "Step 2: What is your favorite color?", json!({"color": {"type": "string"}}));
+        || elicit("step2", "Step 2: What is your favorite color?", &json!({"color": {"type": "string"}}));
     let ask = |question, state: &str| Step::Ask { questions: vec![question], state: Some(seal(state)) };
     if round.state.is_null() {
         return ask(first(), "step1");
@@ -301,7 +301,7 @@ fn capabilities(round: &Round) -> Step {
 }
 
 fn name_question() -> Question {
-    elicit("user_name", "What is your name?", json!({"name": {"type": "string"}}))
+    elicit("user_name", "What is your name?", &json!({"name": {"type": "string"}}))
 }
 
 fn roots() -> Question {
@@ -315,7 +315,7 @@ fn sample(key: &'static str, prompt: &str, most: u64) -> Question {
 }
 
 /// Asks the user for values, all of which are required.
-fn elicit(key: &'static str, message: &str, properties: Value) -> Question {
+fn elicit(key: &'static str, message: &str, properties: &Value) -> Question {
     let required: Vec<_> =
         properties.as_object().into_iter().flat_map(serde_json::Map::keys).cloned().collect();
     let schema = json!({"type": "object", "properties": properties, "required": required});
