@@ -9,6 +9,7 @@
 //! process of the case may be left.
 //!
 //! One case more lets `unhang doctor` examine five of the servers, and compares its report with what is known of them.
+//! The official conformance suite examines our client, and the gateway in front of a server of the zoo.
 //!
 //! # Invariants
 //!

@@ -41,7 +41,7 @@ const EXPECTED: &[Expected] = &[
     expect("busy-not-hung", &[], &["blocks-while-busy"]),
     expect("closes-stdin", &[], &["closes-stdin", "ignores-stdin-end"]),
     expect("closes-stdout", &[], &["closes-stdout"]),
-    expect("conformance-fixture", &[], &[]),
+    expect("conformance-fixture", &[], &["call-refused"]),
     expect("crlf", &[], &["byte-order-mark", "crlf-lines"]),
     expect("dies-at-start", &[], &["dies-at-start"]),
     expect("dies-every-call", &[], &["dies-in-use"]),
