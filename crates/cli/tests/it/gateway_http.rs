@@ -189,6 +189,26 @@ fn a_client_without_a_session_is_asked_by_its_answers() {
 }
 
 #[test]
+fn promise_8_who_does_not_come_back_with_an_answer_keeps_the_server_from_no_other() {
+    let sandbox = Sandbox::with_jobs();
+    let limits = "limits = { call-timeout = \"20s\" }";
+    let (process, web) = gateway(&sandbox, &[server("asks", &["requests-to-client"], limits)]);
+    let session = web.begin();
+    let text = "the client answered 4 questions";
+    assert_eq!(called_and_asked(&web, &session, "asks__echo")["result"]["content"][0]["text"], text);
+    let left = modern_call(&web, 1, "asks__echo", &json!({}));
+    assert_eq!(left["result"]["resultType"], "input_required", "{left}");
+    let (answer, took) = timed(|| called_and_asked(&web, &session, "asks__echo"));
+    assert_eq!(answer["result"]["content"][0]["text"], text, "{answer}");
+    assert!(took < Duration::from_secs(15), "a tenth of a call's limit is enough: {took:?}");
+    // Whoever comes back later still hears what came of the call.
+    let more = json!({ "requestState": left["result"]["requestState"], "inputResponses": {} });
+    let late = modern_call(&web, 2, "asks__echo", &more);
+    assert_eq!(late["result"]["content"][0]["text"], text, "{late}");
+    finish(process, &sandbox);
+}
+
+#[test]
 fn who_listens_hears_that_a_list_has_changed() {
     let sandbox = Sandbox::with_jobs();
     fs::write(sandbox.path().join("unhang.toml"), server("late", &["slow-start", "3000"], ""))

@@ -2,7 +2,10 @@
 //!
 //! Invariants: nothing that a listener does holds up the conversation with the server.
 
-use std::{future::Future, pin::Pin};
+use std::{
+    future::{Future, pending},
+    pin::Pin,
+};
 
 use serde_json::{Map, Value, value::RawValue};
 
@@ -22,8 +25,14 @@ pub trait Listener: Send + Sync {
     /// The server has said something unasked: a log message, say, or that a list has changed. Must not wait.
     fn notified(&self, _method: &str, _params: Option<&RawValue>) {}
 
-    /// The server asks something of whoever made the request that it is about. Must not wait.
-    fn asks(&self, _method: &str) {}
+    /// The server asks something of whoever made the request that it is about. What comes back gives the reason when that one's
+    /// answer must not be waited for any longer.
+    fn asks(&self, _method: &str) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
+        Box::pin(pending())
+    }
+
+    /// The server asks something in the middle of several requests, and nothing says which of them it is about.
+    fn asks_in_a_crowd(&self, _method: &str) {}
 
     /// The server asks something. What does not come back within `call-timeout` is answered with an error.
     fn asked(

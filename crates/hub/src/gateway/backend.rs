@@ -9,7 +9,7 @@
 use std::{
     collections::HashMap,
     future::Future,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{
     sync::{Mutex as AsyncMutex, Notify, Semaphore, SemaphorePermit},
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use unhang_bridge::Era;
 use unhang_proc::deadline::Deadline;
@@ -52,6 +52,8 @@ pub(super) struct Backend {
     asks: Arc<AtomicBool>,
     /// Whose turn it is then.
     turns: Semaphore,
+    /// Rung when others have waited long enough for that.
+    crowded: Arc<Notify>,
     /// Resources that somebody wants to hear of.
     pub(super) watched: AsyncMutex<HashMap<Arc<str>, Watched>>,
     state: Mutex<State>,
@@ -142,6 +144,10 @@ struct Ear {
     changed: Arc<Notify>,
     /// The server asks things about calls.
     asks: Arc<AtomicBool>,
+    /// Rung when others have waited long enough for whoever is being asked.
+    crowded: Arc<Notify>,
+    /// How long that is.
+    patience: Duration,
     place: usize,
     updates: Updates,
 }
@@ -153,13 +159,23 @@ impl Listener for Ear {
         offered.into_iter().collect()
     }
 
-    fn asks(&self, method: &str) {
-        if !self.asks.swap(true, Ordering::Relaxed) {
-            tracing::info!(
-                "`{}` asks for {method} in a call; from now on it has one call at a time",
-                self.server
-            );
-        }
+    fn asks(&self, method: &str) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
+        self.is_seen_to_ask(method);
+        let crowded = Arc::clone(&self.crowded).notified_owned();
+        Box::pin(async move {
+            crowded.await;
+            "others have waited for the server, and nobody has answered".to_owned()
+        })
+    }
+
+    fn asks_in_a_crowd(&self, method: &str) {
+        self.is_seen_to_ask(method);
+        // Who is being asked has a while to answer; then it is the turn of the others.
+        let (crowded, patience) = (Arc::clone(&self.crowded), self.patience);
+        tokio::spawn(async move {
+            sleep(patience).await;
+            crowded.notify_waiters();
+        });
     }
 
     fn notified(&self, method: &str, params: Option<&RawValue>) {
@@ -186,13 +202,37 @@ impl Listener for Ear {
     }
 }
 
+/// How long whoever is asked something may take for the answer while others wait for the server.
+fn turn_patience(entry: &ServerEntry) -> Duration {
+    entry.spec.limits.call_timeout / 10
+}
+
+impl Ear {
+    fn is_seen_to_ask(&self, method: &str) {
+        if !self.asks.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                "`{}` asks for {method} in a call; from now on it has one call at a time",
+                self.server
+            );
+        }
+    }
+}
+
 impl Backend {
     pub(super) fn new(mut entry: ServerEntry, place: usize, updates: Updates) -> Self {
         let changed = Arc::new(Notify::new());
         let asks = Arc::<AtomicBool>::default();
+        let crowded = Arc::<Notify>::default();
         let server = entry.spec.name.clone();
-        entry.spec.listener =
-            Arc::new(Ear { server, changed: changed.clone(), asks: asks.clone(), place, updates });
+        entry.spec.listener = Arc::new(Ear {
+            server,
+            changed: changed.clone(),
+            asks: asks.clone(),
+            crowded: crowded.clone(),
+            patience: turn_patience(&entry),
+            place,
+            updates,
+        });
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
         let seed = entry.spec.name.bytes().fold(std::process::id().into(), mixed);
         let state = State {
@@ -214,6 +254,7 @@ impl Backend {
             changed,
             asks,
             turns: Semaphore::new(1),
+            crowded,
             watched: AsyncMutex::default(),
             state: Mutex::new(state),
         }
@@ -330,8 +371,20 @@ impl Backend {
             && self.asks.load(Ordering::Relaxed)
             && stands("one-call-where-questions-come")
         {
-            // It is never closed.
-            true => self.turns.acquire().await.ok(),
+            true => {
+                let mut turn = pin!(self.turns.acquire());
+                let turn = match timeout(turn_patience(&self.entry), turn.as_mut()).await {
+                    Ok(turn) => turn,
+                    Err(_) => {
+                        if stands("nobody-keeps-a-server-by-silence") {
+                            self.crowded.notify_waiters();
+                        }
+                        turn.await
+                    }
+                };
+                // It is never closed.
+                turn.ok()
+            }
             false => None,
         }
     }

@@ -514,12 +514,17 @@ impl Dialogue {
                 Box::pin(async move { answer.await.map(|result| result.to_string()) })
             }
             Hears::One(asides) => {
-                self.listener.asks(&method);
-                let asides = asides.clone();
-                Box::pin(async move { question::ask(&asides, method, params).await })
+                let (asides, enough) = (asides.clone(), self.listener.asks(&method));
+                Box::pin(async move {
+                    let declined = (Kind::Cancelled.code(), format!("`{method}` is declined: "));
+                    tokio::select! {
+                        replied = question::ask(&asides, method, params) => replied,
+                        why = enough => Err((declined.0, declined.1 + &why)),
+                    }
+                })
             }
             Hears::Several => {
-                self.listener.asks(&method);
+                self.listener.asks_in_a_crowd(&method);
                 let why = "nothing says which of several calls it is about; ask again in one that runs alone";
                 let declined = (Kind::MethodNotFound.code(), format!("`{method}` is declined: {why}"));
                 Box::pin(ready(Err(declined)))

@@ -103,6 +103,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "unchanged-wakes-nobody" [8]
         "A server that tells of changes where there are none wakes no session."
         unit("hub", "gateway::tests::what_has_not_changed_wakes_nobody");
+    "nobody-keeps-a-server-by-silence" [8]
+        "Who does not answer what a server asks keeps it from others for a tenth of a call's limit, and no longer."
+        end_to_end("gateway_http::promise_8_who_does_not_come_back_with_an_answer_keeps_the_server_from_no_other");
     "members-by-revision" [2]
         "A client is sent no member that its revision does not know."
         unit("hub", "tools::definition::tests::a_revision_is_sent_what_it_knows");

@@ -21,7 +21,12 @@ impl Listener for Counting {
         Map::from_iter([("roots".to_owned(), json!({}))])
     }
 
-    fn asks(&self, _method: &str) {
+    fn asks(&self, _method: &str) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
+        self.asks.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::pending())
+    }
+
+    fn asks_in_a_crowd(&self, _method: &str) {
         self.asks.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -110,7 +115,7 @@ async fn what_is_asked_in_a_call_is_for_whoever_made_it() {
         assert!(matches!(heard.recv().await, Some(Aside::Logged(_))));
         match heard.recv().await {
             Some(Aside::Asked(question)) => {
-                question.reply.send(Ok("{\"by\":\"the caller\"}".to_owned())).expect("it waits")
+                question.reply.send(Ok("{\"by\":\"the caller\"}".to_owned())).expect("it waits");
             }
             other => panic!("{other:?}"),
         }
