@@ -18,6 +18,7 @@ use tokio::{
 use unhang_proc::{
     deadline::Deadline,
     drain::Tail,
+    give_back_code,
     lossy::LossyWriter,
     server::{ServerEvent, ServerSpec},
 };
@@ -156,6 +157,8 @@ struct Shell {
     server_lines: Lines,
     /// When memory that long lines needed is looked at.
     release_at: Option<Instant>,
+    /// What only the start needed of the program's code is no longer in memory.
+    is_settled: bool,
     server: ServerSpec,
     name: String,
     limits: Limits,
@@ -182,6 +185,7 @@ impl Shell {
             from_client: FromClient::new(spec.client_input, limits.max_message)?,
             server_lines: Lines::new(limits.max_message),
             release_at: None,
+            is_settled: false,
             server: spec.server,
             name: spec.name,
             limits,
@@ -240,6 +244,10 @@ impl Shell {
     fn next_tick(&mut self) -> Option<Instant> {
         if self.from_client.lines.is_large() || self.server_lines.is_large() {
             self.release_at.get_or_insert_with(|| Instant::now() + LARGE_BUFFER_KEPT);
+            // From here on memory goes to messages. By now everything a session begins with has been done once.
+            if !std::mem::replace(&mut self.is_settled, true) {
+                give_back_code();
+            }
         }
         let machine = self.machine.next_tick().map(|tick| self.origin + tick);
         let ask = self.world.process.as_ref().and_then(|process| process.ask_at);
