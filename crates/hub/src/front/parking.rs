@@ -19,13 +19,14 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Value, json, value::RawValue};
+use serde_json::Value;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, text_member};
 
 use super::{
     answers::implementation,
     machine::{Action, Call, CallKey, Machine, Outside, QuestionKey, Way},
+    questions::{Asked, members},
 };
 use crate::{
     config::VERDICT_SLACK,
@@ -125,10 +126,10 @@ impl Machine {
         &mut self,
         key: CallKey,
         question: QuestionKey,
-        (method, params): (&str, Option<&RawValue>),
+        asked: Asked<'_>,
         outside: &mut impl Outside,
     ) -> Result<(), &'static str> {
-        let asked = json!({ "method": method, "params": params }).to_string();
+        let asked = format!("{{{}}}", members(asked));
         if let Some(parked) = self.parking.calls.get_mut(&key) {
             // The client hears of it when it comes back.
             parked.questions.push((question, asked));

@@ -6,7 +6,7 @@
 //! - Every question gets one answer: the client's, or ours with the reason.
 //! - A question ends with its call, and the client is told.
 
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, Outcome, one_line};
 
@@ -16,6 +16,15 @@ use crate::{fault::Kind, gateway::Replied, queue::Class};
 /// What can be asked, and what a client says that can be asked it.
 const CAPABILITIES: [(&str, &str); 3] =
     [("elicitation/create", "elicitation"), ("sampling/createMessage", "sampling"), ("roots/list", "roots")];
+
+/// What is asked, and with which params.
+pub(super) type Asked<'a> = (&'a str, Option<&'a RawValue>);
+
+/// The members of a question, in the server's own words.
+pub(super) fn members((method, params): Asked<'_>) -> String {
+    let params = params.map_or_else(String::new, |params| format!(r#","params":{}"#, params.get()));
+    format!(r#""method":{}{params}"#, Value::from(method))
+}
 
 /// A question that the client has not answered.
 #[derive(Clone, Copy, Debug)]
@@ -46,24 +55,19 @@ impl Machine {
         &mut self,
         key: CallKey,
         question: QuestionKey,
-        (method, params): (&str, Option<&RawValue>),
+        asked: Asked<'_>,
         outside: &mut impl Outside,
     ) -> Result<(), &'static str> {
-        let call = self.call_asked_about(key, method)?;
+        let call = self.call_asked_about(key, asked.0)?;
         let way = call.way;
         if call.revision.is_stateless() {
-            return self.park(key, question, (method, params), outside);
+            return self.park(key, question, asked, outside);
         }
         if !outside.takes_more(way.stream) {
             return Err("the client that made the call takes nothing but its answer");
         }
         let id = Id::Text(format!("unhang-{question}").into());
-        let params = params.map_or_else(String::new, |params| format!(r#","params":{}"#, params.get()));
-        let line = format!(
-            r#"{{"jsonrpc":"2.0","id":{},"method":{}{params}}}"#,
-            id.to_json(),
-            serde_json::Value::from(method)
-        );
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{},{}}}"#, id.to_json(), members(asked));
         self.questions.insert(id, Open { question, call: key, way });
         outside.to_client(To::Beside(way.stream), Class::Kept, &one_line(line.as_bytes()));
         Ok(())

@@ -193,10 +193,12 @@ fn a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call(
     let next = again["requestState"].as_str().expect("a state").to_owned();
     front.says(&modern(3, "{}", &with(&state, r#"{"question-5":{}}"#)));
     front.heard_fault(3, -32602);
-    // What the server wants to know meanwhile is asked along with it.
+    // What the server wants to know meanwhile is asked along with it, in its own words: what has no params has none.
     asks(&mut front, key, 6, "elicitation/create", None);
     front.says(&modern(4, "{}", &with(&next, r#"{"question-5":{ "action":"accept" }}"#)));
     assert_eq!(reply(&mut front), (5, Ok(r#"{ "action":"accept" }"#.to_owned())));
+    let line = &front.world.heard[0];
+    assert!(line.contains(r#""inputRequests":{"question-6":{"method":"elicitation/create"}}"#), "{line}");
     let last = front.heard().remove(0)["result"].clone();
     let asked: Vec<&String> = last["inputRequests"].as_object().expect("requests").keys().collect();
     assert_eq!(asked, ["question-6"]);
