@@ -8,33 +8,29 @@
 
 use std::{
     collections::HashMap,
-    future::Future,
-    pin::{Pin, pin},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use serde::Serialize;
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::{Map, value::RawValue};
 use tokio::{
-    sync::{Mutex as AsyncMutex, Notify, Semaphore, SemaphorePermit},
+    sync::{Mutex as AsyncMutex, Semaphore, SemaphorePermit},
     time::{Instant, sleep, sleep_until, timeout},
 };
 use unhang_bridge::Era;
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
-use unhang_wire::{Json, text_member};
 
 use super::{
     Level, ServerEntry,
-    watched::{Updated, Updates, Watched},
+    ear::Ear,
+    watched::{Updates, Watched},
 };
 use crate::{
     breaker::{Breaker, Verdict},
-    client::{Answer, Client, Error, Failure, List, Listener, Options, Session, Subscription, Topics},
+    client::{Client, Error, Failure, List, Options, Session, Subscription, Topics},
     fault::{Kind, in_words},
     route::catalog::Offered,
 };
@@ -46,14 +42,10 @@ const CALM: Duration = Duration::from_millis(250);
 pub(super) struct Backend {
     entry: ServerEntry,
     origin: Instant,
-    /// Rung when its lists may have changed.
-    changed: Arc<Notify>,
-    /// It asks things about calls, over a stream on which nothing says which call that is.
-    asks: Arc<AtomicBool>,
-    /// Whose turn it is then.
+    /// What it says that belongs to no call.
+    ear: Arc<Ear>,
+    /// Whose turn it is, where it asks things about calls.
     turns: Semaphore,
-    /// Rung when others have waited long enough for that.
-    crowded: Arc<Notify>,
     /// Resources that somebody wants to hear of.
     pub(super) watched: AsyncMutex<HashMap<Arc<str>, Watched>>,
     state: Mutex<State>,
@@ -138,101 +130,15 @@ pub(super) struct Trial<'a> {
     is_over: bool,
 }
 
-/// Hears that lists have changed and that a server asks things, and declines what cannot be asked of anybody.
-struct Ear {
-    server: String,
-    changed: Arc<Notify>,
-    /// The server asks things about calls.
-    asks: Arc<AtomicBool>,
-    /// Rung when others have waited long enough for whoever is being asked.
-    crowded: Arc<Notify>,
-    /// How long that is.
-    patience: Duration,
-    place: usize,
-    updates: Updates,
-}
-
-impl Listener for Ear {
-    /// What clients offer. Which one it is that calls is not known yet; one that does not offer it declines for itself.
-    fn capabilities(&self) -> Map<String, Value> {
-        let offered = ["elicitation", "sampling", "roots"].map(|name| (name.to_owned(), json!({})));
-        offered.into_iter().collect()
-    }
-
-    fn asks(&self, method: &str) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
-        self.is_seen_to_ask(method);
-        let crowded = Arc::clone(&self.crowded).notified_owned();
-        Box::pin(async move {
-            crowded.await;
-            "others have waited for the server, and nobody has answered".to_owned()
-        })
-    }
-
-    fn asks_in_a_crowd(&self, method: &str) {
-        self.is_seen_to_ask(method);
-        // Who is being asked has a while to answer; then it is the turn of the others.
-        let (crowded, patience) = (Arc::clone(&self.crowded), self.patience);
-        tokio::spawn(async move {
-            sleep(patience).await;
-            crowded.notify_waiters();
-        });
-    }
-
-    fn notified(&self, method: &str, params: Option<&RawValue>) {
-        if method.ends_with("/list_changed") {
-            self.changed.notify_one();
-        } else if method == "notifications/resources/updated" {
-            let params = params.and_then(|params| Json::new(params.get().as_bytes()));
-            if let Some(uri) = params.and_then(|params| text_member(params, "uri")) {
-                // Where nobody listens it is for nobody.
-                let _heard = self.updates.send(Updated { server: self.place, uri: uri.into() });
-            }
-        } else {
-            tracing::debug!("`{}` says {method}: {}", self.server, params.map_or("", RawValue::get));
-        }
-    }
-
-    fn asked(
-        &self,
-        method: String,
-        _params: Option<Box<RawValue>>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
-        let why = "no call is in flight that it could be about, and the server is shared by many clients";
-        Box::pin(async move { Err((Kind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))) })
-    }
-}
-
 /// How long whoever is asked something may take for the answer while others wait for the server.
 fn turn_patience(entry: &ServerEntry) -> Duration {
     entry.spec.limits.call_timeout / 10
 }
 
-impl Ear {
-    fn is_seen_to_ask(&self, method: &str) {
-        if !self.asks.swap(true, Ordering::Relaxed) {
-            tracing::info!(
-                "`{}` asks for {method} in a call; from now on it has one call at a time",
-                self.server
-            );
-        }
-    }
-}
-
 impl Backend {
     pub(super) fn new(mut entry: ServerEntry, place: usize, updates: Updates) -> Self {
-        let changed = Arc::new(Notify::new());
-        let asks = Arc::<AtomicBool>::default();
-        let crowded = Arc::<Notify>::default();
-        let server = entry.spec.name.clone();
-        entry.spec.listener = Arc::new(Ear {
-            server,
-            changed: changed.clone(),
-            asks: asks.clone(),
-            crowded: crowded.clone(),
-            patience: turn_patience(&entry),
-            place,
-            updates,
-        });
+        let ear = Arc::new(Ear::new(entry.spec.name.clone(), turn_patience(&entry), place, updates));
+        entry.spec.listener = ear.clone();
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
         let seed = entry.spec.name.bytes().fold(std::process::id().into(), mixed);
         let state = State {
@@ -251,10 +157,8 @@ impl Backend {
         Self {
             entry,
             origin: Instant::now(),
-            changed,
-            asks,
+            ear,
             turns: Semaphore::new(1),
-            crowded,
             watched: AsyncMutex::default(),
             state: Mutex::new(state),
         }
@@ -359,7 +263,7 @@ impl Backend {
         state.starts += 1;
         if starter == Starter::Caller {
             // What it offers may differ from what the last one offered.
-            self.changed.notify_one();
+            self.ear.changed.notify_one();
         }
         Next::Ask(Box::new(client))
     }
@@ -367,17 +271,14 @@ impl Backend {
     /// Waits until it may be asked: a server that asks back has one call at a time, so that it is known what its questions are about
     /// (protocol.md 3.3, row 8). Cancel-safe.
     pub(super) async fn turn(&self, era: Era) -> Option<SemaphorePermit<'_>> {
-        match era == Era::Legacy
-            && self.asks.load(Ordering::Relaxed)
-            && stands("one-call-where-questions-come")
-        {
+        match era == Era::Legacy && self.ear.asks() && stands("one-call-where-questions-come") {
             true => {
                 let mut turn = pin!(self.turns.acquire());
                 let turn = match timeout(turn_patience(&self.entry), turn.as_mut()).await {
                     Ok(turn) => turn,
                     Err(_) => {
                         if stands("nobody-keeps-a-server-by-silence") {
-                            self.crowded.notify_waiters();
+                            self.ear.ring();
                         }
                         turn.await
                     }
@@ -482,14 +383,14 @@ impl Backend {
     /// Waits until its lists may be others, or it may be tried again.
     pub(super) async fn until_changed(&self, was_listed: bool) {
         if was_listed {
-            self.changed.notified().await;
+            self.ear.changed.notified().await;
             sleep(CALM).await;
         } else {
             let pause = self.entry.spec.limits.breaker_cooldown;
             tokio::select! {
                 () = sleep(pause) => {}
                 // Somebody has asked for it meanwhile, so that it was started anew.
-                () = self.changed.notified() => sleep(CALM).await,
+                () = self.ear.changed.notified() => sleep(CALM).await,
             }
         }
     }

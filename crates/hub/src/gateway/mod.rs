@@ -14,6 +14,7 @@
 //! - What was listed stays listed while a server is away: it comes back when it is asked.
 
 mod backend;
+mod ear;
 mod level;
 mod watched;
 
