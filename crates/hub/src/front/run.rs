@@ -129,12 +129,7 @@ struct Shell {
 impl Shell {
     fn new(spec: FrontSpec) -> io::Result<Shell> {
         let limits = spec.limits;
-        let behind = Behind {
-            definitions: spec.toolbox.definitions().into(),
-            toolbox: spec.toolbox,
-            servers: spec.servers,
-            instructions: spec.instructions.map(Into::into),
-        };
+        let behind = Behind::new(spec.toolbox, spec.servers, spec.instructions);
         Ok(Shell {
             world: World { to_client: ToClient::new(spec.client_output, limits.queue_bytes)? },
             from_client: FromClient::new(spec.client_input, limits.max_message)?,

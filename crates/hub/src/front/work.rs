@@ -47,6 +47,17 @@ pub(super) struct Behind {
     pub instructions: Option<Arc<str>>,
 }
 
+impl Behind {
+    pub(super) fn new(
+        toolbox: Arc<dyn Toolbox>,
+        servers: Option<Servers>,
+        instructions: Option<String>,
+    ) -> Behind {
+        let definitions = toolbox.definitions().into();
+        Behind { toolbox, definitions, servers, instructions: instructions.map(Into::into) }
+    }
+}
+
 /// What comes of a task.
 pub(super) enum Ended {
     Tool(ToolAnswer),

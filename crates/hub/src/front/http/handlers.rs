@@ -131,24 +131,24 @@ async fn guarded(
 
 /// What a client takes as an answer.
 #[derive(Clone, Copy)]
-struct Taken {
+struct Accepts {
     json: bool,
     events: bool,
 }
 
-impl Taken {
-    fn by(headers: &HeaderMap) -> Taken {
+impl Accepts {
+    fn by(headers: &HeaderMap) -> Accepts {
         let mut kinds = headers.get_all(header::ACCEPT).iter().peekable();
         if kinds.peek().is_none() {
             // Whoever does not say it takes everything (RFC 9110).
-            return Taken { json: true, events: true };
+            return Accepts { json: true, events: true };
         }
         let kinds: Vec<String> =
             kinds.map(|kinds| String::from_utf8_lossy(kinds.as_bytes()).to_lowercase()).collect();
         let kinds = kinds.iter().flat_map(|kinds| kinds.split(','));
         let kinds: Vec<&str> = kinds.map(|kind| kind.split(';').next().unwrap_or_default().trim()).collect();
         let takes = |wanted: [&str; 3]| kinds.iter().any(|kind| wanted.contains(kind));
-        Taken { json: takes([JSON, "application/*", "*/*"]), events: takes([EVENTS, "text/*", "*/*"]) }
+        Accepts { json: takes([JSON, "application/*", "*/*"]), events: takes([EVENTS, "text/*", "*/*"]) }
     }
 }
 
@@ -165,7 +165,7 @@ async fn posted(
         let hint = "send one JSON-RPC message as application/json";
         return refused(peer, StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::InvalidRequest, happened, hint);
     }
-    let takes = Taken::by(&headers);
+    let takes = Accepts::by(&headers);
     if !takes.json && !takes.events {
         let happened = "the request accepts neither of the types that answers have".to_owned();
         let hint = "accept application/json and text/event-stream";
@@ -300,7 +300,7 @@ impl Statuses {
 /// A post on its way to whoever answers it.
 struct Post {
     peer: SocketAddr,
-    takes: Taken,
+    takes: Accepts,
     body: Bytes,
 }
 
@@ -343,7 +343,7 @@ async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
     response
 }
 
-fn answer(reply: Reply, takes: Taken, statuses: Statuses) -> Response {
+fn answer(reply: Reply, takes: Accepts, statuses: Statuses) -> Response {
     match reply {
         Reply::Taken => StatusCode::ACCEPTED.into_response(),
         Reply::Whole(line, error) if takes.json || error.is_some() => {
@@ -371,7 +371,7 @@ async fn listened(
     Extension(Peer(peer)): Extension<Peer>,
     headers: HeaderMap,
 ) -> Response {
-    if !Taken::by(&headers).events {
+    if !Accepts::by(&headers).events {
         let happened = "the request does not accept events, which is all that there is to hear".to_owned();
         let hint = "accept text/event-stream; messages are sent with POST";
         return refused(peer, StatusCode::NOT_ACCEPTABLE, Kind::InvalidRequest, happened, hint);
@@ -395,7 +395,7 @@ async fn listened(
     let sent = session.send(Mail::Listen { after, reply }).await;
     match (sent, replied.await) {
         (Ok(()), Ok(Reply::Gone)) => unknown(),
-        (Ok(()), Ok(reply)) => answer(reply, Taken { json: true, events: true }, Statuses::Session),
+        (Ok(()), Ok(reply)) => answer(reply, Accepts { json: true, events: true }, Statuses::Session),
         _ => no_such_session(peer),
     }
 }

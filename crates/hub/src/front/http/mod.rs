@@ -77,12 +77,7 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
     let (end, ending) = watch::channel(false);
     let bounds = Bounds { connections: MAX_CONNECTIONS, head: HEAD_PATIENCE, deaf: DEAF_PATIENCE };
     let HttpSpec { limits, toolbox, servers, instructions, at_end, listener, hosts } = spec;
-    let behind = Behind {
-        definitions: toolbox.definitions().into(),
-        toolbox,
-        servers,
-        instructions: instructions.map(Into::into),
-    };
+    let behind = Behind::new(toolbox, servers, instructions);
     // What is in flight gets its time, and what stands behind it needs some after that.
     let drain = EXIT_LIMIT - DISPOSE_LIMIT - FLUSH_LIMIT;
     let limits = Limits { eof_grace: limits.eof_grace.min(drain), ..limits };

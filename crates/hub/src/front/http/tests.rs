@@ -106,12 +106,7 @@ impl Web {
         let (end, ending) = watch::channel(false);
         let gate = Arc::new(Gate {
             limits,
-            behind: Behind {
-                definitions: tools.definitions().into(),
-                toolbox: Arc::new(tools),
-                servers: None,
-                instructions: None,
-            },
+            behind: Behind::new(Arc::new(tools), None, None),
             hosts: Hosts::default(),
             sessions: Mutex::default(),
             alone: Mutex::default(),
