@@ -7,14 +7,17 @@
 //! - There are at most so many connections at a time; further ones wait in the system's own queue.
 //! - Once the end has come, nothing new is accepted, and each connection ends with the answer that it is at.
 
-use std::{convert::Infallible, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible, fmt, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+};
 
 pub use axum;
 use axum::{Router, body::Body, http::Request};
 use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
     time::sleep,
@@ -27,7 +30,60 @@ const NO_ROOM: Duration = Duration::from_millis(100);
 
 /// Who asks; an extension of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer(pub SocketAddr);
+pub enum Peer {
+    /// Somebody at this address.
+    Network(SocketAddr),
+    /// A process that may open our socket.
+    Local,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Network(address) => address.fmt(formatter),
+            Peer::Local => formatter.write_str("a process of this user"),
+        }
+    }
+}
+
+/// Where clients come.
+#[derive(Debug)]
+pub enum Listener {
+    /// To a port.
+    Network(TcpListener),
+    /// To a socket among the files.
+    Local(UnixListener),
+}
+
+impl From<TcpListener> for Listener {
+    fn from(listener: TcpListener) -> Self {
+        Listener::Network(listener)
+    }
+}
+
+impl From<UnixListener> for Listener {
+    fn from(listener: UnixListener) -> Self {
+        Listener::Local(listener)
+    }
+}
+
+/// A connection that has come.
+enum Stream {
+    Network(TcpStream, SocketAddr),
+    Local(UnixStream),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Listener::Network(listener) => {
+                let (stream, address) = listener.accept().await?;
+                Stream::Network(stream, address)
+            }
+            Listener::Local(listener) => Stream::Local(listener.accept().await?.0),
+        })
+    }
+}
 
 /// What connections are limited by.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +97,13 @@ pub struct Bounds {
 }
 
 /// Serves whoever comes until `ending` says that it is over, and then those who are there until they have their answers.
-pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, mut ending: watch::Receiver<bool>) {
+pub async fn serve(
+    listener: impl Into<Listener>,
+    router: Router,
+    bounds: Bounds,
+    mut ending: watch::Receiver<bool>,
+) {
+    let listener = listener.into();
     let room = Arc::new(Semaphore::new(bounds.connections));
     let mut connections = JoinSet::new();
     let is_over = ending.clone();
@@ -49,8 +111,18 @@ pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, mut en
         tokio::select! {
             _over_or_gone = ending.wait_for(|ending| *ending) => break,
             Some(_) = connections.join_next() => {}
-            (stream, peer, permit) = next(&listener, &room) => {
-                connections.spawn(talk(stream, peer, permit, router.clone(), bounds, is_over.clone()));
+            (stream, permit) = next(&listener, &room) => {
+                let (router, is_over) = (router.clone(), is_over.clone());
+                connections.spawn(async move {
+                    let _permit = permit;
+                    match stream {
+                        Stream::Network(stream, peer) => {
+                            adjust(&stream, bounds);
+                            talk(stream, Peer::Network(peer), router, bounds, is_over).await;
+                        }
+                        Stream::Local(stream) => talk(stream, Peer::Local, router, bounds, is_over).await,
+                    }
+                });
             }
         }
     }
@@ -59,10 +131,7 @@ pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, mut en
 }
 
 /// The next connection, once there is room for it. Cancel-safe.
-async fn next(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> (TcpStream, SocketAddr, Option<OwnedSemaphorePermit>) {
+async fn next(listener: &Listener, room: &Arc<Semaphore>) -> (Stream, Option<OwnedSemaphorePermit>) {
     // It is never closed.
     let permit = match stands("connections-bounded") {
         true => Arc::clone(room).acquire_owned().await.ok(),
@@ -70,7 +139,7 @@ async fn next(
     };
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => return (stream, peer, permit),
+            Ok(stream) => return (stream, permit),
             Err(error) if is_of_one(&error) => {}
             Err(error) => {
                 tracing::warn!("no connection can be accepted: {error}");
@@ -86,23 +155,26 @@ fn is_of_one(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-async fn talk(
-    stream: TcpStream,
-    peer: SocketAddr,
-    _permit: Option<OwnedSemaphorePermit>,
-    router: Router,
-    bounds: Bounds,
-    mut ending: watch::Receiver<bool>,
-) {
+/// What a connection over the network needs besides.
+fn adjust(stream: &TcpStream, bounds: Bounds) {
     // Without either the connection works, if not as well.
     let _faster = stream.set_nodelay(true);
     if stands("deaf-connection-ends") {
         let patience = u32::try_from(bounds.deaf.as_millis()).unwrap_or(u32::MAX);
-        let _safer = rustix::net::sockopt::set_tcp_user_timeout(&stream, patience);
+        let _safer = rustix::net::sockopt::set_tcp_user_timeout(stream, patience);
     }
+}
+
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: Peer,
+    router: Router,
+    bounds: Bounds,
+    mut ending: watch::Receiver<bool>,
+) {
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(Peer(peer));
+        request.extensions_mut().insert(peer);
         call(router.clone(), request)
     });
     let mut builder = http1::Builder::new();

@@ -3,7 +3,7 @@
 //! Invariants: every refusal has a body that says why, and a line in the log that says to whom; nothing is read of a body before
 //! its sender is known to be no stranger.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use tokio::{sync::oneshot, time::timeout};
@@ -69,7 +69,7 @@ struct Refusal<'a> {
 }
 
 impl Refusal<'_> {
-    fn answer(self, peer: SocketAddr) -> Response {
+    fn answer(self, peer: Peer) -> Response {
         let Refusal { status, kind, id, happened, hint } = self;
         let fault = Fault {
             kind,
@@ -87,14 +87,14 @@ impl Refusal<'_> {
     }
 }
 
-fn refused(peer: SocketAddr, status: StatusCode, kind: Kind, happened: String, hint: &str) -> Response {
+fn refused(peer: Peer, status: StatusCode, kind: Kind, happened: String, hint: &str) -> Response {
     Refusal { status, kind, id: None, happened, hint }.answer(peer)
 }
 
 /// Nothing is answered to a page that only claims to be from here; one that is from here may read the answers.
 async fn guarded(
     State(gate): State<Arc<Gate>>,
-    Extension(Peer(peer)): Extension<Peer>,
+    Extension(peer): Extension<Peer>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -155,7 +155,7 @@ impl Accepts {
 /// A message.
 async fn posted(
     State(gate): State<Arc<Gate>>,
-    Extension(Peer(peer)): Extension<Peer>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
@@ -218,7 +218,7 @@ async fn posted(
 }
 
 /// The body, within its limits.
-async fn whole(gate: &Gate, peer: SocketAddr, body: Body) -> Result<Bytes, Box<Response>> {
+async fn whole(gate: &Gate, peer: Peer, body: Body) -> Result<Bytes, Box<Response>> {
     let limit = gate.limits.max_message;
     let too_large = || {
         let happened = format!("the body is longer than the limit of {limit} bytes");
@@ -250,12 +250,12 @@ fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
         .any(|error| error.is::<http_body_util::LengthLimitError>())
 }
 
-fn no_such_session(peer: SocketAddr) -> Response {
+fn no_such_session(peer: Peer) -> Response {
     let happened = "there is no such session: it has ended, or was never there".to_owned();
     refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, "begin another with `initialize`")
 }
 
-fn ending(peer: SocketAddr) -> Response {
+fn ending(peer: Peer) -> Response {
     let hint = "ask again in a moment";
     refused(
         peer,
@@ -266,7 +266,7 @@ fn ending(peer: SocketAddr) -> Response {
     )
 }
 
-fn too_many(peer: SocketAddr, what: &str) -> Response {
+fn too_many(peer: Peer, what: &str) -> Response {
     let happened = format!("there are too many {what}");
     let status = StatusCode::SERVICE_UNAVAILABLE;
     let mut response = refused(peer, status, Kind::Overloaded, happened, "come back when some have ended");
@@ -299,7 +299,7 @@ impl Statuses {
 
 /// A post on its way to whoever answers it.
 struct Post {
-    peer: SocketAddr,
+    peer: Peer,
     takes: Accepts,
     body: Bytes,
 }
@@ -368,7 +368,7 @@ fn events(body: Body) -> Response {
 /// Somebody listens to a session.
 async fn listened(
     State(gate): State<Arc<Gate>>,
-    Extension(Peer(peer)): Extension<Peer>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Response {
     if !Accepts::by(&headers).events {
@@ -403,7 +403,7 @@ async fn listened(
 /// A client ends its session.
 async fn ended(
     State(gate): State<Arc<Gate>>,
-    Extension(Peer(peer)): Extension<Peer>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Response {
     let session = match session_of(&gate, peer, &headers) {
@@ -421,7 +421,7 @@ async fn ended(
 }
 
 /// The session that a request names, which is not to be one of a revision without sessions.
-fn session_of(gate: &Gate, peer: SocketAddr, headers: &HeaderMap) -> Result<Mailbox, Box<Response>> {
+fn session_of(gate: &Gate, peer: Peer, headers: &HeaderMap) -> Result<Mailbox, Box<Response>> {
     let revision = headers.get(REVISION).and_then(|revision| revision.to_str().ok());
     if revision.is_some_and(|name| Revision::of_request(name).is_some()) {
         return Err(Box::new(not_allowed(peer, "the revision 2026-07-28 has no sessions")));
@@ -434,7 +434,7 @@ fn session_of(gate: &Gate, peer: SocketAddr, headers: &HeaderMap) -> Result<Mail
     gate.session(name).ok_or_else(|| Box::new(no_such_session(peer)))
 }
 
-fn not_allowed(peer: SocketAddr, why: &str) -> Response {
+fn not_allowed(peer: Peer, why: &str) -> Response {
     let hint = "send messages with POST";
     let mut response =
         refused(peer, StatusCode::METHOD_NOT_ALLOWED, Kind::InvalidRequest, why.to_owned(), hint);
@@ -442,13 +442,13 @@ fn not_allowed(peer: SocketAddr, why: &str) -> Response {
     response
 }
 
-async fn no_such_verb(Extension(Peer(peer)): Extension<Peer>, method: Method) -> Response {
+async fn no_such_verb(Extension(peer): Extension<Peer>, method: Method) -> Response {
     let mut response = not_allowed(peer, &format!("{method} means nothing here"));
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
     response
 }
 
-async fn nowhere(Extension(Peer(peer)): Extension<Peer>, request: Request) -> Response {
+async fn nowhere(Extension(peer): Extension<Peer>, request: Request) -> Response {
     let happened = format!("there is nothing at {}", request.uri().path().escape_debug());
     let hint = "MCP is at /mcp; there are also /health, /ready and /status";
     refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, hint)

@@ -125,7 +125,7 @@ impl Web {
         for (name, value) in usual.chain(headers).filter(|(_, value)| !value.is_empty()) {
             request = request.header(*name, *value);
         }
-        let peer = Peer(([127, 0, 0, 1], 1).into());
+        let peer = Peer::Network(([127, 0, 0, 1], 1).into());
         let request = request.extension(peer).body(body.into()).expect("a request");
         self.router.clone().call(request).await.expect("an answer")
     }
