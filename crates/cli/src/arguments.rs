@@ -136,6 +136,9 @@ pub(crate) struct Serve {
     /// Serve many clients over HTTP, at http://ADDRESS/mcp, as in 127.0.0.1:8808 (port 0: any that is free)
     #[arg(long, env = "UNHANG_HTTP", hide_env = true, value_name = "ADDRESS", conflicts_with = "stdio")]
     pub(crate) http: Option<String>,
+    /// Share servers with no other window: have processes of our own
+    #[arg(long)]
+    pub(crate) own: bool,
     /// Print the JSON schema of the configuration file, for editors, and end
     #[arg(long)]
     pub(crate) print_config_schema: bool,

@@ -7,16 +7,17 @@
 //!   no other.
 //! - URLs and headers may hold secrets: neither is in an error or a log.
 
-use std::{error::Error as _, fmt, io, time::Duration};
+use std::{error::Error as _, fmt, io, path::PathBuf, time::Duration};
 
 pub use bytes::Bytes;
 pub use reqwest::Url;
 use reqwest::{
-    Client, Method, Response,
+    Client, Method, RequestBuilder, Response, StatusCode,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE},
     redirect::Policy,
 };
 
+use tokio::time::{Instant, sleep};
 use unhang_switches::stands;
 
 use crate::{
@@ -32,6 +33,11 @@ const REDIRECTS: usize = 5;
 /// just then is lost, so we let go of a connection before they do.
 const IDLE: Duration = Duration::from_secs(4);
 
+/// How long a socket among the files may have nobody who takes what is asked.
+const HAND_OVER: Duration = Duration::from_secs(3);
+/// Between two attempts.
+const AGAIN: Duration = Duration::from_millis(20);
+
 /// Bytes of an answer that is no message, which may tell a person what is wrong.
 const COMPLAINT: usize = 4 << 10;
 
@@ -44,6 +50,9 @@ pub struct Address {
     pub headers: Vec<(String, String)>,
     /// Whether the proxies of the environment are used (`HTTPS_PROXY` and so on).
     pub uses_proxies: bool,
+    /// The socket among the files at which it is, whatever the URL says. Who listens there may be about to hand over to another: what
+    /// nobody took, or was refused with 503, is asked again for a while.
+    pub socket: Option<PathBuf>,
 }
 
 impl fmt::Debug for Address {
@@ -152,6 +161,8 @@ pub struct Connection {
     headers: HeaderMap,
     authorization: Option<Authorization>,
     limit: usize,
+    /// How long nobody may be there.
+    patience: Duration,
 }
 
 impl Connection {
@@ -174,8 +185,13 @@ impl Connection {
         if !address.uses_proxies {
             builder = builder.no_proxy();
         }
+        if let Some(socket) = &address.socket {
+            // A connection for each request: what goes out on one that is used again may never be heard.
+            builder = builder.unix_socket(socket.as_path()).pool_max_idle_per_host(0);
+        }
         let client = builder.build().map_err(|error| HttpError::Address(told(&error)))?;
-        Ok(Self { client, url, headers, authorization, limit })
+        let patience = address.socket.as_ref().map_or(Duration::ZERO, |_| HAND_OVER);
+        Ok(Self { client, url, headers, authorization, limit, patience })
     }
 
     /// Where it leads.
@@ -225,23 +241,43 @@ impl Connection {
             Verb::Delete => Method::DELETE,
         };
         for _ in 0..=REDIRECTS {
-            let mut request = self.client.request(method.clone(), url.clone()).headers(all.clone());
-            if let Some(token) = token {
-                request = request.bearer_auth(token);
-            }
-            if let Some(body) = body {
-                request = request.body(body.clone());
-            }
-            let response = request.send().await.map_err(|error| {
-                let is_early = error.is_connect() || error.is_builder();
-                if is_early { HttpError::Unreachable(told(&error)) } else { HttpError::Broken(told(&error)) }
-            })?;
+            let response = self.sent(|| {
+                let mut request = self.client.request(method.clone(), url.clone()).headers(all.clone());
+                if let Some(token) = token {
+                    request = request.bearer_auth(token);
+                }
+                match body {
+                    Some(body) => request.body(body.clone()),
+                    None => request,
+                }
+            });
+            let response = response.await?;
             match response.headers().get(LOCATION).filter(|_| response.status().is_redirection()) {
                 Some(location) => url = same_origin(&url, &String::from_utf8_lossy(location.as_bytes()))?,
                 None => return Ok(Reply { response, limit: self.limit }),
             }
         }
         Err(HttpError::Circle)
+    }
+
+    /// Sends a request; again, where nobody took it and somebody is about to.
+    async fn sent(&self, request: impl Fn() -> RequestBuilder) -> Result<Response, HttpError> {
+        let began = Instant::now();
+        loop {
+            let outcome = request().send().await;
+            let is_not_taken = match &outcome {
+                Ok(response) => response.status() == StatusCode::SERVICE_UNAVAILABLE,
+                Err(error) => error.is_connect(),
+            };
+            if is_not_taken && began.elapsed() < self.patience && stands("asks-whoever-leads-next") {
+                sleep(AGAIN).await;
+                continue;
+            }
+            return outcome.map_err(|error| match error.is_connect() || error.is_builder() {
+                true => HttpError::Unreachable(told(&error)),
+                false => HttpError::Broken(told(&error)),
+            });
+        }
     }
 }
 

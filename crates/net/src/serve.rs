@@ -6,6 +6,8 @@
 //!   client anything meanwhile.
 //! - There are at most so many connections at a time; further ones wait in the system's own queue.
 //! - Once the end has come, nothing new is accepted, and each connection ends with the answer that it is at.
+//! - To a socket among the files everybody comes with one request, and whoever has come before the end is heard: so that those who
+//!   meet with nobody there, or are told that they were not taken, can ask somebody else without doing anything twice.
 
 use std::{
     convert::Infallible, fmt, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
@@ -28,6 +30,9 @@ use unhang_switches::stands;
 /// How long nothing is accepted after the system had nothing to give: descriptors come back when others end.
 const NO_ROOM: Duration = Duration::from_millis(100);
 
+/// How long somebody who has come to a socket among the files may take, at the end, to begin to ask.
+const LAST_HEAD: Duration = Duration::from_millis(500);
+
 /// Who asks; an extension of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
@@ -46,24 +51,20 @@ impl fmt::Display for Peer {
     }
 }
 
+/// What makes a socket among the files be found.
+pub type Claim = Box<dyn Send + Sync>;
+
 /// Where clients come.
-#[derive(Debug)]
 pub enum Listener {
     /// To a port.
     Network(TcpListener),
-    /// To a socket among the files.
-    Local(UnixListener),
+    /// To a socket among the files. By the claim they find it; it is dropped when nobody is to come any more.
+    Local(UnixListener, Claim),
 }
 
 impl From<TcpListener> for Listener {
     fn from(listener: TcpListener) -> Self {
         Listener::Network(listener)
-    }
-}
-
-impl From<UnixListener> for Listener {
-    fn from(listener: UnixListener) -> Self {
-        Listener::Local(listener)
     }
 }
 
@@ -80,7 +81,7 @@ impl Listener {
                 let (stream, address) = listener.accept().await?;
                 Stream::Network(stream, address)
             }
-            Listener::Local(listener) => Stream::Local(listener.accept().await?.0),
+            Listener::Local(listener, _) => Stream::Local(listener.accept().await?.0),
         })
     }
 }
@@ -126,7 +127,11 @@ pub async fn serve(
             }
         }
     }
-    drop(listener);
+    if let Listener::Local(listener, claim) = listener {
+        for stream in last(listener, claim) {
+            connections.spawn(talk(stream, Peer::Local, router.clone(), bounds, is_over.clone()));
+        }
+    }
     while connections.join_next().await.is_some() {}
 }
 
@@ -147,6 +152,18 @@ async fn next(listener: &Listener, room: &Arc<Semaphore>) -> (Stream, Option<Own
             }
         }
     }
+}
+
+/// Those who had come to a socket among the files before it was gone.
+fn last(listener: UnixListener, claim: Claim) -> impl Iterator<Item = UnixStream> {
+    drop(claim);
+    // What tokio has not noticed yet counts as well.
+    let listener = listener.into_std().ok();
+    std::iter::from_fn(move || {
+        let (stream, _) = listener.as_ref()?.accept().ok()?;
+        stream.set_nonblocking(true).ok()?;
+        UnixStream::from_std(stream).ok()
+    })
 }
 
 /// The trouble of one client, which had gone before we came.
@@ -179,6 +196,9 @@ async fn talk(
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new());
+    if peer == Peer::Local {
+        builder.keep_alive(false);
+    }
     if stands("slow-head-ends") {
         builder.header_read_timeout(bounds.head);
     }
@@ -192,11 +212,20 @@ async fn talk(
                 }
                 return;
             }
-            _over_or_gone = ending.wait_for(|ending| *ending), if !is_ending => {
+            () = over(&mut ending, peer), if !is_ending => {
                 is_ending = true;
                 connection.as_mut().graceful_shutdown();
             }
         }
+    }
+}
+
+/// The end, for whoever has come and may still be about to ask.
+async fn over(ending: &mut watch::Receiver<bool>, peer: Peer) {
+    // What it gives is not to be held over the next wait.
+    let _over_or_gone = ending.wait_for(|ending| *ending).await.is_ok();
+    if peer == Peer::Local {
+        sleep(LAST_HEAD).await;
     }
 }
 
@@ -311,5 +340,28 @@ mod tests {
         assert!(answer.ends_with(b"slow"), "{}", String::from_utf8_lossy(&answer));
         timeout(PATIENCE, up.serving).await.expect("it ends").expect("it does not panic");
         assert!(TcpStream::connect(up.address).await.is_err(), "nobody listens any more");
+    }
+
+    #[tokio::test]
+    async fn who_came_to_a_socket_before_the_end_is_heard_and_nobody_after() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.sock");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let mut stream = UnixStream::connect(&path).await.expect("it listens");
+        let (claim, mut claimed) = tokio::sync::oneshot::channel::<()>();
+        let router = Router::new().route("/", get(|| async { "hello" }));
+        let ending = watch::Sender::new(true).subscribe();
+        let serving = serve(Listener::Local(listener, Box::new(claim)), router, ONE, ending);
+        let talking = async {
+            // Nobody else can come by now.
+            assert!(timeout(PATIENCE, &mut claimed).await.expect("it is dropped").is_err());
+            stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("it is read");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.expect("an answer, and its end");
+            answer
+        };
+        let ((), answer) = tokio::join!(serving, talking);
+        assert!(answer.ends_with("hello"), "{answer}");
+        assert!(UnixStream::connect(&path).await.is_err());
     }
 }

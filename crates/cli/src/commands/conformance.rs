@@ -36,7 +36,7 @@ const SERVER: &str = "the suite";
 pub(super) fn run(ConformanceClient { url }: &ConformanceClient, verbose: bool) -> ExitCode {
     to_its_end(None, verbose, async || {
         let context = context()?;
-        let address = Address { url: url.clone(), headers: Vec::new(), uses_proxies: false };
+        let address = Address { url: url.clone(), headers: Vec::new(), uses_proxies: false, socket: None };
         // Each scenario is a world of its own.
         let tokens = env::temp_dir().join(format!("unhang-conformance-{}", process::id()));
         let authorization = Some(authorization(url, &context, &tokens)?);

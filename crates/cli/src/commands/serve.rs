@@ -3,11 +3,19 @@
 //! Invariants: nothing that is wrong in the file is passed over in silence; a data folder that cannot be used is told at the start
 //! and by every tool, and the session goes on (design 7); what jobs would end with is said before the first is accepted.
 
-use std::{io, net::SocketAddr, path::Path, process::ExitCode, sync::Arc};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
+    net::SocketAddr,
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+};
 
 use tokio::{
     net::{TcpListener, lookup_host},
     runtime,
+    sync::watch,
     time::timeout,
 };
 use unhang::{
@@ -18,11 +26,12 @@ use unhang::{
         self, AtEnd, FrontSpec, Toolbox,
         http::{self, Hosts, HttpSpec, name_of},
     },
-    gateway::{ServerEntry, Servers},
+    gateway::ServerEntry,
     jobs::engine::Engine,
     process::{identity::ask_for_short_turns, pipe::take_standard_streams, surroundings::ties},
     route::names::Style,
-    settings::{JobSettings, Loaded, Settings, file_schema},
+    settings::{JobSettings, LimitSettings, Loaded, Settings, file_schema},
+    sharing::{Place, Sharing, SharingSpec},
     tools::{EngineService, Table},
 };
 
@@ -33,6 +42,7 @@ use crate::{
         files::{FILE, Named, own_file, read_named},
         reach::by_settings,
     },
+    data_folder::data_folder,
     diagnostics::Diagnostics,
     inherited::inherited,
     output,
@@ -96,7 +106,7 @@ async fn served(
     prepared: Prepared,
     diagnostics: &Diagnostics,
 ) -> Result<u8, Failed> {
-    let Prepared { table, service, servers } = prepared;
+    let Prepared { table, service, servers, place } = prepared;
     let listener = match &serve.http {
         Some(address) => Some(listen(address).await?),
         None => None,
@@ -104,17 +114,25 @@ async fn served(
     let toolbox = Arc::new(table);
     let instructions = Some(INSTRUCTIONS.to_owned());
     let own = toolbox.definitions().into_iter().map(|tool| tool.name).collect();
-    let servers = (!servers.is_empty()).then(|| Servers::start(Style::default(), own, servers));
-    let at_end: Option<AtEnd> = Some(Box::pin(end(service, servers.clone())));
+    let sharing = (!servers.is_empty()).then(|| {
+        let may_follow = serve.http.is_none();
+        let (style, limits) = (Style::default(), limits.clone());
+        Sharing::start(SharingSpec { place, may_follow, style, own, entries: servers, limits })
+    });
+    let servers = sharing.as_ref().map(Sharing::servers);
+    let ending = sharing.as_ref().map_or_else(|| watch::Sender::new(false), Sharing::end);
+    let at_end: Option<AtEnd> = Some(Box::pin(end(service, sharing)));
     let stops = signals().map_err(|error| Failed::bug(&error))?;
     let Some((listener, address)) = listener else {
         let (client_input, client_output) = take_standard_streams().map_err(|error| Failed::bug(&error))?;
-        let spec = FrontSpec { limits, toolbox, servers, instructions, at_end, client_input, client_output };
+        let spec =
+            FrontSpec { limits, toolbox, servers, instructions, at_end, ending, client_input, client_output };
         return front::run(spec, stops).await.map_err(|error| Failed::bug(&error));
     };
     diagnostics.notices.send(format!("unhang: MCP is at http://{address}/mcp\n").as_bytes());
     let hosts = Hosts::new([name_of(address.ip())]);
-    Ok(http::run(HttpSpec { limits, toolbox, servers, instructions, at_end, listener, hosts }, stops).await)
+    let spec = HttpSpec { limits, toolbox, servers, instructions, at_end, ending, listener, hosts };
+    Ok(http::run(spec, stops).await)
 }
 
 /// Listens where only this machine can ask.
@@ -137,10 +155,10 @@ async fn listen(address: &str) -> Result<(TcpListener, SocketAddr), Failed> {
 }
 
 /// Ends what stands behind a session. Each has a limit of its own.
-async fn end(service: Arc<EngineService>, servers: Option<Servers>) {
+async fn end(service: Arc<EngineService>, sharing: Option<Sharing>) {
     let servers_end = async {
-        if let Some(servers) = servers {
-            servers.close().await;
+        if let Some(sharing) = sharing {
+            sharing.close().await;
         }
     };
     let (_not_in_time, ()) = tokio::join!(timeout(STOP_LIMIT, service.close()), servers_end);
@@ -151,17 +169,30 @@ struct Prepared {
     table: Table,
     service: Arc<EngineService>,
     servers: Vec<ServerEntry>,
+    /// Where other windows with the same servers are met.
+    place: Option<Place>,
 }
 
 /// Reads the file and opens the data folder.
 fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed> {
-    let (settings, warnings) = load(serve.config.as_deref())?;
+    let path = match &serve.config {
+        Some(path) => path.clone(),
+        None => own_file().ok_or_else(|| format!("there is no {FILE} here; name one with --config"))?,
+    };
+    let (settings, warnings) = load(&path)?;
     let warn = |text: &str| {
         tracing::warn!("{text}");
         diagnostics.notices.send(format!("unhang: {text}\n").as_bytes());
     };
     warnings.iter().for_each(|warning| warn(warning));
     let flags = serve.limits.settings();
+    let place = match serve.own {
+        true => None,
+        false => meeting_place(&path, &settings, &flags).unwrap_or_else(|error| {
+            warn(&format!("servers are not shared with other windows: {error}"));
+            None
+        }),
+    };
     let servers = settings.servers.iter().map(|settings| {
         let spec = by_settings(settings, &flags, Arc::new(Silent)).map_err(|failure| failure.message)?;
         let prefix = settings.prefix.clone().unwrap_or_else(|| settings.name.clone());
@@ -192,16 +223,24 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
     }
     let service = Arc::new(EngineService::new(engine, inherited().collect()));
     let table = Table::new(settings.tools, &serve.tool_mode, Arc::clone(&service) as _)?;
-    Ok(Prepared { table, service, servers })
+    Ok(Prepared { table, service, servers, place })
+}
+
+/// Where windows meet that have the same servers with the same limits by the same file, of the same version of unhang; none where
+/// there is no data folder.
+fn meeting_place(path: &Path, settings: &Settings, flags: &LimitSettings) -> io::Result<Option<Place>> {
+    let Some(folder) = data_folder() else { return Ok(None) };
+    let mut hasher = DefaultHasher::new();
+    (env!("CARGO_PKG_VERSION"), path.canonicalize()?).hash(&mut hasher);
+    // What is not the same differs here, secrets from the environment included.
+    let tools: Vec<&str> = settings.tools.iter().map(|tool| tool.name.as_str()).collect();
+    format!("{:?}{flags:?}{tools:?}", settings.servers).hash(&mut hasher);
+    Place::new(&folder, &format!("{:016x}", hasher.finish())).map(Some)
 }
 
 /// What the file says, and what is wrong in it and harms nothing else.
-fn load(named: Option<&Path>) -> Result<(Settings, Vec<String>), String> {
-    let path = match named {
-        Some(path) => path.to_owned(),
-        None => own_file().ok_or_else(|| format!("there is no {FILE} here; name one with --config"))?,
-    };
-    match read_named(&path)? {
+fn load(path: &Path) -> Result<(Settings, Vec<String>), String> {
+    match read_named(path)? {
         Named::Ours(Loaded { settings, warnings }) => {
             Ok((settings, warnings.iter().map(ToString::to_string).collect()))
         }

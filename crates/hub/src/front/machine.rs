@@ -24,7 +24,7 @@ use unhang_bridge::{Splice, params::Signature};
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight, Json, one_line, text_member};
 
-use super::{parking::Parking, questions::Open, subscriptions::Filter};
+use super::{owners::Ownerless, parking::Parking, questions::Open, subscriptions::Filter};
 use crate::{
     batch::{BatchId, Batches},
     client::List,
@@ -162,6 +162,8 @@ pub(super) enum Awaited {
     Server { method: &'static str, about: String, token: Option<Id>, introduced: Option<Introduced> },
     /// A list, until the servers have come up.
     List(List),
+    /// The server whose it is, until that is known.
+    Owner(Box<Ownerless>),
     /// To hear of changes, until the client has heard enough.
     Changes(Filter),
 }
@@ -204,6 +206,7 @@ impl Awaited {
             Awaited::Tool(tool) => tool,
             Awaited::Server { about, .. } => about,
             Awaited::List(list) => list.method(),
+            Awaited::Owner(request) => &request.about,
             Awaited::Changes(_) => LISTEN,
         }
     }
@@ -212,7 +215,7 @@ impl Awaited {
     pub(super) fn introduced(&self) -> Option<&Introduced> {
         match self {
             Awaited::Server { introduced, .. } => introduced.as_ref(),
-            Awaited::Tool(_) | Awaited::List(_) | Awaited::Changes(_) => None,
+            Awaited::Tool(_) | Awaited::List(_) | Awaited::Owner(_) | Awaited::Changes(_) => None,
         }
     }
 
@@ -222,6 +225,7 @@ impl Awaited {
             Awaited::Tool(_) => "tools/call",
             Awaited::Server { method, .. } => method,
             Awaited::List(list) => list.method(),
+            Awaited::Owner(request) => request.method,
             Awaited::Changes(_) => LISTEN,
         }
     }
@@ -234,6 +238,9 @@ impl Awaited {
             }
             Awaited::Server { method: "tools/call", .. } => {
                 "the server was told; raise call-timeout in its limits if it needs longer"
+            }
+            Awaited::Owner(_) => {
+                "servers are still being started, and it may be one's of them; look at /status or the log"
             }
             Awaited::Server { .. } | Awaited::List(_) | Awaited::Changes(_) => {
                 "the server was told; raise request-timeout in its limits if it needs longer"
@@ -509,6 +516,7 @@ impl Machine {
         self.now = now;
         let Some(before) = self.servers.replace(known.clone()) else { return };
         self.tell_of_changes(&before, outside);
+        self.resume_owned(outside);
         if known.is_settled {
             let lists = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::List(_)));
             for id in lists.map(|(id, _)| id.clone()).collect::<Vec<_>>() {

@@ -13,6 +13,7 @@
 mod answers;
 pub mod http;
 pub mod machine;
+mod owners;
 mod parking;
 mod questions;
 mod requests;

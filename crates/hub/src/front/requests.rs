@@ -9,10 +9,7 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json};
-use unhang_bridge::{
-    Splice,
-    params::{LOG_LEVEL, Signature},
-};
+use unhang_bridge::params::{LOG_LEVEL, Signature};
 use unhang_switches::stands;
 use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, read};
 
@@ -21,6 +18,7 @@ use super::{
     machine::{
         Action, Awaited, Call, CallKey, End, Introduced, LISTEN, Machine, NAME, Outside, StreamKey, Way,
     },
+    owners::{Subject, Unasked, no_such, subject},
     parking::{digest, own_state},
     questions::replied,
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
@@ -33,8 +31,7 @@ use crate::{
     gateway::{Asked, Level},
     refusal::{self, Addressee, Telling, gets_an_answer},
     revision::Revision,
-    route::{catalog::Catalog, names::Owner},
-    wording::{nearest, shortened},
+    wording::shortened,
 };
 
 /// The member of a request's `_meta` for what its client can do.
@@ -44,12 +41,14 @@ const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 pub(super) const MOST_ECHOED: usize = 200;
 
 /// A request as it came.
-struct Request<'a> {
-    id: Id,
+pub(super) struct Request<'a> {
+    pub id: Id,
     /// At most [`MOST_ECHOED`] of it; no method that there is has a longer name.
-    method: Cow<'a, str>,
-    params: Option<Json<'a>>,
-    way: Way,
+    pub method: Cow<'a, str>,
+    pub params: Option<Json<'a>>,
+    pub way: Way,
+    /// What of its limit is over.
+    pub waited: Duration,
 }
 
 impl<'a> Request<'a> {
@@ -76,7 +75,7 @@ fn capabilities(params: Json<'_>) -> Option<Json<'_>> {
     capabilities.get().starts_with('{').then_some(capabilities)
 }
 
-fn invalid_params(happened: String, hint: &str) -> Telling<'_> {
+pub(super) fn invalid_params(happened: String, hint: &str) -> Telling<'_> {
     Telling { kind: Kind::InvalidParams, happened, hint }
 }
 
@@ -113,7 +112,7 @@ impl Machine {
             Piece::Message(Message { body, .. }) => match body {
                 Body::Request { id, method, params, .. } => {
                     let method = shortened(&method, MOST_ECHOED);
-                    self.request(&Request { id, method, params, way }, outside);
+                    self.request(&Request { id, method, params, way, waited: Duration::ZERO }, outside);
                 }
                 Body::Notification { method, params } => self.notification(&method, params, outside),
                 Body::Response { id, outcome, .. } => self.client_answered(&id, replied(outcome)),
@@ -266,7 +265,10 @@ impl Machine {
         self.dispatch(request, revision, outside);
     }
 
-    fn dispatch(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+    pub(super) fn dispatch(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+        if self.is_of_nobody_yet(request) {
+            return self.wait_for_owner(request, revision);
+        }
         match &*request.method {
             "ping" if !revision.is_stateless() => {
                 self.answer(&request.id, revision, request.way, Map::new(), outside);
@@ -378,6 +380,7 @@ impl Machine {
             Err(telling) => return self.refuse(request.way, request.addressee(), telling, outside),
         };
         let limit = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
+        let limit = limit.saturating_sub(request.waited);
         let key = self.new_key();
         let awaited = Awaited::Tool(tool.clone());
         let call = Call { key, awaited, revision, since: self.now, limit, way: request.way };
@@ -399,7 +402,7 @@ impl Machine {
     }
 
     /// After how long the client gives a call up, where that is known.
-    fn clock(&self, request: &Request<'_>, revision: Revision) -> Option<Duration> {
+    pub(super) fn clock(&self, request: &Request<'_>, revision: Revision) -> Option<Duration> {
         match revision.is_stateless() {
             true => request.params.and_then(wire::client_name).as_deref().and_then(clients::call_clock),
             false => self.call_clock,
@@ -428,6 +431,7 @@ impl Machine {
             "tools/call" => clients::call_limit(self.clock(request, revision), patience.call),
             _ => patience.request,
         };
+        let limit = limit.saturating_sub(request.waited);
         let token = request.params.and_then(wire::progress_token);
         let asked = Asked {
             server: owner.server,
@@ -476,92 +480,6 @@ impl Machine {
         };
         Ok((name, arguments))
     }
-}
-
-/// What a server is asked, in its own words.
-struct Subject {
-    method: &'static str,
-    owner: Owner,
-    /// As the server knows what they are about; otherwise as the client wrote them.
-    params: String,
-    /// What a person calls it.
-    about: String,
-    /// The URI that was asked for, as JSON.
-    asked_for: Option<String>,
-}
-
-/// Why nobody is asked.
-enum Unasked {
-    /// There is no such resource.
-    Resource(String),
-    Told(Telling<'static>),
-}
-
-/// Whose it is that a request is about.
-fn subject(catalog: &Catalog, request: &Request<'_>) -> Result<Subject, Unasked> {
-    let told = |happened: String, hint| Unasked::Told(invalid_params(happened, hint));
-    let params = request.params.unwrap_or(Json::EMPTY);
-    let (method, member, holder) = match &*request.method {
-        "tools/call" => ("tools/call", "name", None),
-        "prompts/get" => ("prompts/get", "name", None),
-        "resources/read" => ("resources/read", "uri", None),
-        _ => {
-            let reference = params.member("ref").unwrap_or(Json::EMPTY);
-            let is_prompt =
-                reference.member("type").and_then(Json::text).is_some_and(|kind| kind == "ref/prompt");
-            ("completion/complete", if is_prompt { "name" } else { "uri" }, Some(reference))
-        }
-    };
-    let Some(about) = wire::text_member(holder.unwrap_or(params), member) else {
-        let place = if holder.is_some() { "params.ref" } else { "params" };
-        let happened = format!("`{method}` names nothing in {place}.{member}");
-        return Err(told(happened, "name what it is about"));
-    };
-    let owner = match (method, member) {
-        ("tools/call", _) => catalog.tool(&about),
-        (_, "name") => catalog.prompt(&about),
-        ("resources/read", _) => catalog.resource(&about),
-        _ => catalog.template(&about).or_else(|| catalog.resource(&about)),
-    };
-    let Some(owner) = owner else {
-        return Err(match (method, member) {
-            ("resources/read", _) => Unasked::Resource(about),
-            (_, "name") => Unasked::Told(no_such(
-                "prompt",
-                "prompts/list names all of them",
-                &about,
-                catalog.prompt_names(),
-            )),
-            _ => told(
-                format!("there is no resource or template `{}`", shortened(&about, MOST_ECHOED)),
-                "resources/templates/list names the templates",
-            ),
-        });
-    };
-    let own = Value::from(owner.name.as_str()).to_string();
-    let renamed =
-        |object: Json<'_>| Splice::new(object).set(member, own.as_str()).apply().map(Cow::into_owned);
-    let params = match holder {
-        None => renamed(params),
-        Some(reference) => renamed(reference)
-            .and_then(|own| Splice::new(params).set("ref", own).apply().map(Cow::into_owned)),
-    };
-    // What has members can be changed.
-    let params = params.unwrap_or_default();
-    Ok(Subject { method, owner, params, asked_for: (member == "uri").then_some(own), about })
-}
-
-/// There is nothing of this name; what may be meant is told.
-fn no_such<'a>(
-    what: &str,
-    hint: &'static str,
-    name: &str,
-    known: impl Iterator<Item = &'a str>,
-) -> Telling<'static> {
-    let meant = nearest(name, known);
-    let meant = meant.map_or_else(String::new, |meant| format!(" (did you mean `{meant}`?)"));
-    let happened = format!("there is no {what} `{}`{meant}", shortened(name, MOST_ECHOED));
-    invalid_params(happened, hint)
 }
 
 /// The members of what a client of a stateless revision may keep for a while.

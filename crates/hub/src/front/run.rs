@@ -9,7 +9,7 @@
 use std::{io, os::fd::OwnedFd, pin::Pin, sync::Arc};
 
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, sleep_until},
 };
 use unhang_proc::deadline::Deadline;
@@ -43,6 +43,8 @@ pub struct FrontSpec {
     pub instructions: Option<String>,
     /// What else has to end with the session: it does while the client takes its last answers.
     pub at_end: Option<AtEnd>,
+    /// Told when the end begins.
+    pub ending: watch::Sender<bool>,
     /// Where the client writes to us; shared with the client, so it is never made non-blocking in place.
     pub client_input: OwnedFd,
     /// Where the client reads from us.
@@ -122,6 +124,7 @@ struct Shell {
     /// When memory that long lines needed is looked at.
     release_at: Option<Instant>,
     ending: bool,
+    told: watch::Sender<bool>,
     /// By when the process has to be gone, once something has ended the session.
     ends_by: Option<Deadline>,
 }
@@ -136,6 +139,7 @@ impl Shell {
             work: Work::new(limits, &behind, random_name()),
             release_at: None,
             ending: false,
+            told: spec.ending,
             ends_by: None,
         })
     }
@@ -160,6 +164,7 @@ impl Shell {
 
     /// From now on the end has a deadline; the diagnostics after us need a moment of it.
     fn begin_end(&mut self) {
+        self.told.send_replace(true);
         self.ends_by.get_or_insert_with(|| Deadline::after(EXIT_LIMIT - FLUSH_LIMIT));
     }
 

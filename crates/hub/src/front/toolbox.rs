@@ -48,3 +48,16 @@ pub trait Toolbox: Send + Sync + 'static {
     /// Calls one of them. Whatever goes wrong is an answer; once it is cancelled it has to end soon.
     fn call(&self, call: ToolCall) -> Answering;
 }
+
+/// A toolbox with nothing in it.
+pub(super) struct NoTools;
+
+impl Toolbox for NoTools {
+    fn definitions(&self) -> Vec<Definition> {
+        Vec::new()
+    }
+
+    fn call(&self, call: ToolCall) -> Answering {
+        Box::pin(async move { ToolAnswer::error(format!("there is no tool `{}`", call.tool)) })
+    }
+}

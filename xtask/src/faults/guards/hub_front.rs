@@ -202,6 +202,12 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "doctor-comes-home" [1]
         "An examination ends when its time is up, whatever the server does, and says so."
         end_to_end("doctor::it_comes_home_when_its_time_is_up");
+    "unknown-name-waits-for-servers" [1]
+        "A request about what no server has been found to have waits while servers are still starting, so that nobody is told that there is no such thing before that is known."
+        unit("hub", "front::tests::servers::what_nobody_has_yet_waits_for_whoever_may_have_it");
+    "lock-is-that-of-the-file" [6]
+        "Whoever has the lock of a gateway has that of the file that others find, so that two never lead."
+        unit("hub", "sharing::place::tests::one_leads_and_the_next_when_it_has_gone");
     "list-waits-for-servers" [1]
         "A list waits for servers that are still starting, so that a client that asks once does not take them for missing."
         unit("hub", "front::tests::servers::a_list_waits_for_servers_and_not_for_ever");

@@ -25,6 +25,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "one-login-for-all" [8]
         "Who waited while another one was asking for a token takes what came of it, so many do not ask one after the other."
         end_to_end("authorization::many_refusals_that_come_to_nothing_ask_once");
+    "asks-whoever-leads-next" [6]
+        "What a gateway that ends has not taken is asked of the one that comes after it."
+        end_to_end("gateway_shared::promise_6_a_leader_that_is_killed_costs_the_others_what_was_in_flight_and_nothing_else");
     "connections-bounded" [8]
         "There are at most so many connections at a time, whoever comes."
         unit("net", "serve::tests::there_are_so_many_connections_at_a_time");

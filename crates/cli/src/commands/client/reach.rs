@@ -127,7 +127,7 @@ fn spec(
 
 /// A server somewhere. The proxies of the environment are for it, as for other programs.
 pub(super) fn address(url: String, headers: Vec<(String, String)>) -> Address {
-    Address { url, headers, uses_proxies: true }
+    Address { url, headers, uses_proxies: true, socket: None }
 }
 
 /// Wrong before anybody was asked.

@@ -182,6 +182,7 @@ async fn posted(
             let statuses = if is_introduced { Statuses::Alone } else { Statuses::Nobody };
             match state.and_then(|state| gate.holder(&state)).or_else(|| gate.alone()) {
                 Some(session) => post.to(session, statuses).await,
+                None if gate.is_ending() => ending(peer),
                 None => too_many(peer, "requests"),
             }
         }
@@ -325,7 +326,7 @@ impl Post {
 async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
     let (peer, takes) = (post.peer, post.takes);
     let Some((name, session)) = gate.begin() else {
-        return too_many(peer, "sessions");
+        return if gate.is_ending() { ending(peer) } else { too_many(peer, "sessions") };
     };
     let reply = post.ask(&session).await;
     let is_session = matches!(reply, Some(Reply::Whole(_, None) | Reply::Events(_)));
@@ -463,7 +464,7 @@ async fn health() -> Response {
 async fn ready(State(gate): State<Arc<Gate>>) -> Response {
     let servers = gate.behind.servers.as_ref();
     let is_settled = servers.is_none_or(|servers| servers.known().borrow().is_settled);
-    match is_settled && !*gate.ending.borrow() {
+    match is_settled && !gate.is_ending() {
         true => told(StatusCode::OK, &json!({ "ready": true })),
         false => told(StatusCode::SERVICE_UNAVAILABLE, &json!({ "ready": false })),
     }

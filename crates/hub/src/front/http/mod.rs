@@ -25,14 +25,15 @@ mod tests;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, UnixListener},
     sync::{mpsc, watch},
     time::Instant,
 };
-use unhang_net::serve::{self, Bounds};
+use unhang_net::serve::{self, Bounds, Claim, Listener};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
@@ -41,7 +42,7 @@ use self::session::{Mailbox, Session, mailbox};
 use super::{
     AtEnd,
     parking::secret_of,
-    toolbox::Toolbox,
+    toolbox::{NoTools, Toolbox},
     work::{Behind, Work, random_name},
 };
 use crate::{
@@ -53,6 +54,12 @@ use crate::{
     gateway::Servers,
     guard::Stop,
 };
+
+/// How long what is in flight may take at the end: what stands behind it needs some of the time after that.
+pub(crate) const DRAIN: Duration = EXIT_LIMIT.saturating_sub(DISPOSE_LIMIT).saturating_sub(FLUSH_LIMIT);
+
+/// What connections are limited by.
+const BOUNDS: Bounds = Bounds { connections: MAX_CONNECTIONS, head: HEAD_PATIENCE, deaf: DEAF_PATIENCE };
 
 /// What a front over HTTP needs.
 pub struct HttpSpec {
@@ -66,6 +73,8 @@ pub struct HttpSpec {
     pub instructions: Option<String>,
     /// What else has to end with it.
     pub at_end: Option<AtEnd>,
+    /// Told when the end begins.
+    pub ending: watch::Sender<bool>,
     /// Where clients come.
     pub listener: TcpListener,
     /// The names under which it may be asked.
@@ -74,35 +83,22 @@ pub struct HttpSpec {
 
 /// Serves whoever comes until a [`Stop`]. Returns the exit code (design 4). A second `Stop` ends it at once.
 pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
-    let (end, ending) = watch::channel(false);
-    let bounds = Bounds { connections: MAX_CONNECTIONS, head: HEAD_PATIENCE, deaf: DEAF_PATIENCE };
-    let HttpSpec { limits, toolbox, servers, instructions, at_end, listener, hosts } = spec;
+    let HttpSpec { limits, toolbox, servers, instructions, at_end, ending: end, listener, hosts } = spec;
+    let ending = end.subscribe();
     let behind = Behind::new(toolbox, servers, instructions);
-    // What is in flight gets its time, and what stands behind it needs some after that.
-    let drain = EXIT_LIMIT - DISPOSE_LIMIT - FLUSH_LIMIT;
-    let limits = Limits { eof_grace: limits.eof_grace.min(drain), ..limits };
-    let gate = Arc::new(Gate {
-        limits,
-        behind,
-        hosts,
-        sessions: Mutex::default(),
-        alone: Mutex::default(),
-        room: MAX_SESSIONS,
-        ending: ending.clone(),
-        since: Instant::now(),
-    });
+    let gate = Gate::new(limits, behind, hosts, ending.clone());
     let router = handlers::router(Arc::clone(&gate));
-    let mut serving = tokio::spawn(serve::serve(listener, router, bounds, ending));
+    let mut serving = tokio::spawn(serve::serve(listener, router, BOUNDS, ending));
     let code = tokio::select! {
         stop = stops.recv() => stop.unwrap_or(Stop::Terminate).exit_code(),
         // It ends when it is told to; before that it can only panic, which was told.
         _panicked = &mut serving => exit::BUG,
     };
     let sessions = gate.sessions().len();
-    tracing::info!(sessions, "ending: what is in flight gets {drain:?}");
+    tracing::info!(sessions, "ending: what is in flight gets {DRAIN:?}");
     end.send_replace(true);
     let all = async {
-        let deadline = Deadline::after(drain + FLUSH_LIMIT);
+        let deadline = Deadline::after(DRAIN + FLUSH_LIMIT);
         if !serving.is_finished() && deadline.timeout(&mut serving).await.is_err() {
             tracing::warn!("some clients had not taken their answers in time");
         }
@@ -116,6 +112,19 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
         Some(_) = stops.recv() => {}
     }
     code
+}
+
+/// Serves the windows that share these servers until `ending` says that it is over; then `claim` is dropped. They have tools of their
+/// own.
+pub(crate) async fn serve_windows(
+    limits: Limits,
+    servers: Servers,
+    (listener, claim): (UnixListener, Claim),
+    ending: watch::Receiver<bool>,
+) {
+    let behind = Behind::new(Arc::new(NoTools), Some(servers), None);
+    let gate = Gate::new(limits, behind, Hosts::default(), ending.clone());
+    serve::serve(Listener::Local(listener, claim), handlers::router(gate), BOUNDS, ending).await;
 }
 
 /// What all connections share.
@@ -134,16 +143,38 @@ struct Gate {
 }
 
 impl Gate {
+    fn new(mut limits: Limits, behind: Behind, hosts: Hosts, ending: watch::Receiver<bool>) -> Arc<Gate> {
+        limits.eof_grace = limits.eof_grace.min(DRAIN);
+        Arc::new(Gate {
+            limits,
+            behind,
+            hosts,
+            sessions: Mutex::default(),
+            alone: Mutex::default(),
+            room: MAX_SESSIONS,
+            ending,
+            since: Instant::now(),
+        })
+    }
+
     fn sessions(&self) -> MutexGuard<'_, HashMap<String, Mailbox>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing new is taken any more.
+    fn is_ending(&self) -> bool {
+        *self.ending.borrow()
     }
 
     fn session(&self, name: &str) -> Option<Mailbox> {
         self.sessions().get(name).cloned()
     }
 
-    /// A new session and its name; none where there are too many.
+    /// A new session and its name; none where there are too many, and at the end.
     fn begin(self: &Arc<Self>) -> Option<(String, Mailbox)> {
+        if self.is_ending() {
+            return None;
+        }
         let name = random_name()?;
         let (mailbox, mails) = mailbox();
         {
@@ -168,8 +199,11 @@ impl Gate {
         self.sessions().remove(name);
     }
 
-    /// Somebody who takes one request that stands alone; none where there are too many.
+    /// Somebody who takes one request that stands alone; none where there are too many, and at the end.
     fn alone(self: &Arc<Self>) -> Option<Mailbox> {
+        if self.is_ending() {
+            return None;
+        }
         let secret = random_name()?;
         let (mailbox, mails) = mailbox();
         {

@@ -371,6 +371,10 @@ impl Session {
                 () = self.world.client_gone(), if self.world.is_alone && !is_stopped => self.has_no_client = true,
                 _over_or_gone = ending.wait_for(|ending| *ending), if !is_ending => {
                     is_ending = true;
+                    // What was taken is not refused.
+                    while let Ok(mail) = self.mails.try_recv() {
+                        self.take(mail);
+                    }
                     self.work.machine.client_end(self.work.now(), &mut self.world);
                 }
                 () = &mut timer => self.tick(),

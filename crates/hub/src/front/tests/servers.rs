@@ -161,6 +161,39 @@ fn a_list_waits_for_servers_and_not_for_ever() {
 }
 
 #[test]
+fn what_nobody_has_yet_waits_for_whoever_may_have_it() {
+    let mut front = fronted(known(&[], false));
+    ask(&mut front, 1, "tools/call", r#"{"name":"srv__now","arguments":{}}"#);
+    ask(&mut front, 2, "tools/call", r#"{"name":"srv__no","arguments":{}}"#);
+    ask(&mut front, 3, "resources/read", r#"{"uri":"note:one:two"}"#);
+    ask(&mut front, 4, "resources/read", r#"{"uri":"other:1"}"#);
+    // What has no name waits for nobody, and neither does what is known.
+    ask(&mut front, 5, "tools/call", "{}");
+    front.heard_fault(5, -32602);
+    assert!(matches!(&front.actions()[..], [Action::Ask { asked, .. }] if asked.method == "resources/read"));
+    front.wait(seconds(12));
+    front.machine.servers_changed(front.now, &known(&[TOOL], false), &mut front.world);
+    let (key, asked) = asked(&mut front);
+    assert_eq!(asked.params, r#"{"name":"now","arguments":{}}"#);
+    assert_eq!(asked.limit, seconds(48), "what it has waited is part of its limit");
+    front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
+    let is_of = |heard: &[Value], id: u32| heard.iter().any(|message| message["id"] == id);
+    let heard = front.heard();
+    assert!(is_of(&heard, 1) && !is_of(&heard, 2), "{heard:?}");
+    front.machine.servers_changed(front.now, &known(&[TOOL], true), &mut front.world);
+    let heard = front.heard();
+    let codes: Vec<_> = heard.iter().filter_map(|message| message["error"]["code"].as_i64()).collect();
+    assert_eq!((is_of(&heard, 2), is_of(&heard, 4)), (true, true), "{heard:?}");
+    assert_eq!(codes.len(), 2, "{heard:?}");
+
+    let mut front = fronted(known(&[], false));
+    ask(&mut front, 1, "prompts/get", r#"{"name":"srv__nobodys"}"#);
+    front.wait(seconds(31));
+    let fault = front.heard_fault(1, -31001);
+    assert!(fault.to_string().contains("still being started"), "{fault}");
+}
+
+#[test]
 fn each_client_is_told_in_its_own_era() {
     let mut front = fronted(known(&[TOOL], true));
     let modern = r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"srv__now","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;

@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::*;
 use crate::{
@@ -85,6 +85,7 @@ fn serve<T: Send + 'static>(
         servers: None,
         instructions: None,
         at_end: None,
+        ending: watch::Sender::new(false),
         client_input: client_input.into(),
         client_output: client_output.into(),
     };

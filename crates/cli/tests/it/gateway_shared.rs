@@ -1,0 +1,172 @@
+//! Windows that share the servers of one gateway, and what becomes of them when it goes.
+
+use std::{fs, time::Duration};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::server,
+    harness::{Client, PATIENCE, Sandbox, Web, is_alive, timed, wait_until},
+};
+
+/// A window on the configuration of a sandbox.
+fn window(sandbox: &Sandbox, flags: &[&str]) -> Client {
+    let mut command = sandbox.unhang();
+    command.args(["-v", "serve"]).args(flags);
+    let mut client = Client::start(command);
+    client.initialize();
+    client
+}
+
+fn configured(servers: &[String]) -> Sandbox {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), servers.concat()).expect("a file");
+    sandbox
+}
+
+/// The process that answers calls of a tool, once there is one.
+fn process(client: &mut Client) -> i32 {
+    client.tool_text("one__pid", json!({})).parse().expect("a number")
+}
+
+fn leave(mut client: Client) -> Duration {
+    let ((), took) = timed(|| {
+        client.close_stdin();
+        assert_eq!(client.exit_code(), 0, "{}", client.stderr());
+    });
+    took
+}
+
+#[test]
+fn windows_share_one_process_a_server_and_whoever_wants_has_their_own() {
+    let sandbox = configured(&[server("one", &["well-behaved"], "")]);
+    let mut first = window(&sandbox, &[]);
+    let shared = process(&mut first);
+    let mut others: Vec<Client> = (0..3).map(|_| window(&sandbox, &[])).collect();
+    for other in &mut others {
+        assert_eq!(process(other), shared);
+        assert_eq!(other.tool_text("one__echo", json!({ "text": "ä\u{2028}" })), "ä\u{2028}");
+    }
+    let mut own = window(&sandbox, &["--own"]);
+    assert_ne!(process(&mut own), shared);
+    // What is not the same is not shared.
+    let mut other_limits = window(&sandbox, &["--call-timeout", "20s"]);
+    assert_ne!(process(&mut other_limits), shared);
+    others.extend([own, other_limits]);
+    for other in others {
+        leave(other);
+    }
+    assert_eq!(process(&mut first), shared, "those who follow take nothing with them");
+    leave(first);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+    let left = sandbox.files().into_iter().filter(|path| path.to_string_lossy().contains("/gateway-"));
+    assert_eq!(left.collect::<Vec<_>>(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn a_window_that_follows_has_all_that_the_leader_has() {
+    let sandbox = configured(&[
+        server("one", &["well-behaved"], ""),
+        server("two", &["well-behaved"], ""),
+        server("flood", &["progress-flood", "3"], ""),
+    ]);
+    let mut leader = window(&sandbox, &[]);
+    process(&mut leader);
+    let mut follower = window(&sandbox, &[]);
+    for (method, member) in [
+        ("tools/list", "tools"),
+        ("prompts/list", "prompts"),
+        ("resources/list", "resources"),
+        ("resources/templates/list", "resourceTemplates"),
+    ] {
+        let mut lists = || {
+            [&mut leader, &mut follower].map(|client| {
+                let id = client.request(method, json!({}));
+                client.answer(id)["result"][member].clone()
+            })
+        };
+        // Both are told of what comes up after the first two seconds.
+        wait_until(method, PATIENCE, || {
+            let [ours, theirs] = lists();
+            ours == theirs && ours.as_array().is_some_and(|items| items.len() >= 2)
+        });
+    }
+    let read = [&mut leader, &mut follower].map(|client| {
+        let id = client.request("resources/read", json!({ "uri": "two+zoo://numbers/1" }));
+        client.answer(id)["result"].clone()
+    });
+    assert!(read[0]["contents"].is_array() && read[0] == read[1], "{read:?}");
+    // An error says whose it is, and what a caller is told comes while the call runs.
+    let id = follower.call("one__die", json!({ "code": 3 }));
+    let error = follower.answer(id)["error"].clone();
+    assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31002), &json!("one")), "{error}");
+    let token = json!({ "progressToken": "p" });
+    let params = json!({ "name": "flood__echo", "arguments": { "text": "x" }, "_meta": token });
+    let id = follower.request("tools/call", params);
+    let told = follower.find("progress", |message| message["method"] == "notifications/progress");
+    assert_eq!(told["params"]["progressToken"], "p");
+    assert!(follower.answer(id)["result"].is_object());
+    // What is withdrawn is withdrawn from the server.
+    let id = follower.call("one__sleep", json!({ "ms": 60_000 }));
+    follower.notify("notifications/cancelled", json!({ "requestId": id }));
+    assert!(leave(follower) < Duration::from_secs(4), "nothing is in flight");
+    leave(leader);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+#[test]
+fn promise_6_a_leader_that_is_killed_costs_the_others_what_was_in_flight_and_nothing_else() {
+    let sandbox = configured(&[server("one", &["well-behaved"], "")]);
+    let mut leader = window(&sandbox, &[]);
+    let before = process(&mut leader);
+    let mut followers: Vec<Client> = (0..3).map(|_| window(&sandbox, &[])).collect();
+    followers.iter_mut().for_each(|one| assert_eq!(process(one), before));
+    let in_flight = followers[0].call("one__sleep", json!({ "ms": 60_000 }));
+    wait_until("the server has the call", PATIENCE, || process(&mut followers[1]) == before);
+    leader.signal(Signal::KILL);
+    let error = followers[0].answer(in_flight)["error"].clone();
+    assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31002), &json!("gateway")), "{error}");
+    let after: Vec<i32> = followers.iter_mut().map(process).collect();
+    assert!(after.iter().all(|pid| *pid == after[0] && *pid != before), "{before} {after:?}");
+    wait_until("the server has gone with its gateway", PATIENCE, || !is_alive(before));
+    let took = followers.into_iter().map(leave).max();
+    assert!(took < Some(Duration::from_secs(8)), "{took:?}");
+    drop(leader);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+#[test]
+fn promise_8_a_leader_whose_client_leaves_lets_calls_end_and_gives_its_place_away_at_once() {
+    let sandbox = configured(&[server("one", &["well-behaved"], "")]);
+    let mut leader = window(&sandbox, &[]);
+    let before = process(&mut leader);
+    let mut follower = window(&sandbox, &[]);
+    assert_eq!(process(&mut follower), before);
+    let in_flight = follower.call("one__sleep", json!({ "ms": 3000 }));
+    wait_until("the server has the call", PATIENCE, || process(&mut follower) == before);
+    leader.close_stdin();
+    wait_until("another leads", PATIENCE, || process(&mut follower) != before);
+    assert!(leader.is_running(), "what is in flight gets its time");
+    assert_eq!(follower.answer(in_flight)["result"]["content"][0]["text"], "slept 3000 ms");
+    assert_eq!(leader.exit_code(), 0, "{}", leader.stderr());
+    leave(follower);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+#[test]
+fn windows_share_the_servers_of_a_gateway_over_http() {
+    let sandbox = configured(&[server("one", &["well-behaved"], "")]);
+    let (mut gateway, web) = Web::start(&sandbox);
+    let mut windows: Vec<Client> = (0..2).map(|_| window(&sandbox, &[])).collect();
+    let processes: Vec<i32> = windows.iter_mut().map(process).collect();
+    let session = web.begin();
+    let answer: Value = web.call(&session, 1, "one__pid", json!({})).last();
+    let own: i32 =
+        answer["result"]["content"][0]["text"].as_str().and_then(|text| text.parse().ok()).expect("a pid");
+    assert_eq!(processes, [own, own]);
+    windows.into_iter().for_each(|one| assert!(leave(one) < Duration::from_secs(4)));
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.exit_code(), 143);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}

@@ -1,0 +1,216 @@
+//! Servers that several processes share: one leads and has them, the others ask it.
+//!
+//! ```text
+//! window ─ front ─ Servers ─ the servers themselves          the leader, which also has
+//!                     ▲                                      a front over HTTP on the socket ◄─┐
+//! window ─ front ─ Servers ─ one server: the leader, by its socket ────────────────────────────┘
+//! ```
+//!
+//! # Theory of operation
+//!
+//! Each window has a session of its own with its client, and tools and jobs of its own; only what is behind it differs. To those who
+//! follow, the leader is one server of 2026-07-28, whose names stay as they are. When the leader ends, the kernel gives its right to one
+//! of them ([`Place`]), which starts the servers anew and listens in its place; the others' next requests find it there. So the end of
+//! a leader costs those who follow the calls that were in flight, and nothing else.
+//!
+//! Invariants
+//!
+//! - At any time one process at most leads at a place. It lets go of that before it ends what it has, so that nobody waits for its end.
+//! - A window that cannot share has servers of its own, and says why.
+
+mod place;
+
+use std::{path::PathBuf, pin::pin, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, spawn_blocking},
+};
+use unhang_net::{http::Address, serve::Claim};
+use unhang_proc::deadline::Deadline;
+
+pub use self::place::{Lead, Place};
+use crate::{
+    client::{ClientSpec, Endpoint, Silent},
+    config::{DISPOSE_LIMIT, FLUSH_LIMIT, Limits},
+    front::http::{DRAIN, serve_windows},
+    gateway::{ServerEntry, Servers},
+    route::names::Style,
+    upstream::http::HttpServer,
+};
+
+/// What the leader is called among the servers of a window that follows it.
+const LEADER: &str = "gateway";
+
+/// What of it a window that follows waits longer for than the leader itself does, which knows more about what went wrong.
+const LONGER: Duration = Duration::from_secs(1);
+
+/// What may be shared.
+pub struct SharingSpec {
+    /// Where the others are found; without a place nobody shares.
+    pub place: Option<Place>,
+    /// Whether we follow where somebody leads already.
+    pub may_follow: bool,
+    /// How names are made.
+    pub style: Style,
+    /// The names of tools of our own.
+    pub own: Vec<String>,
+    /// The servers.
+    pub entries: Vec<ServerEntry>,
+    /// The limits of the sessions of those who follow us.
+    pub limits: Limits,
+}
+
+/// Servers, here or where somebody leads.
+pub struct Sharing {
+    servers: Servers,
+    end: watch::Sender<bool>,
+    leading: JoinHandle<()>,
+}
+
+/// What leading takes.
+struct Realm {
+    servers: Servers,
+    limits: Limits,
+    ending: watch::Receiver<bool>,
+}
+
+impl Sharing {
+    /// Starts the servers, or finds them. Must be called in a runtime.
+    #[must_use]
+    pub fn start(spec: SharingSpec) -> Sharing {
+        let SharingSpec { place, may_follow, style, own, entries, limits } = spec;
+        let (end, ending) = watch::channel(false);
+        let lead = place.as_ref().map(Place::take).transpose().unwrap_or_else(|error| {
+            tracing::warn!("servers are not shared with other windows: {error}");
+            None
+        });
+        let (servers, leading) = match (place, lead) {
+            (Some(place), Some(None)) if may_follow => {
+                tracing::info!("the servers are those of the gateway that runs already");
+                let follower = follower(place.socket(), &entries);
+                let servers = Servers::start(style.clone(), own.clone(), vec![follower]);
+                let start = move || Servers::start(style, own, entries);
+                (servers, tokio::spawn(succeed(place, start, limits, ending)))
+            }
+            (place, lead) => {
+                let servers = Servers::start(style, own, entries);
+                let realm = Realm { servers: servers.clone(), limits, ending };
+                let leading = async move {
+                    match (lead, place) {
+                        (Some(Some(lead)), _) => realm.lead(lead).await,
+                        // Somebody else leads, and we may later: what we have stays as it is.
+                        (Some(None), Some(place)) => {
+                            if let Some(lead) = inherited(place, realm.ending.clone()).await {
+                                realm.lead(lead).await;
+                            }
+                        }
+                        _ => {}
+                    }
+                };
+                (servers, tokio::spawn(leading))
+            }
+        };
+        Sharing { servers, end, leading }
+    }
+
+    /// The servers.
+    #[must_use]
+    pub fn servers(&self) -> Servers {
+        self.servers.clone()
+    }
+
+    /// What is to be told that the end begins, so that somebody else can lead while what is in flight gets its time.
+    #[must_use]
+    pub fn end(&self) -> watch::Sender<bool> {
+        self.end.clone()
+    }
+
+    /// Ends what is ours. What is in flight for those who follow us gets what is left of its time.
+    pub async fn close(self) {
+        let Sharing { servers, end, mut leading } = self;
+        end.send_replace(true);
+        if Deadline::after(DRAIN + FLUSH_LIMIT + DISPOSE_LIMIT).timeout(&mut leading).await.is_err() {
+            leading.abort();
+        }
+        servers.close().await;
+    }
+}
+
+/// The right to lead, once it is ours; none where the end comes first.
+async fn inherited(place: Place, mut ending: watch::Receiver<bool>) -> Option<Lead> {
+    let waiting = spawn_blocking(move || place.wait());
+    let lead = tokio::select! {
+        lead = waiting => lead,
+        _over_or_gone = ending.wait_for(|ending| *ending) => return None,
+    };
+    match lead {
+        Ok(Ok(lead)) => Some(lead),
+        Ok(Err(error)) => {
+            tracing::warn!("nobody leads any more, and this process cannot: {error}");
+            None
+        }
+        // It was not cancelled, and a panic was told.
+        Err(_) => None,
+    }
+}
+
+/// Waits until the leader has gone, and leads in its place.
+async fn succeed(
+    place: Place,
+    start: impl FnOnce() -> Servers,
+    limits: Limits,
+    ending: watch::Receiver<bool>,
+) {
+    let Some(lead) = inherited(place, ending.clone()).await else { return };
+    tracing::info!("the gateway that had the servers has ended; they are started here");
+    let servers = start();
+    Realm { servers: servers.clone(), limits, ending }.lead(lead).await;
+    servers.close().await;
+}
+
+impl Realm {
+    /// Serves those who follow until the end.
+    async fn lead(self, mut lead: Lead) {
+        let Realm { servers, limits, mut ending } = self;
+        let listener = match lead.listen() {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::warn!("no other window can share these servers: {error}");
+                // Whoever waits would fail as well, and has servers of this one until then.
+                let _over_or_gone = ending.wait_for(|ending| *ending).await;
+                return;
+            }
+        };
+        // What leads is let go of as soon as the end comes: from then on somebody else can.
+        let way = (listener, Box::new(lead) as Claim);
+        let mut serving = pin!(serve_windows(limits, servers, way, ending.clone()));
+        tokio::select! {
+            () = &mut serving => return,
+            _over_or_gone = ending.wait_for(|ending| *ending) => {}
+        }
+        if Deadline::after(DRAIN + FLUSH_LIMIT).timeout(serving).await.is_err() {
+            tracing::warn!("some windows had not taken their answers in time");
+        }
+    }
+}
+
+/// The leader as a server of ours. It waits for its servers as long as they may take, and we for it.
+fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
+    let mut limits = Limits { breaker_failures: u32::MAX, ..Limits::default() };
+    for entry in entries {
+        let theirs = &entry.spec.limits;
+        limits.call_timeout = limits.call_timeout.max(theirs.call_timeout + LONGER);
+        limits.request_timeout = limits.request_timeout.max(theirs.request_timeout + LONGER);
+        limits.max_message = limits.max_message.max(theirs.max_message);
+    }
+    let address = Address {
+        url: "http://localhost/mcp".to_owned(),
+        headers: Vec::new(),
+        uses_proxies: false,
+        socket: Some(socket),
+    };
+    let endpoint = Endpoint::Http(HttpServer { address, dialect: None, authorization: None });
+    let spec = ClientSpec { name: LEADER.to_owned(), endpoint, limits, listener: Arc::new(Silent) };
+    ServerEntry { spec, prefix: String::new() }
+}
