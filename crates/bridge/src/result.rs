@@ -7,10 +7,13 @@ use std::borrow::Cow;
 
 use unhang_wire::Json;
 
-use crate::{META, RESERVED, Splice, quoted, tools};
+use crate::{META, Splice, quoted, tools};
 
 /// What a result says about itself.
 pub const RESULT_TYPE: &str = "resultType";
+
+/// The member of a result's `_meta` for what its server calls itself.
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Requests whose results say how long they may be kept.
 const CACHEABLE: [&str; 6] = [
@@ -70,7 +73,16 @@ pub fn to_legacy<'a>(method: &str, result: Json<'a>) -> Option<Cow<'a, str>> {
         }
         _ => {}
     }
+    if let Some(meta) = result.member(META).and_then(without_server_info) {
+        splice = if meta == "{}" { splice.remove(META) } else { splice.set(META, meta) };
+    }
     splice.apply()
+}
+
+/// What is said of a result without what its server calls itself; `None` where that is not said.
+fn without_server_info(meta: Json<'_>) -> Option<Cow<'_, str>> {
+    meta.member(SERVER_INFO)?;
+    Splice::new(meta).remove(SERVER_INFO).apply()
 }
 
 /// The result of a legacy server for a modern client; `None` for what is no object. `server_info` is what the server called itself, as
@@ -82,10 +94,9 @@ pub fn to_modern<'a>(method: &str, result: Json<'a>, server_info: Option<&str>) 
         splice = splice.set("ttlMs", "0").set("cacheScope", quoted("private"));
     }
     if let Some(info) = server_info {
-        let name = format!("{RESERVED}serverInfo");
-        let of = |meta: Json<'_>| Splice::new(meta).set(&name, info).apply().map(Cow::into_owned);
+        let of = |meta: Json<'_>| Splice::new(meta).set(SERVER_INFO, info).apply().map(Cow::into_owned);
         let meta =
-            result.member(META).and_then(of).unwrap_or_else(|| format!("{{{}:{info}}}", quoted(&name)));
+            result.member(META).and_then(of).unwrap_or_else(|| format!("{{{}:{info}}}", quoted(SERVER_INFO)));
         splice = splice.set(META, meta);
     }
     splice.apply()
@@ -114,6 +125,22 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_from_one_legacy_side_to_the_other_comes_as_it_was() {
+        for (method, result) in [
+            ("tools/call", r#"{"content":[ ],"isError":false,"x":1.0e0}"#),
+            ("tools/call", r#"{"_meta":{"a":"\u00e4"},"structuredContent":{"b":[1, 2]},"content":[]}"#),
+            ("prompts/get", r#"{"messages":[], "_meta":{"io.other/serverInfo":1}}"#),
+            ("resources/read", r#"{"contents":[{"uri":"a:b","text":"x"}]}"#),
+            ("tools/list", r#"{"tools":[{"name":"n","inputSchema":{"type":"object"}}]}"#),
+        ] {
+            let modern = to_modern(method, json(result), Some(r#"{"name":"s","version":"1"}"#));
+            let modern = modern.expect("an object");
+            let back = to_legacy(method, json(&modern)).expect("an object");
+            assert_eq!(back, result);
+        }
+    }
+
+    #[test]
     fn a_legacy_client_gets_what_it_knows() {
         for (method, result, expect) in [
             (
@@ -131,6 +158,11 @@ mod tests {
                 "tools/call",
                 r#"{"structuredContent":{"a":1},"content":[]}"#,
                 r#"{"structuredContent":{"a":1},"content":[]}"#,
+            ),
+            (
+                "tools/call",
+                r#"{"_meta":{"a":1,"io.modelcontextprotocol/serverInfo":{}},"content":[]}"#,
+                r#"{"_meta":{"a":1},"content":[]}"#,
             ),
             (
                 "resources/read",

@@ -11,7 +11,7 @@ use unhang::{
 
 use crate::{
     client_library::{animal, until},
-    harness::{Client, PATIENCE, Sandbox, run_to_end, timed, wait_until},
+    harness::{Client, PATIENCE, Sandbox, is_alive, run_to_end, signal, timed, wait_until},
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
@@ -95,6 +95,36 @@ fn promise_6_a_server_that_dies_in_a_call_costs_that_call_and_comes_back() {
     assert_ne!(after, before, "it is another process");
     assert!(took > Duration::from_millis(500), "it is not started again at once: {took:?}");
     assert_eq!(client.answer(stuck)["result"]["content"][0]["text"], "slept 2000 ms");
+    finish(client, &sandbox);
+}
+
+#[test]
+fn l_58_a_server_that_hangs_while_nobody_talks_to_it_is_ended_and_started_anew() {
+    let sandbox = Sandbox::with_jobs();
+    let limits = "limits = { health-interval = \"300ms\", stop-grace = \"200ms\", restart-delay = \"10ms\" }";
+    let servers = [
+        server("modern", &["well-behaved"], limits),
+        server("legacy", &["progress-flood", "1"], limits),
+        server("well", &["well-behaved"], limits),
+    ];
+    let mut client = gateway(&sandbox, &servers);
+    let tools = listed(&mut client, "tools/list", "tools", "name");
+    assert!(tools.contains(&"legacy__pid".to_owned()), "{tools:?}");
+    let mut pids = || {
+        ["modern", "legacy", "well"].map(|name| -> i32 {
+            let arguments = json!({ "text": "" });
+            client.tool_text(&format!("{name}__pid"), arguments).parse().expect("a process id")
+        })
+    };
+    let before = pids();
+    before[..2].iter().for_each(|pid| signal(*pid, Signal::STOP));
+    wait_until("they are ended", PATIENCE, || before[..2].iter().all(|pid| !is_alive(*pid)));
+    let after = pids();
+    assert!(after[0] != before[0] && after[1] != before[1], "{before:?} {after:?}");
+    assert_eq!(after[2], before[2], "one that answers is left alone");
+    for name in ["modern", "legacy"] {
+        assert!(sandbox.log().contains(&format!("`{name}` left 3 health checks unanswered and was ended")));
+    }
     finish(client, &sandbox);
 }
 

@@ -97,6 +97,11 @@ fn a_window_that_follows_has_all_that_the_leader_has() {
         client.answer(id)["result"].clone()
     });
     assert!(read[0]["contents"].is_array() && read[0] == read[1], "{read:?}");
+    let raw = [&mut leader, &mut follower].map(|client| {
+        let id = client.call("one__echo", json!({ "text": "x" }));
+        client.answer(id)["result"].to_string()
+    });
+    assert_eq!(raw[0], raw[1], "nothing shows that somebody was between");
     // An error says whose it is, and what a caller is told comes while the call runs.
     let id = follower.call("one__die", json!({ "code": 3 }));
     let error = follower.answer(id)["error"].clone();

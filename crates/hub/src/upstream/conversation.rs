@@ -88,6 +88,11 @@ impl<R> Conversation<R> {
         self.calls.get(id).map(|call| &call.whose)
     }
 
+    /// The requests that wait for an answer.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call<R>> {
+        self.calls.iter().map(|(_, call)| call)
+    }
+
     /// The requests that are those of `these`.
     pub(crate) fn ids(&self, these: impl Fn(&R) -> bool) -> Vec<Id> {
         self.calls.iter().filter(|(_, call)| these(&call.whose)).map(|(id, _)| id.clone()).collect()

@@ -6,6 +6,8 @@
 //!
 //! Invariants: nothing here waits for the server; whoever asked is told once; when it is over, everybody has been told why.
 
+mod probe;
+
 use std::{
     collections::{HashMap, VecDeque},
     future::ready,
@@ -40,6 +42,9 @@ use crate::{
     shell::set,
 };
 
+/// For as long as nobody waits.
+const AGES: Duration = Duration::from_hours(24);
+
 /// Who speaks with whom, and within which limits.
 pub(crate) struct Spoken {
     pub(crate) name: String,
@@ -51,7 +56,13 @@ pub(crate) struct Spoken {
 /// Whose request it is.
 pub(crate) enum Whose {
     Handshake(Ask),
-    Caller { reply: oneshot::Sender<Outcome>, progress: Option<Progress>, asides: Option<Asides> },
+    /// Nobody's: any answer will do.
+    Probe,
+    Caller {
+        reply: oneshot::Sender<Outcome>,
+        progress: Option<Progress>,
+        asides: Option<Asides>,
+    },
 }
 
 /// What is to be sent, or to be sent no more.
@@ -144,6 +155,12 @@ impl Dialogue {
     /// Since the dialogue was made.
     pub(crate) fn now(&self) -> Duration {
         self.origin.elapsed()
+    }
+
+    /// When that is the time since the dialogue was made.
+    pub(crate) fn at(&self, since: Duration) -> Instant {
+        // A limit of ages is none.
+        self.origin.checked_add(since).unwrap_or_else(|| Instant::now() + AGES)
     }
 
     /// Whether the server may ask us for something.
@@ -389,7 +406,7 @@ impl Dialogue {
         }
         let abandoned = self.conversation.ids(|whose| match whose {
             Whose::Caller { reply, .. } => reply.is_closed(),
-            Whose::Handshake(_) => false,
+            Whose::Handshake(_) | Whose::Probe => false,
         });
         for id in abandoned {
             if self.conversation.withdraw(&id).is_some() {
@@ -459,7 +476,7 @@ impl Dialogue {
                 let step = self.handshake.answered(ask, outcome);
                 self.step(step);
             }
-            Whose::Handshake(_) => {}
+            Whose::Handshake(_) | Whose::Probe => {}
         }
     }
 

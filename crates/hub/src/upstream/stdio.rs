@@ -1,7 +1,8 @@
 //! The actor of a server on stdio: one task, one `select!`, which owns the process and its pipes.
 //!
 //! Invariants: no branch awaits a write, so a server that does not read delays nobody; a server that says nothing, dies or will
-//! not end delays nobody beyond the limits; the process is held until it has gone.
+//! not end delays nobody beyond the limits; the process is held until it has gone. One that hangs while nobody talks to it is ended,
+//! so that whoever asks next meets with one that answers.
 
 use std::{io, time::Duration};
 
@@ -23,6 +24,7 @@ use crate::{
     client::Failure,
     config::STOP_SLACK,
     fault::{Kind, in_words},
+    health::{Advice, Health},
     queue::{Class, Queue},
     shell::{gathered, is_passing},
 };
@@ -60,6 +62,7 @@ struct Actor {
     tail: Tail,
     /// Bytes of stderr at the last look, which is all that a server may give as a sign of life.
     stderr_seen: u64,
+    health: Health,
     /// By when it has to have gone, once its end has begun.
     ends_by: Option<Instant>,
 }
@@ -71,6 +74,7 @@ impl Actor {
             lines: Lines::new(spoken.limits.max_message),
             // Never shed: what is asked of a server is asked. It is bounded by refusing to take more.
             to_server: Queue::new(usize::MAX),
+            health: Health::new(&spoken.limits, Duration::ZERO),
             dialogue: Dialogue::new(spoken, mailbox, tail.clone()),
             process: None,
             stderr_seen: 0,
@@ -130,12 +134,43 @@ impl Actor {
     fn next_look(&self) -> Option<Instant> {
         // Its stderr is read elsewhere, and nobody tells.
         let looks = self.dialogue.is_shaking() && self.stderr_seen == 0;
-        looks.then(|| Instant::now() + LIFE_LOOK).into_iter().chain(self.ends_by).min()
+        let health = self.watches_health().then(|| self.dialogue.at(self.health.next_tick()));
+        looks.then(|| Instant::now() + LIFE_LOOK).into_iter().chain(health).chain(self.ends_by).min()
+    }
+
+    fn watches_health(&self) -> bool {
+        self.dialogue.is_quiet()
+            && self.process.as_ref().is_some_and(|process| !process.exited && !process.output_ended)
+            && stands("idle-server-is-asked")
+    }
+
+    /// One that hangs while nobody talks to it would cost whoever talks to it next all of their time.
+    fn check_health(&mut self) {
+        if !self.watches_health() {
+            return;
+        }
+        let now = self.dialogue.now();
+        let processor_time = || self.process.as_ref()?.server.cpu_time();
+        match self.health.tick(now, processor_time) {
+            Advice::Wait => {}
+            Advice::Probe => self.dialogue.probe(),
+            Advice::Restart(misses) => {
+                let name = &self.dialogue.name;
+                let happened = format!("`{name}` left {misses} health checks unanswered and was ended");
+                tracing::warn!("{happened}");
+                let failure =
+                    self.dialogue.failure(Kind::ServerExited, happened, "ask again; it is started anew");
+                self.dialogue.end(failure);
+            }
+        }
     }
 
     fn attend(&mut self, heard: Heard) {
         if matches!(heard, Heard::Time) && self.dialogue.is_shaking() {
             self.notice_life();
+        }
+        if matches!(heard, Heard::Time) {
+            self.check_health();
         }
         self.dialogue.attend(heard, self.to_server.cost());
     }
@@ -168,6 +203,7 @@ impl Actor {
             Ok(count @ 1..) => {
                 self.lines.filled(count);
                 self.dialogue.alive();
+                self.health.life(self.dialogue.now());
                 while let Some(line) = self.lines.next_line() {
                     self.dialogue.line(line);
                 }

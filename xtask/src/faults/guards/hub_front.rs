@@ -163,6 +163,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "client-requests-bounded" [3]
         "A server gets no more requests at the same time than it may have."
         end_to_end("client_library::a_server_that_does_not_read_is_not_fed_without_end");
+    "idle-server-is-asked" [6, 8]
+        "A server behind a client that nobody talks to is asked whether it lives, and is ended when it does not."
+        end_to_end("gateway::l_58_a_server_that_hangs_while_nobody_talks_to_it_is_ended_and_started_anew");
     "client-mute-server-stopped" [1]
         "A server that has closed its stdout is stopped, and whoever waits is told."
         end_to_end("asking::what_goes_wrong_is_told_by_exit_code_and_sentence");
