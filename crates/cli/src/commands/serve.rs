@@ -196,7 +196,12 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
     let servers = settings.servers.iter().map(|settings| {
         let spec = by_settings(settings, &flags, Arc::new(Silent)).map_err(|failure| failure.message)?;
         let prefix = settings.prefix.clone().unwrap_or_else(|| settings.name.clone());
-        Ok(ServerEntry { spec, prefix })
+        let mut tool_rules = settings.tool_rules.clone();
+        if flags.call_timeout.is_some() {
+            // Above all that the file says, of single tools too.
+            tool_rules.tools.values_mut().for_each(|rule| rule.call_timeout = None);
+        }
+        Ok(ServerEntry { spec, prefix, tool_rules })
     });
     let servers = servers.collect::<Result<Vec<ServerEntry>, String>>()?;
     let names: Vec<&str> = settings.tools.iter().map(|tool| tool.name.as_str()).collect();

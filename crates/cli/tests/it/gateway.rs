@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use unhang::{
     gateway::{ServerEntry, Servers},
-    route::names::Style,
+    route::{names::Style, rules::ToolRules},
 };
 
 use crate::{
@@ -23,7 +23,7 @@ pub(crate) fn server(name: &str, animal: &[&str], more: &str) -> String {
 }
 
 /// A gateway in front of these, and a client that has shaken hands with it.
-fn gateway(sandbox: &Sandbox, servers: &[String]) -> Client {
+pub(crate) fn gateway(sandbox: &Sandbox, servers: &[String]) -> Client {
     fs::write(sandbox.path().join("unhang.toml"), servers.concat()).expect("a file");
     let mut command = sandbox.unhang();
     command.args(["-v", "serve"]);
@@ -33,14 +33,14 @@ fn gateway(sandbox: &Sandbox, servers: &[String]) -> Client {
 }
 
 /// What a list names, once the servers have come up.
-fn listed(client: &mut Client, method: &str, member: &str, key: &str) -> Vec<String> {
+pub(crate) fn listed(client: &mut Client, method: &str, member: &str, key: &str) -> Vec<String> {
     let id = client.request(method, json!({}));
     let answer = client.answer(id);
     let items = answer["result"][member].as_array().unwrap_or_else(|| panic!("a list: {answer}"));
     items.iter().map(|item| item[key].as_str().expect("text").to_owned()).collect()
 }
 
-fn finish(mut client: Client, sandbox: &Sandbox) {
+pub(crate) fn finish(mut client: Client, sandbox: &Sandbox) {
     client.close_stdin();
     assert_eq!(client.exit_code(), 0, "{}", client.stderr());
     sandbox.assert_nothing_left_within(Duration::from_secs(3));
@@ -367,6 +367,7 @@ async fn servers_that_are_dropped_leave_nothing() {
     let entries = ["a", "b"].map(|name| ServerEntry {
         spec: animal(&sandbox, name, &["ignores-everything"]),
         prefix: name.to_owned(),
+        tool_rules: ToolRules::default(),
     });
     let servers = Servers::start(Style::default(), Vec::new(), entries.to_vec());
     let mut known = servers.known();

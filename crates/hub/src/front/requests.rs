@@ -28,7 +28,7 @@ use crate::{
     clients,
     config::{LIST_LIFE, LIST_PATIENCE, VERDICT_SLACK},
     fault::Kind,
-    gateway::{Asked, Level},
+    gateway::{Asked, Level, Patience},
     refusal::{self, Addressee, Telling, gets_an_answer},
     revision::Revision,
     wording::shortened,
@@ -426,9 +426,10 @@ impl Machine {
                 return self.refuse(request.way, request.addressee(), telling, outside);
             }
         };
-        let patience = known.patience.get(owner.server).copied().unwrap_or_default();
+        let usual = Patience::default();
+        let patience = known.patience.get(owner.server).unwrap_or(&usual);
         let limit = match method {
-            "tools/call" => clients::call_limit(self.clock(request, revision), patience.call),
+            "tools/call" => clients::call_limit(self.clock(request, revision), patience.of_call(&owner.name)),
             _ => patience.request,
         };
         let limit = limit.saturating_sub(request.waited);
@@ -440,6 +441,7 @@ impl Machine {
             client: revision.era(),
             signature: self.signature.clone().filter(|_| !revision.is_stateless()),
             wants_progress: token.is_some(),
+            tool: (method == "tools/call").then_some(owner.name),
             limit,
             asked_for,
         };

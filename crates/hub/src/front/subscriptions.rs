@@ -140,8 +140,9 @@ impl Machine {
         outside: &mut impl Outside,
     ) {
         let known = self.servers.as_ref();
-        let patience = known.and_then(|known| known.patience.get(owner.server)).copied().unwrap_or_default();
-        let (resource, limit) = (resource(owner), patience.request);
+        let patience = known.and_then(|known| known.patience.get(owner.server));
+        let limit = patience.map_or(REQUEST_TIMEOUT, |patience| patience.request);
+        let resource = resource(owner);
         if self.watched.len() >= MAX_SUBSCRIPTIONS && stands("front-subscriptions-bounded") {
             let happened = format!("the session hears of {} resources already", self.watched.len());
             let telling = Telling { kind: Kind::Overloaded, happened, hint: "unsubscribe from some of them" };

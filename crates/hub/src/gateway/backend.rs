@@ -7,8 +7,7 @@
 //! - Whoever waits for it to start may stop waiting: the start goes on for the next one.
 
 use std::{
-    collections::HashMap,
-    pin::pin,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -16,16 +15,16 @@ use std::{
 use serde::Serialize;
 use serde_json::{Map, value::RawValue};
 use tokio::{
-    sync::{Mutex as AsyncMutex, Semaphore, SemaphorePermit},
-    time::{Instant, sleep, sleep_until, timeout},
+    sync::Mutex as AsyncMutex,
+    time::{Instant, sleep, sleep_until},
 };
-use unhang_bridge::Era;
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    Level, ServerEntry,
+    Level, Patience, ServerEntry,
     ear::Ear,
+    turns::Turns,
     watched::{Updates, Watched},
 };
 use crate::{
@@ -43,9 +42,11 @@ pub(super) struct Backend {
     entry: ServerEntry,
     origin: Instant,
     /// What it says that belongs to no call.
-    ear: Arc<Ear>,
-    /// Whose turn it is, where it asks things about calls.
-    turns: Semaphore,
+    pub(super) ear: Arc<Ear>,
+    /// Whose turn it is.
+    pub(super) turns: Turns,
+    /// How long whoever is asked something may take for the answer while others wait for the server.
+    pub(super) turn_patience: Duration,
     /// Resources that somebody wants to hear of.
     pub(super) watched: AsyncMutex<HashMap<Arc<str>, Watched>>,
     state: Mutex<State>,
@@ -66,6 +67,8 @@ struct State {
     starts: u64,
     in_flight: usize,
     last_error: Option<String>,
+    /// Rules that were told to have no effect.
+    told: HashSet<String>,
 }
 
 /// How a server is, for whoever looks after it.
@@ -130,15 +133,13 @@ pub(super) struct Trial<'a> {
     is_over: bool,
 }
 
-/// How long whoever is asked something may take for the answer while others wait for the server.
-fn turn_patience(entry: &ServerEntry) -> Duration {
-    entry.spec.limits.call_timeout / 10
-}
-
 impl Backend {
     pub(super) fn new(mut entry: ServerEntry, place: usize, updates: Updates) -> Self {
-        let ear = Arc::new(Ear::new(entry.spec.name.clone(), turn_patience(&entry), place, updates));
+        let turn_patience = entry.spec.limits.call_timeout / 10;
+        let ear = Arc::new(Ear::new(entry.spec.name.clone(), turn_patience, place, updates));
         entry.spec.listener = ear.clone();
+        // What a server asks in a call may wait for as long as that call.
+        entry.spec.limits.call_timeout = Patience::from(&entry).longest_call();
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
         let seed = entry.spec.name.bytes().fold(std::process::id().into(), mixed);
         let state = State {
@@ -153,12 +154,14 @@ impl Backend {
             starts: 0,
             in_flight: 0,
             last_error: None,
+            told: HashSet::new(),
         };
         Self {
+            turns: Turns::new(&entry.tool_rules),
             entry,
             origin: Instant::now(),
             ear,
-            turns: Semaphore::new(1),
+            turn_patience,
             watched: AsyncMutex::default(),
             state: Mutex::new(state),
         }
@@ -268,28 +271,6 @@ impl Backend {
         Next::Ask(Box::new(client))
     }
 
-    /// Waits until it may be asked: a server that asks back has one call at a time, so that it is known what its questions are about
-    /// (protocol.md 3.3, row 8). Cancel-safe.
-    pub(super) async fn turn(&self, era: Era) -> Option<SemaphorePermit<'_>> {
-        match era == Era::Legacy && self.ear.asks() && stands("one-call-where-questions-come") {
-            true => {
-                let mut turn = pin!(self.turns.acquire());
-                let turn = match timeout(turn_patience(&self.entry), turn.as_mut()).await {
-                    Ok(turn) => turn,
-                    Err(_) => {
-                        if stands("nobody-keeps-a-server-by-silence") {
-                            self.ear.ring();
-                        }
-                        turn.await
-                    }
-                };
-                // It is never closed.
-                turn.ok()
-            }
-            false => None,
-        }
-    }
-
     /// A request is made now.
     pub(super) fn trial(&self) -> Trial<'_> {
         self.state().in_flight += 1;
@@ -328,7 +309,7 @@ impl Backend {
             client.list(List::ResourceTemplates, &options),
         );
         let offered = Offered {
-            tools: tools?,
+            tools: self.allowed(tools?),
             prompts: self.or_none(prompts),
             resources: self.or_none(resources),
             templates: self.or_none(templates),
@@ -343,6 +324,17 @@ impl Backend {
             }
         }
         Ok(offered)
+    }
+
+    /// What of its tools clients may have. What the rules say in vain is told once.
+    fn allowed(&self, listed: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
+        let rules = &self.entry.tool_rules;
+        for (rule, why) in rules.without_effect(&listed) {
+            if self.state().told.insert(rule.clone()) {
+                tracing::warn!("{rule} of `{}` has no effect: {why}", self.name());
+            }
+        }
+        rules.offered(listed)
     }
 
     /// What a server that has tools gives besides; nothing where that goes wrong.
@@ -419,19 +411,6 @@ impl Backend {
             .into()
     }
 
-    /// Our verdict for a caller whose time was over before it was their turn.
-    pub(super) fn still_busy(&self, method: &str, limit: Duration) -> Error {
-        let happened = format!("`{}` was not free for `{method}` within {}", self.name(), in_words(limit));
-        let hint =
-            "it asks things about its calls and has one at a time; ask again when the others have ended";
-        Failure {
-            limit: Some(limit),
-            elapsed: limit,
-            ..self.failure(Kind::Overloaded, method, happened, hint)
-        }
-        .into()
-    }
-
     /// Our verdict for a caller who answers what was not asked.
     pub(super) fn no_such_question(&self, method: &str) -> Error {
         let happened = format!("`{}` was not asking anything about this `{method}`", self.name());
@@ -446,7 +425,7 @@ impl Backend {
         self.failure(Kind::BreakerOpen, "", happened, &hint).into()
     }
 
-    fn failure(&self, kind: Kind, method: &str, happened: String, hint: &str) -> Failure {
+    pub(super) fn failure(&self, kind: Kind, method: &str, happened: String, hint: &str) -> Failure {
         let method = Some(method.to_owned()).filter(|method| !method.is_empty());
         Failure {
             kind,

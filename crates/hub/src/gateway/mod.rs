@@ -16,9 +16,11 @@
 mod backend;
 mod ear;
 mod level;
+mod turns;
 mod watched;
 
 use std::{
+    collections::BTreeMap,
     pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -50,6 +52,7 @@ use crate::{
     route::{
         catalog::{Catalog, Source},
         names::Style,
+        rules::ToolRules,
     },
 };
 
@@ -67,20 +70,47 @@ pub struct ServerEntry {
     pub spec: ClientSpec,
     /// What the names of its tools and prompts begin with.
     pub prefix: String,
+    /// Which of its tools are offered, and how.
+    pub tool_rules: ToolRules,
 }
 
 /// How long requests to a server are waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// A `tools/call`.
     pub call: Duration,
+    /// Those of single tools, by the names that the server gave them.
+    pub tools: BTreeMap<String, Duration>,
     /// Everything else.
     pub request: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { call: CALL_TIMEOUT, request: REQUEST_TIMEOUT }
+        Self { call: CALL_TIMEOUT, tools: BTreeMap::new(), request: REQUEST_TIMEOUT }
+    }
+}
+
+impl Patience {
+    /// For this tool.
+    #[must_use]
+    pub fn of_call(&self, tool: &str) -> Duration {
+        self.tools.get(tool).copied().unwrap_or(self.call)
+    }
+
+    /// For the tool that takes longest.
+    #[must_use]
+    pub fn longest_call(&self) -> Duration {
+        self.tools.values().copied().fold(self.call, Duration::max)
+    }
+}
+
+impl From<&ServerEntry> for Patience {
+    fn from(entry: &ServerEntry) -> Self {
+        let limits = &entry.spec.limits;
+        let rules = entry.tool_rules.tools.iter();
+        let tools = rules.filter_map(|(name, rule)| Some((name.clone(), rule.call_timeout?))).collect();
+        Self { call: limits.call_timeout, tools, request: limits.request_timeout }
     }
 }
 
@@ -110,6 +140,8 @@ pub struct Asked {
     pub signature: Option<Arc<Signature>>,
     /// Whether progress is to be told.
     pub wants_progress: bool,
+    /// The tool that is called, as the server calls it.
+    pub tool: Option<String>,
     /// How long it may take.
     pub limit: Duration,
     /// The URI that it is about, as JSON.
@@ -160,13 +192,7 @@ impl Servers {
     /// server's tool can have. Must be called in a runtime.
     #[must_use]
     pub fn start(style: Style, own: Vec<String>, entries: Vec<ServerEntry>) -> Self {
-        let patience: Arc<[Patience]> = entries
-            .iter()
-            .map(|entry| {
-                let limits = &entry.spec.limits;
-                Patience { call: limits.call_timeout, request: limits.request_timeout }
-            })
-            .collect();
+        let patience: Arc<[Patience]> = entries.iter().map(Patience::from).collect();
         let (updates, _) = broadcast::channel(UPDATES);
         let backends = entries.into_iter().enumerate();
         let backends = backends.map(|(place, entry)| Arc::new(Backend::new(entry, place, updates.clone())));
@@ -235,11 +261,16 @@ impl Servers {
     ) -> Answering {
         let backend = self.shared.backends.get(asked.server).map(Arc::clone);
         Box::pin(async move {
-            let Asked { method, params, client, signature, limit, asked_for, .. } = asked;
+            let Asked { method, params, client, signature, tool, limit, asked_for, .. } = asked;
             let mut answered =
                 Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
             let Some(backend) = backend else { return answered };
             let deadline = Deadline::after(limit);
+            // Before anything else, so that what is waited for longest is not what grew old meanwhile.
+            let Ok(_turn_of_tool) = deadline.timeout(backend.turn_of(tool.as_deref())).await else {
+                answered.outcome = Err(backend.tool_still_busy(tool.as_deref(), method, limit));
+                return answered;
+            };
             // A server that is still starting has its own deadline, which may be longer than this caller's.
             let ready = deadline.timeout(backend.ready(Starter::Caller)).await;
             let ready = ready.unwrap_or_else(|_| Err(backend.still_starting(method, limit)));
@@ -369,7 +400,70 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
+    use crate::{
+        client::{Address, Endpoint, HttpServer, Silent},
+        config::Limits,
+        fault::Kind,
+        route::rules::ToolRule,
+    };
+
+    /// A call of this tool of the only server.
+    fn call(tool: &str, limit: Duration) -> Asked {
+        Asked {
+            server: 0,
+            method: "tools/call",
+            params: "{}".to_owned(),
+            client: Era::Legacy,
+            signature: None,
+            wants_progress: false,
+            tool: Some(tool.to_owned()),
+            limit,
+            asked_for: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn calls_of_a_tool_wait_for_their_turn_and_not_for_ever() {
+        // It takes connections, and never answers.
+        let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}/mcp", mute.local_addr().expect("bound"));
+        let address = Address { url, headers: Vec::new(), uses_proxies: false, socket: None };
+        let endpoint = Endpoint::Http(HttpServer { address, dialect: None, authorization: None });
+        let spec = ClientSpec {
+            name: "srv".to_owned(),
+            endpoint,
+            limits: Limits::default(),
+            listener: Arc::new(Silent),
+        };
+        let one = ToolRule { max_in_flight: Some(1), ..ToolRule::default() };
+        let tool_rules = ToolRules { tools: [("slow".to_owned(), one)].into(), ..ToolRules::default() };
+        let entry = ServerEntry { spec, prefix: "srv".to_owned(), tool_rules };
+        let servers = Servers::start(Style::default(), Vec::new(), vec![entry]);
+        let asked = |tool: &str| {
+            let answering = servers.ask(call(tool, Duration::from_millis(50)), None, None);
+            async move {
+                match answering.await.outcome {
+                    Err(Error::Failure(failure)) => *failure,
+                    other => panic!("it never answers: {other:?}"),
+                }
+            }
+        };
+        let first = tokio::spawn(servers.ask(call("slow", Duration::from_secs(60)), None, None));
+        tokio::task::yield_now().await;
+        let second = asked("slow").await;
+        assert_eq!(
+            (second.kind, &*second.happened),
+            (Kind::Overloaded, "`slow` of `srv` was not free within 50ms")
+        );
+        assert!(second.hint.contains("max-in-flight = 1"), "{}", second.hint);
+        assert_eq!(asked("quick").await.kind, Kind::Deadline, "others are not bounded");
+        first.abort();
+        assert!(first.await.is_err(), "it was withdrawn");
+        assert_eq!(asked("slow").await.kind, Kind::Deadline, "it is its turn");
+    }
 
     #[tokio::test]
     async fn what_has_not_changed_wakes_nobody() {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::client::List;
 
-/// What one server offers, as it was last listed: each item as received.
+/// What clients may have of one server, as it was last listed: each item as received, but for what rules say of tools.
 #[derive(Clone, Debug, Default)]
 pub struct Offered {
     /// Of `tools/list`.

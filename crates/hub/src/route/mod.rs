@@ -1,4 +1,4 @@
-//! Which server is meant: the names under which clients know what several servers offer.
+//! Which server is meant: the names under which clients know what several servers offer, and which of it they may have.
 //!
 //! Invariants
 //!
@@ -8,5 +8,6 @@
 
 pub mod catalog;
 pub mod names;
+pub mod rules;
 mod template;
 pub mod uris;

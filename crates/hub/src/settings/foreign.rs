@@ -26,6 +26,8 @@ use toml::{
 
 use unhang_net::oauth::ClientSettings;
 
+use crate::route::rules::ToolRules;
+
 use super::{
     LimitSettings, ServerSettings, Transport,
     expand::input_variable,
@@ -189,7 +191,13 @@ fn read(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> Result<ServerSett
         }
         (None, None) => return Err(field.complaint("has neither a command nor a URL")),
     };
-    Ok(ServerSettings { name: name.to_owned(), transport, prefix: None, limits })
+    Ok(ServerSettings {
+        name: name.to_owned(),
+        transport,
+        prefix: None,
+        tool_rules: ToolRules::default(),
+        limits,
+    })
 }
 
 /// The value of the variable that is named here.

@@ -133,9 +133,28 @@ pub(super) const SERVER: &[Key] = &[
         "What the names of its tools and prompts begin with behind `unhang serve`; empty: nothing. Default: its name.",
     ),
     key(
+        "allow",
+        Kind::List,
+        "Its tools that are offered behind `unhang serve`, by their own names, with `*`, `?` and `[a-z]` as in a shell. \
+         Default: all.",
+    ),
+    key("deny", Kind::List, "Its tools that are not offered there, whatever `allow` says. Default: none."),
+    key("tools", Kind::Sections(SERVER_TOOL), "What is said of single tools there, by their own names."),
+    key(
         "quiet",
         Kind::Flag,
         "Whether every notification is kept from clients while a call runs. Default: false.",
+    ),
+];
+
+/// `[servers.NAME.tools.TOOL]`.
+pub(super) const SERVER_TOOL: &[Key] = &[
+    key("description", Kind::Text, "What it does, in the place of what its server says."),
+    key("call-timeout", Kind::Duration, "A call of it in all. Default: the server's."),
+    key(
+        "max-in-flight",
+        Kind::Whole(COUNT),
+        "Calls of it at the same time, of all clients together; others wait within their own limit. Default: no limit.",
     ),
 ];
 

@@ -15,6 +15,7 @@ mod keys;
 mod section;
 mod server;
 mod tool;
+mod tool_rules;
 
 use std::{
     cell::RefCell,

@@ -142,6 +142,11 @@ impl<'a> Field<'a> {
         self.source.complaint(self.at.start, &self.path, text)
     }
 
+    /// Warns of this value.
+    pub(super) fn warn(&self, text: &str) {
+        self.source.warn(self.complaint(text));
+    }
+
     fn expected(&self, what: &str) -> Complaint {
         self.complaint(format!("expected {what}, found {}", described(self.value.get_ref())))
     }

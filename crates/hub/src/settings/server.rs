@@ -14,8 +14,9 @@ use unhang_net::oauth::ClientSettings;
 use super::{
     keys::{COUNT, LIMITS, OAUTH, SERVER, TRANSPORTS},
     section::{Complaint, Field, Section},
+    tool_rules,
 };
-use crate::config::Limits;
+use crate::{config::Limits, route::rules::ToolRules};
 
 /// A longer prefix would leave too little of a name of 64 characters for what it is in front of.
 const LONGEST_PREFIX: usize = 32;
@@ -29,6 +30,8 @@ pub struct ServerSettings {
     pub transport: Transport,
     /// What the names of its tools begin with behind `unhang serve`; its own name where this says nothing.
     pub prefix: Option<String>,
+    /// Which of its tools are offered behind `unhang serve`, and how.
+    pub tool_rules: ToolRules,
     /// What the file says of its limits.
     pub limits: LimitSettings,
 }
@@ -184,7 +187,8 @@ pub(super) fn read(name: &str, field: &Field<'_>, folder: &Path) -> Result<Serve
         (None, Some(url)) => http(&section, &url)?,
     };
     let prefix = section.get("prefix").map(|field| prefix(&field)).transpose()?;
-    Ok(ServerSettings { name: name.to_owned(), transport, prefix, limits })
+    let tool_rules = tool_rules::read(&section)?;
+    Ok(ServerSettings { name: name.to_owned(), transport, prefix, tool_rules, limits })
 }
 
 fn prefix(field: &Field<'_>) -> Result<String, Complaint> {

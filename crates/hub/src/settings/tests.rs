@@ -6,7 +6,10 @@ use unhang_net::oauth::ClientSettings;
 use serde_json::{Map, Value};
 
 use super::*;
-use crate::config::Limits;
+use crate::{
+    config::Limits,
+    route::rules::{ToolRule, ToolRules},
+};
 
 mod foreign;
 
@@ -45,7 +48,14 @@ args = ["-m", "mcp_server_time"]
 env = { TZ = "UTC" }
 cwd = "servers"
 quiet = true
+allow = ["get_*", "${MODEL:-convert}_time"]
+deny = ["*_secret"]
 limits = { call-timeout = "30s", max-message = "1MiB", max-in-flight = 7 }
+
+[servers.time.tools.get_time]
+description = "What time it is, ${here}"
+call-timeout = "2m"
+max-in-flight = 1
 
 [servers.search]
 url = "https://example.org/mcp"
@@ -109,6 +119,16 @@ fn servers_are_read_with_their_limits() {
         ..Limits::default()
     };
     assert_eq!(limits, expect);
+    let rules = &time.tool_rules;
+    let allowed = ["get_time", "convert_time", "get_secret", "set_time"].map(|name| rules.allows(name));
+    assert_eq!(allowed, [true, true, false, false]);
+    let rule = ToolRule {
+        description: Some("What time it is, ${here}".to_owned()),
+        call_timeout: Some(Duration::from_secs(120)),
+        max_in_flight: Some(1),
+    };
+    assert_eq!(rules.tools, BTreeMap::from([("get_time".to_owned(), rule)]));
+    assert_eq!(search.tool_rules, ToolRules::default());
     let http = Transport::Http {
         url: "https://example.org/mcp".to_owned(),
         headers: BTreeMap::from([("Authorization".to_owned(), "Bearer /opt/python".to_owned())]),
@@ -213,6 +233,19 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
             "[servers.a]\ncommand = \"a\"\nlimits = { call-timeout = 30 }",
             "expected a length of time with a unit",
         ),
+        (
+            "[servers.a]\ncommand = \"a\"\nallow = [\"b*\", \"c[\"]",
+            "unhang.toml:3:16: servers.a.allow[1]: `c[` is no pattern: invalid range pattern at its character 2",
+        ),
+        ("[servers.a]\ncommand = \"a\"\ndeny = \"b\"", "servers.a.deny: expected a list"),
+        (
+            "[servers.a]\ncommand = \"a\"\n[servers.a.tools.b]\nmax-in-flight = 0",
+            "unhang.toml:4:1: servers.a.tools.b.max-in-flight: expected a whole number from 1",
+        ),
+        (
+            "[servers.a]\ncommand = \"a\"\ntools.b.call-timeout = 3",
+            "servers.a.tools.b.call-timeout: expected a length of time with a unit",
+        ),
     ] {
         let told = read(text).expect_err(text).to_string();
         assert!(told.contains(expect), "{told}\n{expect}");
@@ -222,7 +255,8 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
 #[test]
 fn what_has_no_effect_is_told() {
     let text =
-        "[job]\n[tools.a]\ncommand = [\"a\"]\ncomand = 1\n[servers.time]\ncommand = \"uvx\"\narg = [\"x\"]";
+        "[job]\n[tools.a]\ncommand = [\"a\"]\ncomand = 1\n[servers.time]\ncommand = \"uvx\"\narg = [\"x\"]
+[servers.b]\ncommand = \"b\"\ndeny = [\"d*\"]\ntools = { c = { max-inflight = 1 }, d = {} }";
     let Loaded { settings, warnings } = read(text).expect("nothing is wrong");
     let told: Vec<_> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -231,6 +265,8 @@ fn what_has_no_effect_is_told() {
             "unhang.toml:1:2: job: is not known and has no effect; did you mean `jobs`?",
             "unhang.toml:4:1: tools.a.comand: is not known and has no effect; did you mean `command`?",
             "unhang.toml:7:1: servers.time.arg: is not known and has no effect; did you mean `args`?",
+            "unhang.toml:11:17: servers.b.tools.c.max-inflight: is not known and has no effect; did you mean `max-in-flight`?",
+            "unhang.toml:11:37: servers.b.tools.d: is not offered, by `allow` and `deny`, so that this has no effect",
         ]
     );
     assert_eq!(settings.servers[0].name, "time");
@@ -263,6 +299,9 @@ fn the_schema_of_the_file_knows_what_the_reader_knows() {
         "[servers.a]\nquiet = 1",
         "[servers.a]\noauth = { scopes = \"c\" }",
         "[servers.a]\nlimits = { call-timeout = 30 }",
+        "[servers.a]\nallow = \"b\"",
+        "[servers.a]\ntools.b.max-in-flight = 0",
+        "[servers.a]\ntools.b.limit = 1",
     ] {
         assert!(!schema.is_valid(&json(wrong)), "{wrong}");
     }

@@ -34,8 +34,8 @@ use crate::{
     client::{ClientSpec, Endpoint, Silent},
     config::{DISPOSE_LIMIT, FLUSH_LIMIT, Limits},
     front::http::{DRAIN, serve_windows},
-    gateway::{ServerEntry, Servers},
-    route::names::Style,
+    gateway::{Patience, ServerEntry, Servers},
+    route::{names::Style, rules::ToolRules},
     upstream::http::HttpServer,
 };
 
@@ -200,7 +200,8 @@ fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
     let mut limits = Limits { breaker_failures: u32::MAX, ..Limits::default() };
     for entry in entries {
         let theirs = &entry.spec.limits;
-        limits.call_timeout = limits.call_timeout.max(theirs.call_timeout + LONGER);
+        limits.call_timeout =
+            limits.call_timeout.max(Patience::from(entry).longest_call().saturating_add(LONGER));
         limits.request_timeout = limits.request_timeout.max(theirs.request_timeout + LONGER);
         limits.max_message = limits.max_message.max(theirs.max_message);
     }
@@ -212,5 +213,6 @@ fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
     };
     let endpoint = Endpoint::Http(HttpServer { address, dialect: None, authorization: None });
     let spec = ClientSpec { name: LEADER.to_owned(), endpoint, limits, listener: Arc::new(Silent) };
-    ServerEntry { spec, prefix: String::new() }
+    // What the rules say is done where the servers are.
+    ServerEntry { spec, prefix: String::new(), tool_rules: ToolRules::default() }
 }

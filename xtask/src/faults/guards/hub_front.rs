@@ -223,6 +223,12 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "clash-gets-another-name" [8]
         "Of two tools that would have the same name the later gets another, so that no server is asked in the place of another."
         unit("hub", "route::names::tests::of_two_that_would_be_the_same_the_first_keeps_the_name");
+    "what-is-denied-is-not-offered" [8]
+        "A tool that the configuration does not allow is in no list, and a call of it never reaches the server."
+        end_to_end("gateway_routing::a_tool_that_is_not_allowed_is_unknown_and_its_server_hears_nothing_of_it");
+    "calls-of-a-tool-bounded" [8]
+        "A tool that is to have so many calls at a time has no more, however many clients call it."
+        unit("hub", "gateway::tests::calls_of_a_tool_wait_for_their_turn_and_not_for_ever");
     "shared-uri-names-its-server" [8]
         "A URI that two servers list names its server, so that no server is asked in the place of another."
         unit("hub", "route::uris::tests::a_uri_stays_as_it_is_while_one_server_has_it");

@@ -1,6 +1,6 @@
 //! Servers behind a front, as far as the machine knows of them.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::value::RawValue;
 use unhang_bridge::Era;
@@ -26,10 +26,12 @@ pub(super) fn known(tools: &[&str], is_settled: bool) -> Known {
         resources: vec![raw(r#"{"uri":"note:1"}"#)],
         templates: vec![raw(r#"{"uriTemplate":"note:{number}"}"#)],
     };
+    let tools = BTreeMap::from([("quick".to_owned(), seconds(5))]);
+    let patience = Patience { call: seconds(60), tools, request: seconds(20) };
     let source = Source { name: "srv", prefix: "srv", offered: &offered };
     Known {
         catalog: Arc::new(Catalog::new(&Style::default(), &["echo"], &[source])),
-        patience: [Patience { call: seconds(60), request: seconds(20) }].into(),
+        patience: [patience].into(),
         is_settled,
     }
 }
@@ -99,6 +101,29 @@ fn what_servers_have_is_listed_behind_ours_and_asked_of_them() {
     assert_eq!(front.world.heard.pop().as_deref(), Some(expect));
     front.machine.progressed(front.now, key, &raw("{}"), &mut front.world);
     assert!(front.heard().is_empty(), "it is over");
+}
+
+#[test]
+fn a_tool_may_have_a_limit_of_its_own_which_a_clients_clock_shortens() {
+    let quick = r#"{"name":"quick"}"#;
+    for (client, tool, expect) in [
+        ("test", "quick", 5_000),
+        ("test", "now", 60_000),
+        ("langflow", "quick", 5_000),
+        ("langflow", "now", 28_500),
+    ] {
+        let mut front = fronted(known(&[TOOL, quick], true));
+        ask(
+            &mut front,
+            1,
+            "initialize",
+            &format!(r#"{{"protocolVersion":"2025-11-25","clientInfo":{{"name":"{client}"}}}}"#),
+        );
+        ask(&mut front, 2, "tools/call", &format!(r#"{{"name":"srv__{tool}"}}"#));
+        let (_, asked) = asked(&mut front);
+        assert_eq!(asked.limit, Duration::from_millis(expect), "{client} {tool}");
+        assert_eq!(asked.tool.as_deref(), Some(tool));
+    }
 }
 
 #[test]

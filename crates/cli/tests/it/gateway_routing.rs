@@ -1,0 +1,153 @@
+//! What `unhang.toml` says of the tools of a server: which are offered, in which words, and within which limits.
+
+use std::{fs, ops::RangeInclusive};
+
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::{finish, gateway, listed, server},
+    harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until},
+};
+
+const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
+
+/// An honest server, of which a file keeps what it is told.
+const TEED: &[&str] = &["tee", "said", "/dev/null", "--", UNHANG, "zoo", "well-behaved"];
+
+/// What the server behind [`TEED`] has been told.
+fn said(sandbox: &Sandbox) -> String {
+    fs::read_to_string(sandbox.path().join("said")).unwrap_or_default()
+}
+
+fn error(client: &mut Client, tool: &str, arguments: Value) -> Value {
+    let id = client.call(tool, arguments);
+    client.answer(id)["error"].clone()
+}
+
+/// A call ended at its limit; what was left of that when the server was asked is told, in milliseconds.
+#[track_caller]
+fn assert_expired(error: &Value, limit: RangeInclusive<u64>) {
+    assert_eq!(error["code"], -31001, "{error}");
+    let told = error["data"]["limitMs"].as_u64();
+    assert!(told.is_some_and(|told| limit.contains(&told)), "{error}");
+}
+
+#[test]
+fn a_tool_that_is_not_allowed_is_unknown_and_its_server_hears_nothing_of_it() {
+    let sandbox = Sandbox::with_jobs();
+    let rules = "allow = [\"e*\", \"notify-list-changed\", \"raed_*\"]\ndeny = [\"environment\"]\n[servers.srv.tools.ehco]";
+    let mut client = gateway(&sandbox, &[server("srv", TEED, rules)]);
+    let tools = listed(&mut client, "tools/list", "tools", "name");
+    let of_server: Vec<&String> = tools.iter().filter(|tool| tool.starts_with("srv__")).collect();
+    assert_eq!(of_server, ["srv__echo", "srv__notify-list-changed"]);
+    for (tool, arguments) in [("environment", json!({ "name": "HOME" })), ("pid", json!({}))] {
+        let (denied, unknown) = (
+            error(&mut client, &format!("srv__{tool}"), arguments.clone()),
+            error(&mut client, "srv__nothing-like-it", arguments.clone()),
+        );
+        assert_eq!(denied["code"], -32602, "{denied}");
+        let message = denied["message"].as_str().expect("text");
+        assert!(message.contains(&format!("there is no tool `srv__{tool}`")), "{message}");
+        let members =
+            |error: &Value| error["data"].as_object().map(|data| data.keys().cloned().collect::<Vec<_>>());
+        assert_eq!(
+            (members(&denied), &denied["data"]["hint"]),
+            (members(&unknown), &unknown["data"]["hint"])
+        );
+        let id = client.modern_call(&format!("srv__{tool}"), arguments);
+        assert_eq!(client.answer(id)["error"]["code"], -32602);
+    }
+    assert_eq!(client.tool_text("srv__echo", json!({ "text": "after that" })), "after that");
+    let heard = said(&sandbox);
+    assert!(heard.contains("after that"), "{heard}");
+    assert!(!heard.contains("environment") && !heard.contains("\"pid\""), "{heard}");
+
+    // What has no effect is told, and once, however often the tools are listed: each time before they are listed again.
+    for lists in [2, 3] {
+        client.tool_text("srv__notify-list-changed", json!({}));
+        wait_until("it is listed again", PATIENCE, || said(&sandbox).matches("tools/list").count() >= lists);
+    }
+    let stderr = client.stderr();
+    for told in [
+        "`raed_*` in `allow` of `srv` has no effect: none of its tools fits",
+        "`ehco` in `tools` of `srv` has no effect: it has no such tool; did you mean `echo`?",
+    ] {
+        assert_eq!(stderr.matches(told).count(), 1, "{told}: {stderr}");
+    }
+    finish(client, &sandbox);
+}
+
+#[test]
+fn a_description_is_replaced_and_all_else_stays() {
+    let sandbox = Sandbox::with_jobs();
+    let rules = "[servers.ours.tools.echo]\ndescription = \"Says it \\\"again\\\"\"";
+    let servers = [server("ours", &["well-behaved"], rules), server("plain", &["well-behaved"], "")];
+    let mut client = gateway(&sandbox, &servers);
+    let id = client.request("tools/list", json!({}));
+    let tools = client.answer(id)["result"]["tools"].clone();
+    let of = |name: &str| {
+        let mut tools = tools.as_array().expect("a list").iter();
+        tools.find(|tool| tool["name"] == name).unwrap_or_else(|| panic!("{name}: {tools:?}")).clone()
+    };
+    let (ours, mut expect) = (of("ours__echo"), of("plain__echo"));
+    expect["name"] = "ours__echo".into();
+    expect["description"] = "Says it \"again\"".into();
+    assert_eq!(ours, expect);
+    assert_eq!(of("ours__pid")["description"], of("plain__pid")["description"]);
+    finish(client, &sandbox);
+}
+
+#[test]
+fn a_tool_may_have_a_limit_of_its_own_and_a_flag_is_above_it() {
+    let sandbox = Sandbox::with_jobs();
+    let limits = "limits = { call-timeout = \"1s\" }\ntools.sleep.call-timeout =";
+    let servers = [
+        server("less", &["well-behaved"], "tools.sleep.call-timeout = \"300ms\""),
+        server("more", &["well-behaved"], &format!("{limits} \"20s\"")),
+    ];
+    let mut client = gateway(&sandbox, &servers);
+    listed(&mut client, "tools/list", "tools", "name");
+    assert_expired(&error(&mut client, "less__sleep", json!({ "ms": 60_000 })), 0..=300);
+    assert_eq!(client.tool_text("more__sleep", json!({ "ms": 1500 })), "slept 1500 ms");
+    finish(client, &sandbox);
+
+    let mut command = sandbox.unhang();
+    command.args(["serve", "--call-timeout", "2s"]);
+    let mut client = Client::start(command);
+    client.initialize();
+    listed(&mut client, "tools/list", "tools", "name");
+    let calls = ["less__sleep", "more__sleep"].map(|tool| client.call(tool, json!({ "ms": 60_000 })));
+    for call in calls {
+        assert_expired(&client.answer(call)["error"], 1000..=2000);
+    }
+    finish(client, &sandbox);
+}
+
+#[test]
+fn calls_of_a_tool_with_one_turn_run_one_after_the_other_and_delay_no_other() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[server("srv", TEED, "tools.sleep.max-in-flight = 1")]);
+    listed(&mut client, "tools/list", "tools", "name");
+    let first = client.call("srv__sleep", json!({ "ms": 3_600_000 }));
+    wait_until("it is asked", PATIENCE, || said(&sandbox).contains("3600000"));
+    let second = client.call("srv__sleep", json!({ "ms": 7 }));
+    assert_eq!(client.tool_text("srv__echo", json!({ "text": "beside" })), "beside");
+    let heard = said(&sandbox);
+    assert_eq!(heard.matches("\"sleep\"").count(), 1, "{heard}");
+    client.cancel(first);
+    assert_eq!(client.answer(second)["result"]["content"][0]["text"], "slept 7 ms");
+    assert_eq!(client.answers_to(first), 0);
+    finish(client, &sandbox);
+}
+
+#[test]
+fn a_pattern_that_is_none_is_refused_with_its_place() {
+    let sandbox = Sandbox::new();
+    let text = "[servers.srv]\ncommand = \"srv\"\ndeny = [\"a\", \"b[\"]\n";
+    fs::write(sandbox.path().join("unhang.toml"), text).expect("a file");
+    let mut command = sandbox.unhang();
+    command.arg("serve");
+    let (code, stdout, stderr) = run_to_end(command);
+    assert_eq!((code, &*stdout), (2, ""), "{stderr}");
+    assert!(stderr.contains("unhang.toml:3:14: servers.srv.deny[1]: `b[` is no pattern"), "{stderr}");
+}
