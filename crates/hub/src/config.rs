@@ -99,6 +99,10 @@ pub const LARGE_ARGUMENTS: usize = 64 << 10;
 /// configuration file only, which is read at the start.
 pub const LIST_LIFE: Duration = Duration::from_secs(60);
 
+/// The shortest `idle-timeout` of a server behind the gateway: one that is stopped has to be started for the next request, which takes
+/// longer than anything that is won by a shorter one.
+pub const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
 /// How long a list waits for servers that are still starting; then what is known has to do, and changes are told of. Some clients
 /// give a list up after 5 s (peers.md 3.3).
 pub const LIST_PATIENCE: Duration = Duration::from_secs(2);

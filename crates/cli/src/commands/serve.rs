@@ -201,7 +201,7 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
             // Above all that the file says, of single tools too.
             tool_rules.tools.values_mut().for_each(|rule| rule.call_timeout = None);
         }
-        Ok(ServerEntry { spec, prefix, tool_rules })
+        Ok(ServerEntry { spec, prefix, tool_rules, idle_timeout: settings.idle_timeout })
     });
     let servers = servers.collect::<Result<Vec<ServerEntry>, String>>()?;
     let names: Vec<&str> = settings.tools.iter().map(|tool| tool.name.as_str()).collect();

@@ -368,6 +368,7 @@ async fn servers_that_are_dropped_leave_nothing() {
         spec: animal(&sandbox, name, &["ignores-everything"]),
         prefix: name.to_owned(),
         tool_rules: ToolRules::default(),
+        idle_timeout: None,
     });
     let servers = Servers::start(Style::default(), Vec::new(), entries.to_vec());
     let mut known = servers.known();

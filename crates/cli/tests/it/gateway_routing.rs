@@ -1,12 +1,14 @@
-//! What `unhang.toml` says of the tools of a server: which are offered, in which words, and within which limits.
+//! What `unhang.toml` says of a server behind the gateway: which of its tools are offered, in which words and within which limits; and
+//! when it rests.
 
-use std::{fs, ops::RangeInclusive};
+use std::{fs, ops::RangeInclusive, time::Duration};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
     gateway::{finish, gateway, listed, server},
-    harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Web, is_alive, run_to_end, wait_until},
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
@@ -150,4 +152,68 @@ fn a_pattern_that_is_none_is_refused_with_its_place() {
     let (code, stdout, stderr) = run_to_end(command);
     assert_eq!((code, &*stdout), (2, ""), "{stderr}");
     assert!(stderr.contains("unhang.toml:3:14: servers.srv.deny[1]: `b[` is no pattern"), "{stderr}");
+}
+
+/// How a server is, and how often it was started.
+fn state(web: &Web, name: &str) -> (String, u64) {
+    let status = web.ask("GET", "/status", &[], "").last();
+    let servers = status["servers"].as_array().unwrap_or_else(|| panic!("servers: {status}"));
+    let server = servers.iter().find(|server| server["name"] == name).expect("it is there");
+    (server["state"].as_str().expect("text").to_owned(), server["starts"].as_u64().expect("a number"))
+}
+
+#[test]
+fn a_server_that_nobody_asks_anything_rests_until_it_is_asked_and_never_in_a_call() {
+    let sandbox = Sandbox::with_jobs();
+    let idle = "idle-timeout = \"1s\"";
+    let servers = [
+        server("rests", &["well-behaved"], idle),
+        server("watched", &["well-behaved"], idle),
+        server("stays", &["well-behaved"], ""),
+    ];
+    fs::write(sandbox.path().join("unhang.toml"), servers.concat()).expect("a file");
+    let (mut process, web) = Web::start(&sandbox);
+    wait_until("all have come up", PATIENCE, || web.ask("GET", "/ready", &[], "").status == 200);
+    let session = web.begin();
+    let text = |id: u32, tool: &str, arguments: Value| {
+        let answer = web.call(&session, id, tool, arguments).last();
+        answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    };
+    let ask = |id: u32, method: &str, params: Value| {
+        let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        web.post(&[("mcp-session-id", &session)], &message).last()
+    };
+    let watching = ask(1, "resources/subscribe", json!({ "uri": "watched+zoo://numbers/1" }));
+    assert_eq!(watching["result"], json!({}), "{watching}");
+    let pid: i32 = text(2, "rests__pid", json!({})).parse().expect("a number");
+    // On a busy machine each may have rested before.
+    let [rests, watched] = ["rests", "watched"].map(|name| state(&web, name).1);
+    wait_until("it rests", PATIENCE, || state(&web, "rests") == ("ended".to_owned(), rests));
+    wait_until("it has gone", PATIENCE, || !is_alive(pid));
+    let tools = ask(3, "tools/list", json!({}))["result"]["tools"].to_string();
+    assert!(tools.contains("rests__echo"), "its tools stay: {tools}");
+    assert_eq!(text(4, "rests__sleep", json!({ "ms": 3500 })), "slept 3500 ms");
+    assert_eq!(state(&web, "rests").1, rests + 1, "a call starts it, and it is not stopped while that runs");
+    wait_until("it rests again", PATIENCE, || state(&web, "rests") == ("ended".to_owned(), rests + 1));
+    for (name, starts) in [("watched", watched), ("stays", 1)] {
+        assert_eq!(state(&web, name), ("running".to_owned(), starts), "{name}");
+    }
+    process.signal(Signal::TERM);
+    assert_eq!(process.exit_code(), 143, "{}", process.stderr());
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+#[test]
+fn one_that_is_slow_to_stop_is_started_again_when_it_has_gone() {
+    let sandbox = Sandbox::with_jobs();
+    let slow = server("slow", &["ignores-everything"], "idle-timeout = \"1s\"");
+    let mut client = gateway(&sandbox, &[slow]);
+    listed(&mut client, "tools/list", "tools", "name");
+    wait_until("it is told to stop", PATIENCE, || client.stderr().contains("rests until it is asked"));
+    assert_eq!(client.tool_text("slow__echo", json!({ "text": "x" })), "x");
+    let log = client.stderr();
+    let starts: Vec<usize> = log.match_indices("starting `slow`").map(|(place, _)| place).collect();
+    let stopped = log.find("ended (").unwrap_or(usize::MAX);
+    assert!(matches!(starts[..], [_, again] if again > stopped), "{log}");
+    finish(client, &sandbox);
 }

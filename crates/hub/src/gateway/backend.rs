@@ -24,6 +24,7 @@ use unhang_switches::stands;
 use super::{
     Level, Patience, ServerEntry,
     ear::Ear,
+    rest::Wanted,
     turns::Turns,
     watched::{Updates, Watched},
 };
@@ -49,23 +50,28 @@ pub(super) struct Backend {
     pub(super) turn_patience: Duration,
     /// Resources that somebody wants to hear of.
     pub(super) watched: AsyncMutex<HashMap<Arc<str>, Watched>>,
+    /// Held while it is being stopped because nobody wants it.
+    pub(super) stop: Arc<AsyncMutex<()>>,
     state: Mutex<State>,
 }
 
-struct State {
-    client: Option<Client>,
+pub(super) struct State {
+    pub(super) client: Option<Client>,
     breaker: Breaker,
     /// Before then it is not started again.
     not_before: Instant,
     offered: Arc<Offered>,
     was_listed: bool,
+    /// It has been listed since we began.
+    pub(super) has_lists: bool,
     /// For servers that tell of changes only to whoever has asked for that.
-    subscription: Option<Subscription>,
+    pub(super) subscription: Option<Subscription>,
     is_closed: bool,
     /// From which level on somebody has asked it to log.
     level: Option<Level>,
     starts: u64,
-    in_flight: usize,
+    pub(super) in_flight: usize,
+    pub(super) wanted: Wanted,
     last_error: Option<String>,
     /// Rules that were told to have no effect.
     told: HashSet<String>,
@@ -148,11 +154,13 @@ impl Backend {
             not_before: Instant::now(),
             offered: Arc::default(),
             was_listed: false,
+            has_lists: false,
             subscription: None,
             is_closed: false,
             level: None,
             starts: 0,
             in_flight: 0,
+            wanted: Wanted::new(),
             last_error: None,
             told: HashSet::new(),
         };
@@ -163,6 +171,7 @@ impl Backend {
             ear,
             turn_patience,
             watched: AsyncMutex::default(),
+            stop: Arc::default(),
             state: Mutex::new(state),
         }
     }
@@ -173,6 +182,10 @@ impl Backend {
 
     pub(super) fn request_timeout(&self) -> Duration {
         self.entry.spec.limits.request_timeout
+    }
+
+    pub(super) fn idle_timeout(&self) -> Option<Duration> {
+        self.entry.idle_timeout
     }
 
     /// How often it was started.
@@ -218,6 +231,10 @@ impl Backend {
     /// The client, once it is ready; started where it is not there. The caller has the deadline.
     pub(super) async fn ready(&self, starter: Starter) -> Result<(Client, Arc<Session>), Error> {
         loop {
+            // One that is being stopped has its limits, and may hold what the next one needs.
+            if stands("next-start-after-the-stop") {
+                drop(self.stop.lock().await);
+            }
             match self.next(starter) {
                 Next::Ask(client) => {
                     let session = client.ready().await?;
@@ -264,6 +281,7 @@ impl Backend {
         let client = Client::start(self.entry.spec.clone());
         state.client = Some(client.clone());
         state.starts += 1;
+        state.wanted.started();
         if starter == Starter::Caller {
             // What it offers may differ from what the last one offered.
             self.ear.changed.notify_one();
@@ -279,6 +297,10 @@ impl Backend {
 
     /// Asks for all its lists, and keeps them.
     pub(super) async fn list(&self) -> Result<(), Error> {
+        if self.state().wanted.rests() && stands("resting-server-is-left-alone") {
+            // What it offered is what it offers, until somebody starts it.
+            return Ok(());
+        }
         let listed = {
             // That it gives lists does not say that it answers calls: some die of each.
             let _trial = self.trial();
@@ -289,6 +311,7 @@ impl Backend {
         match listed {
             Ok(offered) => {
                 state.offered = Arc::new(offered);
+                state.has_lists = true;
                 Ok(())
             }
             Err(error) => {
@@ -400,6 +423,8 @@ impl Backend {
         {
             tracing::warn!("`{}` had not ended in time; its lifeline ends it", self.name());
         }
+        // One that is being stopped already is waited for as well.
+        let _stopped = deadline.timeout(self.stop.lock()).await;
     }
 
     /// Our verdict for a caller whose time was over before the server was ready.
@@ -437,7 +462,7 @@ impl Backend {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,6 +16,7 @@
 mod backend;
 mod ear;
 mod level;
+mod rest;
 mod turns;
 mod watched;
 
@@ -72,6 +73,8 @@ pub struct ServerEntry {
     pub prefix: String,
     /// Which of its tools are offered, and how.
     pub tool_rules: ToolRules,
+    /// After how long without a request it is stopped until the next one; it stays where this says nothing.
+    pub idle_timeout: Option<Duration>,
 }
 
 /// How long requests to a server are waited for.
@@ -173,7 +176,7 @@ pub type Progress = watch::Sender<Option<Box<RawValue>>>;
 #[derive(Clone)]
 pub struct Servers {
     shared: Arc<Shared>,
-    /// One for each server, which keeps its lists.
+    /// One for each server, which keeps its lists, and one that stops it when nobody wants it, where that is wanted.
     keepers: Arc<Mutex<JoinSet<()>>>,
 }
 
@@ -208,6 +211,9 @@ impl Servers {
         let mut keepers = JoinSet::new();
         for backend in &shared.backends {
             keepers.spawn(keep(Arc::clone(&shared), Arc::clone(backend)));
+            if let Some(idle) = backend.idle_timeout() {
+                keepers.spawn(Arc::clone(backend).rest_after(idle));
+            }
         }
         Self { shared, keepers: Arc::new(Mutex::new(keepers)) }
     }
@@ -231,6 +237,7 @@ impl Servers {
     pub async fn watch(&self, server: usize, uri: Arc<str>, limit: Duration) -> Result<Watch, Error> {
         let backend = self.shared.backends.get(server).map(Arc::clone).ok_or(Error::Disposed)?;
         let waited = Arc::clone(&backend);
+        let _use = waited.used();
         let watched = Deadline::after(limit).timeout(backend.watch(uri, limit)).await;
         watched.unwrap_or_else(|_| Err(waited.still_starting("resources/subscribe", limit)))
     }
@@ -266,6 +273,7 @@ impl Servers {
                 Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
             let Some(backend) = backend else { return answered };
             let deadline = Deadline::after(limit);
+            let _use = backend.used();
             // Before anything else, so that what is waited for longest is not what grew old meanwhile.
             let Ok(_turn_of_tool) = deadline.timeout(backend.turn_of(tool.as_deref())).await else {
                 answered.outcome = Err(backend.tool_still_busy(tool.as_deref(), method, limit));
@@ -399,7 +407,7 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::net::TcpListener;
 
     use super::*;
@@ -409,6 +417,21 @@ mod tests {
         fault::Kind,
         route::rules::ToolRule,
     };
+
+    /// A server that takes connections and never answers, for as long as the first of the two is kept.
+    pub(crate) fn mute() -> (TcpListener, ServerEntry) {
+        let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}/mcp", mute.local_addr().expect("bound"));
+        let address = Address { url, headers: Vec::new(), uses_proxies: false, socket: None };
+        let spec = ClientSpec {
+            name: "srv".to_owned(),
+            endpoint: Endpoint::Http(HttpServer { address, dialect: None, authorization: None }),
+            limits: Limits::default(),
+            listener: Arc::new(Silent),
+        };
+        let tool_rules = ToolRules::default();
+        (mute, ServerEntry { spec, prefix: "srv".to_owned(), tool_rules, idle_timeout: None })
+    }
 
     /// A call of this tool of the only server.
     fn call(tool: &str, limit: Duration) -> Asked {
@@ -427,20 +450,10 @@ mod tests {
 
     #[tokio::test]
     async fn calls_of_a_tool_wait_for_their_turn_and_not_for_ever() {
-        // It takes connections, and never answers.
-        let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!("http://{}/mcp", mute.local_addr().expect("bound"));
-        let address = Address { url, headers: Vec::new(), uses_proxies: false, socket: None };
-        let endpoint = Endpoint::Http(HttpServer { address, dialect: None, authorization: None });
-        let spec = ClientSpec {
-            name: "srv".to_owned(),
-            endpoint,
-            limits: Limits::default(),
-            listener: Arc::new(Silent),
-        };
+        let (_mute, entry) = mute();
         let one = ToolRule { max_in_flight: Some(1), ..ToolRule::default() };
         let tool_rules = ToolRules { tools: [("slow".to_owned(), one)].into(), ..ToolRules::default() };
-        let entry = ServerEntry { spec, prefix: "srv".to_owned(), tool_rules };
+        let entry = ServerEntry { tool_rules, ..entry };
         let servers = Servers::start(Style::default(), Vec::new(), vec![entry]);
         let asked = |tool: &str| {
             let answering = servers.ask(call(tool, Duration::from_millis(50)), None, None);

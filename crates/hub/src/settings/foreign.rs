@@ -196,6 +196,7 @@ fn read(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> Result<ServerSett
         transport,
         prefix: None,
         tool_rules: ToolRules::default(),
+        idle_timeout: None,
         limits,
     })
 }

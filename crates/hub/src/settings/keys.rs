@@ -141,6 +141,11 @@ pub(super) const SERVER: &[Key] = &[
     key("deny", Kind::List, "Its tools that are not offered there, whatever `allow` says. Default: none."),
     key("tools", Kind::Sections(SERVER_TOOL), "What is said of single tools there, by their own names."),
     key(
+        "idle-timeout",
+        Kind::Duration,
+        "After how long without a request it is stopped there, until the next one; 1s at least. Default: it stays.",
+    ),
+    key(
         "quiet",
         Kind::Flag,
         "Whether every notification is kept from clients while a call runs. Default: false.",

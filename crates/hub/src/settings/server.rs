@@ -16,7 +16,11 @@ use super::{
     section::{Complaint, Field, Section},
     tool_rules,
 };
-use crate::{config::Limits, route::rules::ToolRules};
+use crate::{
+    config::{IDLE_TIMEOUT_MIN, Limits},
+    fault::in_words,
+    route::rules::ToolRules,
+};
 
 /// A longer prefix would leave too little of a name of 64 characters for what it is in front of.
 const LONGEST_PREFIX: usize = 32;
@@ -32,6 +36,8 @@ pub struct ServerSettings {
     pub prefix: Option<String>,
     /// Which of its tools are offered behind `unhang serve`, and how.
     pub tool_rules: ToolRules,
+    /// After how long without a request it is stopped behind `unhang serve`, until the next one; it stays where this says nothing.
+    pub idle_timeout: Option<Duration>,
     /// What the file says of its limits.
     pub limits: LimitSettings,
 }
@@ -188,7 +194,16 @@ pub(super) fn read(name: &str, field: &Field<'_>, folder: &Path) -> Result<Serve
     };
     let prefix = section.get("prefix").map(|field| prefix(&field)).transpose()?;
     let tool_rules = tool_rules::read(&section)?;
-    Ok(ServerSettings { name: name.to_owned(), transport, prefix, tool_rules, limits })
+    let idle_timeout = section.get("idle-timeout").map(|field| idle_timeout(&field)).transpose()?;
+    Ok(ServerSettings { name: name.to_owned(), transport, prefix, tool_rules, idle_timeout, limits })
+}
+
+fn idle_timeout(field: &Field<'_>) -> Result<Duration, Complaint> {
+    let idle = field.duration()?;
+    if idle < IDLE_TIMEOUT_MIN {
+        return Err(field.complaint(format!("must be {} at least", in_words(IDLE_TIMEOUT_MIN))));
+    }
+    Ok(idle)
 }
 
 fn prefix(field: &Field<'_>) -> Result<String, Complaint> {

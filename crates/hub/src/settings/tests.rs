@@ -50,6 +50,7 @@ cwd = "servers"
 quiet = true
 allow = ["get_*", "${MODEL:-convert}_time"]
 deny = ["*_secret"]
+idle-timeout = "10m"
 limits = { call-timeout = "30s", max-message = "1MiB", max-in-flight = 7 }
 
 [servers.time.tools.get_time]
@@ -129,6 +130,7 @@ fn servers_are_read_with_their_limits() {
     };
     assert_eq!(rules.tools, BTreeMap::from([("get_time".to_owned(), rule)]));
     assert_eq!(search.tool_rules, ToolRules::default());
+    assert_eq!((time.idle_timeout, search.idle_timeout), (Some(Duration::from_secs(600)), None));
     let http = Transport::Http {
         url: "https://example.org/mcp".to_owned(),
         headers: BTreeMap::from([("Authorization".to_owned(), "Bearer /opt/python".to_owned())]),
@@ -236,6 +238,10 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         (
             "[servers.a]\ncommand = \"a\"\nallow = [\"b*\", \"c[\"]",
             "unhang.toml:3:16: servers.a.allow[1]: `c[` is no pattern: invalid range pattern at its character 2",
+        ),
+        (
+            "[servers.a]\ncommand = \"a\"\nidle-timeout = \"999ms\"",
+            "unhang.toml:3:1: servers.a.idle-timeout: must be 1s at least",
         ),
         ("[servers.a]\ncommand = \"a\"\ndeny = \"b\"", "servers.a.deny: expected a list"),
         (

@@ -214,5 +214,21 @@ fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
     let endpoint = Endpoint::Http(HttpServer { address, dialect: None, authorization: None });
     let spec = ClientSpec { name: LEADER.to_owned(), endpoint, limits, listener: Arc::new(Silent) };
     // What the rules say is done where the servers are.
-    ServerEntry { spec, prefix: String::new(), tool_rules: ToolRules::default() }
+    ServerEntry { spec, prefix: String::new(), tool_rules: ToolRules::default(), idle_timeout: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{gateway::tests::mute, route::rules::ToolRule};
+
+    #[test]
+    fn the_leader_is_waited_for_as_long_as_its_slowest_tool_may_take() {
+        let (_mute, mut entry) = mute();
+        let slow = ToolRule { call_timeout: Some(Duration::from_secs(7200)), ..ToolRule::default() };
+        entry.tool_rules.tools.insert("slow".to_owned(), slow);
+        let leader = follower("/nowhere".into(), &[entry]);
+        assert_eq!(leader.spec.limits.call_timeout, Duration::from_secs(7200) + LONGER);
+        assert_eq!(leader.tool_rules, ToolRules::default(), "what is denied is not there to be denied again");
+    }
 }

@@ -229,6 +229,15 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "calls-of-a-tool-bounded" [8]
         "A tool that is to have so many calls at a time has no more, however many clients call it."
         unit("hub", "gateway::tests::calls_of_a_tool_wait_for_their_turn_and_not_for_ever");
+    "server-in-use-does-not-rest" [1]
+        "A server is not stopped for being idle while somebody waits for its answer or wants to hear of its resources."
+        end_to_end("gateway_routing::a_server_that_nobody_asks_anything_rests_until_it_is_asked_and_never_in_a_call");
+    "resting-server-is-left-alone" [8]
+        "A server that rests is not started to be listed."
+        unit("hub", "gateway::rest::tests::who_keeps_its_lists_does_not_wake_it");
+    "next-start-after-the-stop" [8]
+        "A server that is being stopped has gone before the next one is started, which may need what the first still holds."
+        end_to_end("gateway_routing::one_that_is_slow_to_stop_is_started_again_when_it_has_gone");
     "shared-uri-names-its-server" [8]
         "A URI that two servers list names its server, so that no server is asked in the place of another."
         unit("hub", "route::uris::tests::a_uri_stays_as_it_is_while_one_server_has_it");
