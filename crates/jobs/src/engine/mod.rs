@@ -457,6 +457,14 @@ impl Engine {
         self.blocking(system::system).await
     }
 
+    /// How many jobs there are of each state, in the order of a job's life.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub async fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
+        self.blocking(system::counts).await
+    }
+
     /// A document of the named state.
     ///
     /// # Errors

@@ -9,7 +9,12 @@ use unhang_proc::{
 };
 
 use super::{Inner, memory::Status};
-use crate::{error::JobError, store, wait::pause};
+use crate::{
+    error::JobError,
+    record::JobState,
+    store::{self, count},
+    wait::pause,
+};
 
 /// How long processor time is looked at (J-81).
 const SAMPLE: Duration = Duration::from_millis(100);
@@ -63,4 +68,20 @@ pub(super) fn system(inner: &Inner) -> Result<System, JobError> {
         ties: ties().iter().map(ToString::to_string).collect(),
         wait_reason: inner.lack(),
     })
+}
+
+/// How many jobs there are of each state, in the order of a job's life.
+pub(super) fn counts(inner: &Inner) -> Result<Vec<(JobState, u64)>, JobError> {
+    let rows = inner.store().read(count::by_state)?;
+    let row = |name: &str| rows.iter().find(|(state, _)| state == name).map_or(0, |(_, count)| *count);
+    // To the table those with a slot are one; how far each is, who follows them knows.
+    let runs = |job: &&store::Job| job.record.status == JobState::Running;
+    let running = u64::try_from(inner.memory.active().iter().filter(runs).count()).unwrap_or(u64::MAX);
+    let active = row("active");
+    let count = |state: JobState| match state {
+        JobState::Running => running.min(active),
+        JobState::Starting => active.saturating_sub(running),
+        other => row(other.as_str()),
+    };
+    Ok(JobState::ALL.into_iter().map(|state| (state, count(state))).collect())
 }

@@ -12,6 +12,7 @@
 //! - What is known only here can be found again in the folders: see `rebuild.rs`.
 //! - Nobody is told of a change that was made in a database which is no longer the one of the data folder.
 
+pub(crate) mod count;
 mod files;
 mod rebuild;
 #[cfg(test)]
