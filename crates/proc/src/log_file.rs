@@ -4,6 +4,7 @@
 //! never leads out of the folder. Only logs of exactly this name are pruned, and none whose process lives.
 
 use std::{
+    ffi::OsString,
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
@@ -40,11 +41,28 @@ impl LogFile {
     /// What the system said, with the path.
     pub fn open(folder: &Path, name: &str, cap: u64) -> io::Result<Self> {
         make_folder(folder).map_err(|error| explain(&error, "making the log folder", folder))?;
-        let stem = format!("{}-{}.log", sanitised(name), getpid().as_raw_nonzero());
-        let path = folder.join(&stem);
-        let file = open(&path).map_err(|error| explain(&error, "opening the log", &path))?;
-        let size = if stands("log-taken-up") { file.metadata()?.len() } else { 0 };
-        Ok(Self { older: folder.join(stem + ".1"), path, file, size, half: (cap / 2).max(1) })
+        Self::open_at(folder.join(format!("{}-{}.log", sanitised(name), getpid().as_raw_nonzero())), cap)
+    }
+
+    /// Opens this very file, which is made for the owner alone where it is missing. At most `cap` bytes are kept, in it and in one
+    /// of the same name with `.1` behind it.
+    ///
+    /// # Errors
+    /// What the system said, with the path; also where something lies there that is no file: what is no file cannot be put aside for
+    /// another, and to open it might wait for somebody.
+    pub fn open_at(path: PathBuf, cap: u64) -> io::Result<Self> {
+        let opened = open(&path).and_then(|file| {
+            let metadata = file.metadata()?;
+            match metadata.is_file() || !stands("log-is-a-file") {
+                true => Ok((file, metadata.len())),
+                false => Err(io::Error::other("it is no file")),
+            }
+        });
+        let (file, length) = opened.map_err(|error| explain(&error, "opening the log", &path))?;
+        let size = if stands("log-taken-up") { length } else { 0 };
+        let mut older = OsString::from(&path);
+        older.push(".1");
+        Ok(Self { older: older.into(), path, file, size, half: (cap / 2).max(1) })
     }
 
     /// Where the newest lines are.
@@ -142,6 +160,8 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 
 fn open(path: &Path) -> io::Result<File> {
     let flags = if stands("log-follows-no-link") { OFlags::NOFOLLOW } else { OFlags::empty() };
+    // A pipe that nobody reads would be waited for.
+    let flags = flags | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
     OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path)
 }
@@ -199,6 +219,19 @@ mod tests {
         fs::rename(log.path(), &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, log.path()).unwrap();
         assert!(LogFile::open(folder.path(), "time", 1000).is_err());
+    }
+
+    #[test]
+    fn what_is_no_file_is_no_log() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [Path::new("/dev/null"), folder.path()] {
+            let error = LogFile::open_at(path.to_owned(), 1000).unwrap_err().to_string();
+            assert!(error.contains(&format!("opening the log `{}`", path.display())), "{error}");
+        }
+        let mut log = LogFile::open_at(folder.path().join("own.log"), 10).unwrap();
+        log.write_all(b"one\ntwo\nthree\n").unwrap();
+        assert_eq!(mode(log.path()), 0o600);
+        assert!(folder.path().join("own.log.1").exists(), "the older half");
     }
 
     #[test]

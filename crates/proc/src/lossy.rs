@@ -43,6 +43,8 @@ struct Shared {
     /// Something to write, room, or the end.
     changed: Condvar,
     capacity: usize,
+    /// How a loss of so many bytes is told.
+    loss: fn(u64) -> String,
 }
 
 #[derive(Debug, Default)]
@@ -62,10 +64,9 @@ struct State {
 
 impl State {
     /// Says how much was dropped where it would have stood. A few bytes over the capacity, once: the reader is owed them.
-    fn own_up(&mut self) {
+    fn own_up(&mut self, loss: fn(u64) -> String) {
         if stands("loss-told") && self.unsaid > 0 {
-            let note = format!("[unhang: {} bytes dropped, nobody was reading]\n", self.unsaid);
-            self.waiting.extend_from_slice(note.as_bytes());
+            self.waiting.extend_from_slice(loss(self.unsaid).as_bytes());
             self.unsaid = 0;
         }
     }
@@ -74,7 +75,18 @@ impl State {
 impl LossyWriter {
     /// Starts a writer with a thread of its own, called `name`. At most `capacity` bytes wait for the sink.
     pub fn new(name: &str, sink: impl Write + Send + 'static, capacity: usize) -> Self {
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), capacity });
+        let loss = |bytes| format!("[unhang: {bytes} bytes dropped, nobody was reading]\n");
+        Self::telling(name, sink, capacity, loss)
+    }
+
+    /// The same where a loss of so many bytes is told in other words, which end with a line ending.
+    pub fn telling(
+        name: &str,
+        sink: impl Write + Send + 'static,
+        capacity: usize,
+        loss: fn(u64) -> String,
+    ) -> Self {
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), capacity, loss });
         let own = Arc::clone(&shared);
         let thread =
             thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(move || own.write_all(sink));
@@ -134,7 +146,7 @@ impl Shared {
             return;
         }
         state.is_stuck = false;
-        state.own_up();
+        state.own_up(self.loss);
         state.waiting.extend_from_slice(bytes);
         self.changed.notify_all();
     }
@@ -177,7 +189,7 @@ impl Shared {
             let mut state = self.state();
             state.in_sink = 0;
             if result.is_ok() || !stands("broken-sink-left") {
-                state.own_up();
+                state.own_up(self.loss);
             } else {
                 state.is_broken = true;
                 let lost = u64::try_from(state.waiting.len()).unwrap_or(u64::MAX);

@@ -130,6 +130,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "log-name-sanitised" [2]
         "A server's name becomes one part of a path, so its log never leaves the folder of the logs."
         unit("proc", "log_file::tests::a_name_loses_what_a_path_is_made_of");
+    "log-is-a-file" [3]
+        "What is no file is no log: a device cannot be put aside for another, and a pipe may be read by nobody."
+        unit("proc", "log_file::tests::what_is_no_file_is_no_log");
     "log-follows-no-link" [2]
         "A link in the place of a log is not followed, so what was filtered is not written into a file of somebody else."
         unit("proc", "log_file::tests::a_link_in_the_place_of_a_log_is_not_followed");
