@@ -3,6 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod doctor;
 pub(crate) mod limits;
+pub(crate) mod logging;
 pub(crate) mod login;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -15,6 +16,7 @@ use self::{
     client::{Batch, Call, Listing, Prompt, Read, Servers},
     doctor::Doctor,
     limits::{GuardLimits, SessionLimits},
+    logging::Logging,
     login::{Login, Logout},
 };
 use crate::{
@@ -116,6 +118,8 @@ pub(crate) struct Wrap {
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
+    pub(crate) logging: Logging,
+    #[command(flatten)]
     pub(crate) limits: GuardLimits,
 }
 
@@ -145,6 +149,8 @@ pub(crate) struct Serve {
     /// Modes of tools, above the file, as in `simulate=child,*=job`
     #[arg(long, env = "UNHANG_TOOL_MODE", hide_env = true, hide_default_value = true, value_name = "TOOL=MODE,...", default_value = "", value_parser = ModeOverrides::parse)]
     pub(crate) tool_mode: ModeOverrides,
+    #[command(flatten)]
+    pub(crate) logging: Logging,
     #[command(flatten)]
     pub(crate) job_limits: JobLimits,
     #[command(flatten)]

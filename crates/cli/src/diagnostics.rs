@@ -1,21 +1,35 @@
 //! Where diagnostics go: the server's log file, our stderr, and the exit code of a bug.
 //!
-//! Invariants: nothing here blocks the data path; both sinks have a thread and a bounded buffer of their own (promise 3).
+//! Invariants: nothing here blocks the data path; both sinks have a thread and a bounded buffer of their own (promise 3); nothing that
+//! was configured as a secret is in any line.
+
+mod json;
 
 use std::{
+    borrow::Cow,
     io::{self, Write},
+    path::Path,
+    sync::{Arc, OnceLock},
     thread::{self, ThreadId},
     time::Duration,
 };
 
 use tracing::{Level, Metadata};
-use tracing_subscriber::fmt::MakeWriter;
-use unhang::process::{
-    log_file::{LogFile, prune},
-    lossy::LossyWriter,
+use tracing_subscriber::fmt::{MakeWriter, format::Format};
+use unhang::{
+    process::{
+        log_file::{LogFile, prune},
+        lossy::LossyWriter,
+    },
+    secrets::Secrets,
 };
 
-use crate::{data_folder::data_folder, output};
+use self::json::Json;
+use crate::{
+    arguments::logging::{LogFormat, Logging},
+    data_folder::data_folder,
+    output,
+};
 
 /// Text that may wait for a stderr that nobody reads.
 const NOTICES_BYTES: usize = 256 << 10;
@@ -26,37 +40,135 @@ const LOG_PATIENCE: Duration = Duration::from_millis(100);
 /// How long what was said last may take to leave at the end.
 const LAST_FLUSH: Duration = Duration::from_millis(200);
 
+/// What to do about a log that was asked for and cannot be kept.
+pub(crate) const LOG_HINT: &str = "name a file that can be written with --log-file, or leave it out";
+
+/// Which log is kept.
+pub(crate) struct Log<'a> {
+    /// What is logged.
+    pub(crate) name: &'a str,
+    /// Bytes that it may have on the disk.
+    pub(crate) cap: u64,
+    /// Where it goes and how it is written.
+    pub(crate) logging: &'a Logging,
+    /// Whether our stderr can be the place: not where a server's own goes to it.
+    pub(crate) may_be_stderr: bool,
+}
+
 /// The sinks of one run.
 pub(crate) struct Diagnostics {
     /// Our stderr.
     pub(crate) notices: LossyWriter,
     log: Option<LossyWriter>,
+    format: LogFormat,
+    /// Events go to stderr.
+    is_on_stderr: bool,
+    redaction: Redaction,
+}
+
+/// What is left out of every line, once it is known. Clones are the same.
+#[derive(Clone, Default)]
+struct Redaction(Arc<OnceLock<Secrets>>);
+
+impl Redaction {
+    fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.0.get() {
+            Some(secrets) => secrets.hide(text),
+            None => Secrets::default().hide(text),
+        }
+    }
 }
 
 impl Diagnostics {
-    /// Opens the log of the server `name` and becomes the process's tracing subscriber. Without a log folder the run goes
-    /// on, and says so.
-    pub(crate) fn start(name: &str, log_cap: u64, verbose: bool) -> Diagnostics {
-        let notices = LossyWriter::new("notices", io::stderr(), NOTICES_BYTES);
-        let log = match open_log(name, log_cap) {
-            Ok(file) => Some(LossyWriter::new("log", file, LOG_BYTES)),
-            Err(error) => {
-                notices.send(format!("unhang: no log is kept: {error}\n").as_bytes());
-                None
-            }
+    /// Opens the log and becomes the process's tracing subscriber. Without a log folder the run goes on, and says so.
+    ///
+    /// # Errors
+    /// Why the log cannot be where somebody wants it to be.
+    pub(crate) fn start(log: &Log<'_>, verbose: bool) -> Result<Diagnostics, String> {
+        let &Log { name, cap, logging: Logging { log_format: format, log_file }, may_be_stderr } = log;
+        let format = *format;
+        let writer = |name: &str, sink: Box<dyn Write + Send>, bytes| match format {
+            LogFormat::Text => LossyWriter::new(name, sink, bytes),
+            LogFormat::Json => LossyWriter::telling(name, sink, bytes, json::loss),
         };
+        let notices = writer("notices", Box::new(io::stderr()), NOTICES_BYTES);
+        let file = |file: LogFile| Some(writer("log", Box::new(file), LOG_BYTES));
+        let mut diagnostics = Diagnostics {
+            notices,
+            log: None,
+            format,
+            is_on_stderr: verbose,
+            redaction: Redaction::default(),
+        };
+        match log_file.as_deref() {
+            Some(path) if path == Path::new("-") => {
+                if !may_be_stderr {
+                    return Err(
+                        "the log cannot be on stderr: what the server writes there goes to it".to_owned()
+                    );
+                }
+                diagnostics.is_on_stderr = true;
+            }
+            Some(path) => {
+                let opened = LogFile::open_at(path.to_owned(), cap).map_err(|error| error.to_string())?;
+                diagnostics.log = file(opened);
+            }
+            None => match open_log(name, cap) {
+                Ok(opened) => diagnostics.log = file(opened),
+                Err(error) => diagnostics.notice(&format!("no log is kept: {error}")),
+            },
+        }
         let level = if verbose { Level::DEBUG } else { Level::INFO };
-        subscribe(Sinks::new(log.clone(), verbose.then(|| notices.clone()), false), level);
-        Diagnostics { notices, log }
+        let on_stderr = diagnostics.is_on_stderr.then(|| diagnostics.notices.clone());
+        // Without a file stderr has all of it.
+        let sinks = Sinks {
+            shows_servers: diagnostics.log.is_none() && may_be_stderr,
+            ..diagnostics.sinks(on_stderr)
+        };
+        diagnostics.subscribe(sinks, level);
+        Ok(diagnostics)
     }
 
     /// Becomes the process's tracing subscriber for a command that comes home soon, without a log: what goes wrong in the
     /// background is said on stderr, and what servers write there to whoever wants to know everything.
     pub(crate) fn on_stderr(verbose: bool) -> Diagnostics {
         let notices = LossyWriter::new("notices", io::stderr(), NOTICES_BYTES);
+        let (format, redaction) = (LogFormat::Text, Redaction::default());
+        let diagnostics = Diagnostics { notices, log: None, format, is_on_stderr: true, redaction };
         let level = if verbose { Level::DEBUG } else { Level::WARN };
-        subscribe(Sinks::new(None, Some(notices.clone()), verbose), level);
-        Diagnostics { notices, log: None }
+        let sinks = diagnostics.sinks(Some(diagnostics.notices.clone()));
+        diagnostics.subscribe(Sinks { shows_servers: verbose, ..sinks }, level);
+        diagnostics
+    }
+
+    /// From now on these are in no line.
+    pub(crate) fn hide(&self, secrets: impl Iterator<Item = Secrets>) {
+        let secrets: Vec<Secrets> = secrets.collect();
+        // It is known once, when the configuration is.
+        let _known_already = self.redaction.0.set(Secrets::of_all(&secrets));
+    }
+
+    /// Says this to whoever looks at stderr.
+    pub(crate) fn notice(&self, text: &str) {
+        self.say("INFO", text);
+    }
+
+    /// Says this to whoever looks at stderr, and in the log.
+    pub(crate) fn warn(&self, text: &str) {
+        tracing::warn!("{text}");
+        // Where events are on stderr it stands there already.
+        if !(self.is_on_stderr && self.format == LogFormat::Json) {
+            self.say("WARN", text);
+        }
+    }
+
+    fn say(&self, level: &str, text: &str) {
+        let text = self.redaction.hide(text);
+        let line = match self.format {
+            LogFormat::Text => format!("unhang: {text}\n"),
+            LogFormat::Json => format!("{}\n", json::line(level, "unhang", &text)),
+        };
+        self.notices.send(line.as_bytes());
     }
 
     /// Lets what was said last leave, bounded.
@@ -66,17 +178,32 @@ impl Diagnostics {
             log.flush(LAST_FLUSH);
         }
     }
-}
 
-fn subscribe(sinks: Sinks, level: Level) {
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_target(false)
-        .with_max_level(level)
-        .with_writer(sinks)
-        .finish();
-    // Only a second call could fail, and there is none.
-    let _already_set = tracing::subscriber::set_global_default(subscriber);
+    fn sinks(&self, notices: Option<LossyWriter>) -> Sinks {
+        Sinks {
+            log: self.log.clone(),
+            notices,
+            shows_servers: false,
+            event_loop: thread::current().id(),
+            // JSON has its texts redacted before they are quoted.
+            redaction: (self.format == LogFormat::Text).then(|| self.redaction.clone()),
+        }
+    }
+
+    fn subscribe(&self, sinks: Sinks, level: Level) {
+        let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(sinks);
+        // Only a second call could fail, and there is none.
+        let _already_set = match self.format {
+            LogFormat::Text => {
+                let lines = Format::default().with_ansi(false).with_target(false);
+                tracing::subscriber::set_global_default(builder.with_ansi(false).event_format(lines).finish())
+            }
+            LogFormat::Json => {
+                let lines = Json { redaction: self.redaction.clone() };
+                tracing::subscriber::set_global_default(builder.with_ansi(false).event_format(lines).finish())
+            }
+        };
+    }
 }
 
 fn open_log(name: &str, cap: u64) -> io::Result<LogFile> {
@@ -94,12 +221,8 @@ struct Sinks {
     /// What servers write goes to stderr as well.
     shows_servers: bool,
     event_loop: ThreadId,
-}
-
-impl Sinks {
-    fn new(log: Option<LossyWriter>, notices: Option<LossyWriter>, shows_servers: bool) -> Self {
-        Self { log, notices, shows_servers, event_loop: thread::current().id() }
-    }
+    /// What is left out of a line, where it was not before.
+    redaction: Option<Redaction>,
 }
 
 struct Event<'a> {
@@ -125,7 +248,10 @@ impl<'a> MakeWriter<'a> for Sinks {
 }
 
 impl Write for Event<'_> {
-    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, written: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(written);
+        let hidden = self.sinks.redaction.as_ref().map(|redaction| redaction.hide(&text));
+        let event = hidden.as_ref().map_or(written, |hidden| hidden.as_bytes());
         if let Some(log) = self.sinks.log.as_ref().filter(|_| self.to_log) {
             // A burst of stderr is worth a moment's wait; the data path never waits.
             if thread::current().id() == self.sinks.event_loop {
@@ -137,7 +263,7 @@ impl Write for Event<'_> {
         if let Some(notices) = self.sinks.notices.as_ref().filter(|_| self.to_notices) {
             notices.send(event);
         }
-        Ok(event.len())
+        Ok(written.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

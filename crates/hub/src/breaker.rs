@@ -22,6 +22,17 @@ pub enum Verdict {
     Refuse(Duration),
 }
 
+/// Where it is, for whoever looks after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Requests pass.
+    Closed,
+    /// Requests are refused, for this long.
+    Open(Duration),
+    /// One request may try, or is trying.
+    Trial,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Closed,
@@ -70,6 +81,15 @@ impl Breaker {
                 self.state = State::Trial;
                 Verdict::Trial
             }
+        }
+    }
+
+    /// Where it is. Asking changes nothing.
+    pub fn phase(&self, now: Duration) -> Phase {
+        match self.state {
+            State::Closed => Phase::Closed,
+            State::Open { until } if now < until => Phase::Open(until - now),
+            State::Open { .. } | State::Trial => Phase::Trial,
         }
     }
 
@@ -141,13 +161,16 @@ mod tests {
         }
         assert!(breaker.failed(at(1)));
         assert_eq!(breaker.ask(at(2)), Verdict::Refuse(at(29)));
+        assert_eq!((breaker.phase(at(2)), breaker.phase(at(31))), (Phase::Open(at(29)), Phase::Trial));
         assert_eq!(breaker.ask(at(31)), Verdict::Trial);
         assert!(matches!(breaker.ask(at(31)), Verdict::Refuse(_)), "only one trial");
+        assert_eq!(breaker.phase(at(31)), Phase::Trial);
         assert!(breaker.failed(at(32)), "a failed trial opens it again at once");
         assert!(matches!(breaker.ask(at(33)), Verdict::Refuse(_)));
         assert_eq!(breaker.ask(at(62)), Verdict::Trial);
         breaker.succeeded();
         assert_eq!((breaker.ask(at(62)), breaker.failures()), (Verdict::Pass, 0));
+        assert_eq!(breaker.phase(at(62)), Phase::Closed);
     }
 
     #[test]

@@ -108,6 +108,8 @@ pub const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 pub const LIST_PATIENCE: Duration = Duration::from_secs(2);
 /// What a request to a server is still waited for beyond its limit, so that whoever knows why there is no answer can say it.
 pub const VERDICT_SLACK: Duration = Duration::from_millis(500);
+/// How long whoever asks how all is waits for the disk that knows of jobs; without it they are left out. Prometheus gives up after 10 s.
+pub const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 /// A session over HTTP of which nobody has heard for so long is over: clients go without a word.
 pub const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
 /// Sessions over HTTP at a time. Each costs memory, and whoever comes can begin one.

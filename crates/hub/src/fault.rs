@@ -67,7 +67,7 @@ impl Kind {
     }
 
     /// The word for `error.data.kind`.
-    pub fn word(self) -> &'static str {
+    pub const fn word(self) -> &'static str {
         match self {
             Kind::Deadline => "deadline",
             Kind::ServerExited => "server_exited",

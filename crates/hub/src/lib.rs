@@ -6,8 +6,8 @@
 //!
 //! Rooms: [`guard`] is one client and one server; [`front`] is one client and the [`tools`] of ours; [`doctor`] examines a
 //! server; [`gateway`] is many servers and [`sharing`] lets several processes have them together; [`route`] finds whose a name is; [`queue`], [`breaker`], [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are
-//! told, and [`job_report`] how jobs are; [`config`] holds every limit, [`settings`] reads the configuration file, and
-//! [`oauth`] has the tokens of remote servers.
+//! told, and [`job_report`] how jobs are; [`config`] holds every limit, [`settings`] reads the configuration file, [`secrets`] keeps
+//! what is secret in it out of what is shown, and [`oauth`] has the tokens of remote servers.
 //!
 //! A server of one's own, on whatever SDK, takes what it needs: [`jobs`] makes a slow tool a durable job, [`tools`] has the nine
 //! tools with which an agent follows jobs, and [`direct`] runs closures that may hang. `examples/rmcp-server` of the repository
@@ -35,6 +35,7 @@ pub mod queue;
 mod refusal;
 mod revision;
 pub mod route;
+pub mod secrets;
 pub mod session;
 pub mod settings;
 pub mod sharing;

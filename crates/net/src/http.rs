@@ -19,6 +19,7 @@ use reqwest::{
 
 use tokio::time::{Instant, sleep};
 use unhang_switches::stands;
+use url::form_urlencoded;
 
 use crate::{
     oauth::{Authorization, AuthorizationError},
@@ -79,6 +80,31 @@ impl Address {
         self.read().map(drop)
     }
 
+    /// What of it may be secret: the values of the headers and the credentials in them, the user of the URL and the values of its
+    /// query, as they stand there and as they are meant.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<String> {
+        let mut secrets = Vec::new();
+        for (_, value) in &self.headers {
+            secrets.push(value.clone());
+            // `Bearer TOKEN`: whoever prints it may leave the first word out.
+            secrets.extend(value.split_once(' ').map(|(_, credentials)| credentials.trim().to_owned()));
+        }
+        let Ok(url) = Url::parse(&self.url) else { return secrets };
+        for part in [url.username(), url.password().unwrap_or_default()] {
+            secrets.push(part.to_owned());
+            // There a plus sign is one.
+            secrets.extend(meant(&part.replace('+', "%2B")));
+        }
+        for pair in url.query().unwrap_or_default().split('&') {
+            let value = pair.split_once('=').map_or(pair, |(_, value)| value);
+            secrets.push(value.to_owned());
+            secrets.extend(meant(value));
+        }
+        secrets.retain(|secret| !secret.is_empty());
+        secrets
+    }
+
     fn read(&self) -> Result<(Url, HeaderMap), HttpError> {
         let wrong = |why: &str| HttpError::Address(why.to_owned());
         let url = Url::parse(&self.url).map_err(|error| wrong(&format!("its URL is none: {error}")))?;
@@ -95,6 +121,12 @@ impl Address {
         }
         Ok((url, headers))
     }
+}
+
+/// A value of a query as it is meant.
+fn meant(value: &str) -> Option<String> {
+    let pair = format!("value={value}");
+    form_urlencoded::parse(pair.as_bytes()).next().map(|(_, value)| value.into_owned())
 }
 
 fn shown(url: &Url) -> String {

@@ -30,9 +30,10 @@ use unhang::{
     jobs::engine::Engine,
     process::{identity::ask_for_short_turns, pipe::take_standard_streams, surroundings::ties},
     route::names::Style,
+    secrets::Secrets,
     settings::{JobSettings, LimitSettings, Loaded, Settings, file_schema},
     sharing::{Place, Sharing, SharingSpec},
-    tools::{EngineService, Table},
+    tools::{EngineService, Table, service::JobService},
 };
 
 use super::engine::options;
@@ -43,7 +44,7 @@ use crate::{
         reach::by_settings,
     },
     data_folder::data_folder,
-    diagnostics::Diagnostics,
+    diagnostics::{Diagnostics, LOG_HINT, Log},
     inherited::inherited,
     output,
     signals::signals,
@@ -60,7 +61,14 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
         return output::data(&format!("{:#}\n", file_schema()));
     }
     let limits = serve.limits.limits();
-    let diagnostics = Diagnostics::start("serve", limits.stderr_log, verbose);
+    let log = Log { name: "serve", cap: limits.stderr_log, logging: &serve.logging, may_be_stderr: true };
+    let diagnostics = match Diagnostics::start(&log, verbose) {
+        Ok(diagnostics) => diagnostics,
+        Err(why) => {
+            output::error(&why, Some(LOG_HINT));
+            return ExitCode::from(exit::USAGE);
+        }
+    };
     let outcome = prepare(serve, &diagnostics).and_then(|prepared| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failed::bug(&error))?;
@@ -121,6 +129,7 @@ async fn served(
     });
     let servers = sharing.as_ref().map(Sharing::servers);
     let ending = sharing.as_ref().map_or_else(|| watch::Sender::new(false), Sharing::end);
+    let jobs = Some(Arc::clone(&service) as Arc<dyn JobService>);
     let at_end: Option<AtEnd> = Some(Box::pin(end(service, sharing)));
     let stops = signals().map_err(|error| Failed::bug(&error))?;
     let Some((listener, address)) = listener else {
@@ -129,9 +138,9 @@ async fn served(
             FrontSpec { limits, toolbox, servers, instructions, at_end, ending, client_input, client_output };
         return front::run(spec, stops).await.map_err(|error| Failed::bug(&error));
     };
-    diagnostics.notices.send(format!("unhang: MCP is at http://{address}/mcp\n").as_bytes());
+    diagnostics.notice(&format!("MCP is at http://{address}/mcp"));
     let hosts = Hosts::new([name_of(address.ip())]);
-    let spec = HttpSpec { limits, toolbox, servers, instructions, at_end, ending, listener, hosts };
+    let spec = HttpSpec { limits, toolbox, servers, jobs, instructions, at_end, ending, listener, hosts };
     Ok(http::run(spec, stops).await)
 }
 
@@ -180,10 +189,8 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
         None => own_file().ok_or_else(|| format!("there is no {FILE} here; name one with --config"))?,
     };
     let (settings, warnings) = load(&path)?;
-    let warn = |text: &str| {
-        tracing::warn!("{text}");
-        diagnostics.notices.send(format!("unhang: {text}\n").as_bytes());
-    };
+    diagnostics.hide(settings.servers.iter().map(Secrets::of));
+    let warn = |text: &str| diagnostics.warn(text);
     warnings.iter().for_each(|warning| warn(warning));
     let flags = serve.limits.settings();
     let place = match serve.own {
@@ -201,7 +208,13 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
             // Above all that the file says, of single tools too.
             tool_rules.tools.values_mut().for_each(|rule| rule.call_timeout = None);
         }
-        Ok(ServerEntry { spec, prefix, tool_rules, idle_timeout: settings.idle_timeout })
+        Ok(ServerEntry {
+            spec,
+            prefix,
+            tool_rules,
+            idle_timeout: settings.idle_timeout,
+            secrets: Secrets::of(settings),
+        })
     });
     let servers = servers.collect::<Result<Vec<ServerEntry>, String>>()?;
     let names: Vec<&str> = settings.tools.iter().map(|tool| tool.name.as_str()).collect();

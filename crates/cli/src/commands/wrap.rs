@@ -12,15 +12,26 @@ use unhang::{
 };
 
 use crate::{
-    arguments::Wrap, diagnostics::Diagnostics, output, own_program::lifeline_command,
-    server_name::server_name, signals::signals,
+    arguments::Wrap,
+    diagnostics::{Diagnostics, LOG_HINT, Log},
+    output,
+    own_program::lifeline_command,
+    server_name::server_name,
+    signals::signals,
 };
 
 /// Guards the server until the client or a signal ends it.
 pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
     let name = wrap.name.clone().unwrap_or_else(|| server_name(&wrap.command));
     let limits = wrap.limits.limits();
-    let diagnostics = Diagnostics::start(&name, limits.stderr_log, verbose);
+    let log = Log { name: &name, cap: limits.stderr_log, logging: &wrap.logging, may_be_stderr: false };
+    let diagnostics = match Diagnostics::start(&log, verbose) {
+        Ok(diagnostics) => diagnostics,
+        Err(why) => {
+            output::error(&why, Some(LOG_HINT));
+            return ExitCode::from(exit::USAGE);
+        }
+    };
     // Should the lifeline itself be killed, what it guarded comes to us.
     if let Err(error) = adopt_orphans() {
         tracing::debug!("orphans cannot be adopted on this system: {error}");

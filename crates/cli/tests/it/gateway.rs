@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use unhang::{
     gateway::{ServerEntry, Servers},
     route::{names::Style, rules::ToolRules},
+    secrets::Secrets,
 };
 
 use crate::{
@@ -369,6 +370,7 @@ async fn servers_that_are_dropped_leave_nothing() {
         prefix: name.to_owned(),
         tool_rules: ToolRules::default(),
         idle_timeout: None,
+        secrets: Secrets::default(),
     });
     let servers = Servers::start(Style::default(), Vec::new(), entries.to_vec());
     let mut known = servers.known();

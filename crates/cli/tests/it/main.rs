@@ -24,6 +24,7 @@ mod endings;
 mod example_digester;
 mod gateway;
 mod gateway_http;
+mod gateway_metrics;
 mod gateway_routing;
 mod gateway_shared;
 mod guide;

@@ -25,6 +25,9 @@ pub trait Listener: Send + Sync {
     /// The server has said something unasked: a log message, say, or that a list has changed. Must not wait.
     fn notified(&self, _method: &str, _params: Option<&RawValue>) {}
 
+    /// The server has written so many lines to its stdout that were no messages. Must not wait.
+    fn wrote_junk(&self, _lines: u64) {}
+
     /// The server asks something of whoever made the request that it is about. What comes back gives the reason when that one's
     /// answer must not be waited for any longer.
     fn asks(&self, _method: &str) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {

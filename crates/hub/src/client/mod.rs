@@ -189,6 +189,11 @@ impl Client {
         self.link.is_usable()
     }
 
+    /// Why it cannot be asked any more, where that is so.
+    pub(crate) fn why_over(&self) -> Option<Failure> {
+        self.link.why_over()
+    }
+
     /// Asks the server anything. A request for input that comes back instead of a result is answered by the listener, and the
     /// request made again with that (2026-07-28).
     ///

@@ -12,6 +12,7 @@ use unhang_wire::{Id, Json, one_line};
 use super::{
     machine::{Call, Machine, NAME, Outside, To, Way},
     requests::MOST_ECHOED,
+    tally::add_one,
 };
 use crate::{
     client::{Error, List},
@@ -55,6 +56,7 @@ impl Machine {
     /// Answers with a result as it stands.
     pub(super) fn answer_raw(&mut self, id: &Id, way: Way, result: &str, outside: &mut impl Outside) {
         self.counters.answered += 1;
+        add_one(&self.tally.results);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.to_json());
         // A server over HTTP may have written it on several.
         self.send(way, None, &one_line(line.as_bytes()), outside);
@@ -101,9 +103,9 @@ impl Machine {
                 self.refuse_raw(id, call.way, &error, outside);
             }
             Err(Error::Failure(failure)) => {
-                tracing::info!("answered with an error: {failure}");
-                self.counters.faults += 1;
                 let fault = failure.fault();
+                self.log(&fault);
+                self.count_fault();
                 self.send(call.way, Some(fault.kind.code()), &fault.response(Some(id)), outside);
             }
             Err(other) => {
@@ -116,7 +118,7 @@ impl Machine {
 
     /// Answers with an error as it stands.
     fn refuse_raw(&mut self, id: &Id, way: Way, error: &str, outside: &mut impl Outside) {
-        self.counters.faults += 1;
+        self.count_fault();
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());
         let code = Json::new(error.as_bytes()).and_then(|error| error.member("code")?.get().parse().ok());
         self.send(way, code, &one_line(line.as_bytes()), outside);
@@ -184,9 +186,26 @@ impl Machine {
             exit: None,
             evidence: Evidence::default(),
         };
-        tracing::info!("answered with an error: {}", fault.message());
-        self.counters.faults += 1;
+        self.log(&fault);
+        self.count_fault();
         self.send(way, Some(fault.kind.code()), &to.line(&fault), outside);
+    }
+
+    /// Says to whoever reads the log who got which error.
+    fn log(&self, fault: &Fault<'_>) {
+        tracing::info!(
+            session = self.session_name.as_deref(),
+            server = fault.server,
+            method = fault.method,
+            kind = fault.kind.word(),
+            "answered with an error: {}",
+            fault.message()
+        );
+    }
+
+    fn count_fault(&mut self) {
+        self.counters.faults += 1;
+        add_one(&self.tally.errors);
     }
 
     /// Refuses a request of a revision that we do not speak, in the form that lets a client choose another.

@@ -24,7 +24,7 @@ use unhang_bridge::{Splice, params::Signature};
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight, Json, one_line, text_member};
 
-use super::{owners::Ownerless, parking::Parking, questions::Open, subscriptions::Filter};
+use super::{owners::Ownerless, parking::Parking, questions::Open, subscriptions::Filter, tally::Tally};
 use crate::{
     batch::{BatchId, Batches},
     client::List,
@@ -263,6 +263,10 @@ pub struct Machine {
     pub(super) instructions: Option<Arc<str>>,
     pub(super) now: Duration,
     pub(super) counters: Counters,
+    /// What is counted of all sessions.
+    pub(super) tally: Arc<Tally>,
+    /// What a person calls the session, in the log.
+    pub(super) session_name: Option<Box<str>>,
     pub(super) actions: VecDeque<Action>,
     /// Sessions may begin with one.
     pub(super) shakes_hands: bool,
@@ -296,6 +300,8 @@ impl Machine {
             instructions,
             now: Duration::ZERO,
             counters: Counters::default(),
+            tally: Arc::default(),
+            session_name: None,
             actions: VecDeque::new(),
             shakes_hands: true,
             session: None,
@@ -317,6 +323,16 @@ impl Machine {
     /// The same with servers behind it.
     pub fn with_servers(self, known: Known) -> Machine {
         Machine { servers: Some(known), ..self }
+    }
+
+    /// The same, counted with others.
+    pub(crate) fn counted_in(self, tally: Arc<Tally>) -> Machine {
+        Machine { tally, ..self }
+    }
+
+    /// What the log calls the session.
+    pub fn call_session(&mut self, name: &str) {
+        self.session_name = Some(name.into()).filter(|_| !name.is_empty());
     }
 
     /// What is to be done next, until there is nothing.

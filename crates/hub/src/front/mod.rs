@@ -19,6 +19,7 @@ mod questions;
 mod requests;
 mod run;
 mod subscriptions;
+mod tally;
 mod toolbox;
 mod work;
 

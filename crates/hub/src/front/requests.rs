@@ -22,6 +22,7 @@ use super::{
     parking::{digest, own_state},
     questions::replied,
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
+    tally::add_one,
 };
 use crate::{
     client::List,
@@ -148,6 +149,7 @@ impl Machine {
             && let Some(call) = self.calls.cancel(&id)
         {
             self.counters.withdrawn += 1;
+            add_one(&self.tally.withdrawn);
             self.abandon(call.key, outside);
             self.unwatch_after(&call);
             self.answer_nothing(call.way, outside);
@@ -157,6 +159,7 @@ impl Machine {
 
     fn request(&mut self, request: &Request<'_>, outside: &mut impl Outside) {
         self.counters.requests += 1;
+        self.tally.requested(&request.method);
         if let Some(telling) = self.refusal(request) {
             return self.refuse(request.way, request.addressee(), telling, outside);
         }
@@ -228,7 +231,8 @@ impl Machine {
             client_capabilities: said("capabilities", "{}"),
             log_level: None,
         }));
-        tracing::info!(client, "a session of revision {} begins", revision.name());
+        let session = self.session_name.as_deref();
+        tracing::info!(session, client, "a session of revision {} begins", revision.name());
         self.call_clock = client.as_deref().and_then(clients::call_clock);
         let mut result = Map::new();
         result.insert("protocolVersion".to_owned(), revision.name().into());

@@ -20,6 +20,7 @@ use unhang_switches::stands;
 
 use super::{
     machine::{Action, CallKey, Machine, Outside, QuestionKey, Resource},
+    tally::{CountedCall, Tally},
     toolbox::{Cancellation, ToolCall, Toolbox},
 };
 use crate::{
@@ -45,6 +46,8 @@ pub(super) struct Behind {
     pub definitions: Arc<[Definition]>,
     pub servers: Option<Servers>,
     pub instructions: Option<Arc<str>>,
+    /// What is counted of all sessions in front of it.
+    pub tally: Arc<Tally>,
 }
 
 impl Behind {
@@ -54,7 +57,8 @@ impl Behind {
         instructions: Option<String>,
     ) -> Behind {
         let definitions = toolbox.definitions().into();
-        Behind { toolbox, definitions, servers, instructions: instructions.map(Into::into) }
+        let instructions = instructions.map(Into::into);
+        Behind { toolbox, definitions, servers, instructions, tally: Arc::default() }
     }
 }
 
@@ -85,6 +89,7 @@ pub(super) struct Work {
     origin: Instant,
     toolbox: Arc<dyn Toolbox>,
     servers: Option<Servers>,
+    tally: Arc<Tally>,
     known: Option<watch::Receiver<Known>>,
     /// Resources that the client watches.
     watches: HashMap<Resource, Watch>,
@@ -111,7 +116,8 @@ impl Work {
         let (tell, told) = mpsc::channel(PROGRESS);
         let (aside, asides) = mpsc::channel(ASIDES);
         let definitions = Arc::clone(&behind.definitions);
-        let mut machine = Machine::new(limits, definitions, behind.instructions.clone());
+        let mut machine = Machine::new(limits, definitions, behind.instructions.clone())
+            .counted_in(Arc::clone(&behind.tally));
         if let Some(secret) = secret {
             machine.parks_under(secret);
         }
@@ -123,6 +129,7 @@ impl Work {
             origin: Instant::now(),
             toolbox: Arc::clone(&behind.toolbox),
             servers: behind.servers.clone(),
+            tally: Arc::clone(&behind.tally),
             known,
             watches: HashMap::new(),
             updates: None,
@@ -141,6 +148,11 @@ impl Work {
     /// The same for one request alone.
     pub(super) fn alone(self) -> Work {
         Work { machine: self.machine.alone(), ..self }
+    }
+
+    /// What is counted of all sessions.
+    pub(super) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
     }
 
     /// The time since the session began.
@@ -193,8 +205,13 @@ impl Work {
 
     fn call(&mut self, key: CallKey, call: ToolCall) {
         let toolbox = Arc::clone(&self.toolbox);
+        let counted = CountedCall::begin(Arc::clone(&self.tally), call.tool.clone());
         // In the task already when the toolbox is asked, so that a panic of its is the task's.
-        let task = self.calls.spawn(async move { Ended::Tool(toolbox.call(call).await) });
+        let task = self.calls.spawn(async move {
+            let answer = toolbox.call(call).await;
+            counted.ended(answer.is_error);
+            Ended::Tool(answer)
+        });
         self.keys.insert(task.id(), key);
     }
 

@@ -12,12 +12,12 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
 use serde_json::{Map, value::RawValue};
 use tokio::{
     sync::Mutex as AsyncMutex,
     time::{Instant, sleep, sleep_until},
 };
+use unhang_jobs::moment::Moment;
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
@@ -25,6 +25,8 @@ use super::{
     Level, Patience, ServerEntry,
     ear::Ear,
     rest::Wanted,
+    status::{ServerState, ServerStatus, Trouble},
+    tally::Tally,
     turns::Turns,
     watched::{Updates, Watched},
 };
@@ -52,6 +54,8 @@ pub(super) struct Backend {
     pub(super) watched: AsyncMutex<HashMap<Arc<str>, Watched>>,
     /// Held while it is being stopped because nobody wants it.
     pub(super) stop: Arc<AsyncMutex<()>>,
+    /// What came of what clients asked of it.
+    pub(super) tally: Arc<Tally>,
     state: Mutex<State>,
 }
 
@@ -72,48 +76,12 @@ pub(super) struct State {
     starts: u64,
     pub(super) in_flight: usize,
     pub(super) wanted: Wanted,
-    last_error: Option<String>,
     /// Rules that were told to have no effect.
     told: HashSet<String>,
-}
-
-/// How a server is, for whoever looks after it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct ServerStatus {
-    /// What it is called.
-    pub name: String,
-    /// How it is.
-    pub state: ServerState,
-    /// How often it was started.
-    pub starts: u64,
-    /// Requests that it has not answered.
-    pub in_flight: usize,
-    /// Failures in a row, since it last answered.
-    pub failures: u32,
-    /// Tools that it offers.
-    pub tools: usize,
-    /// Prompts that it offers.
-    pub prompts: usize,
-    /// Resources that it offers.
-    pub resources: usize,
-    /// What last went wrong with it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<String>,
-}
-
-/// How a server is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum ServerState {
-    /// It is there, or coming.
-    Running,
-    /// It is not there, and is started when it is asked.
-    Ended,
-    /// It failed too often, and is left alone for a while.
-    FencedOff,
+    /// When it was last started.
+    started: Moment,
+    failures: u64,
+    trouble: Trouble,
 }
 
 /// What is to be done about a server that is wanted.
@@ -159,10 +127,12 @@ impl Backend {
             is_closed: false,
             level: None,
             starts: 0,
+            started: Moment::now(),
             in_flight: 0,
             wanted: Wanted::new(),
-            last_error: None,
             told: HashSet::new(),
+            failures: 0,
+            trouble: Trouble::new(entry.secrets.clone()),
         };
         Self {
             turns: Turns::new(&entry.tool_rules),
@@ -172,6 +142,7 @@ impl Backend {
             turn_patience,
             watched: AsyncMutex::default(),
             stop: Arc::default(),
+            tally: Arc::default(),
             state: Mutex::new(state),
         }
     }
@@ -204,9 +175,11 @@ impl Backend {
 
     /// How it is.
     pub(super) fn status(&self) -> ServerStatus {
-        let state = self.state();
+        let mut state = self.state();
         let is_running = state.client.as_ref().is_some_and(Client::is_usable);
-        ServerStatus {
+        // One that ended while nobody asked it anything.
+        state.note_end();
+        let status = ServerStatus {
             name: self.name().to_owned(),
             state: match is_running {
                 true => ServerState::Running,
@@ -214,13 +187,26 @@ impl Backend {
                 false => ServerState::Ended,
             },
             starts: state.starts,
+            restarts: state.starts.saturating_sub(1),
             in_flight: state.in_flight,
             failures: state.breaker.failures(),
+            failures_total: state.failures,
+            breaker: state.breaker.phase(self.origin.elapsed()).into(),
+            junk_lines: self.ear.junk_lines(),
             tools: state.offered.tools.len(),
             prompts: state.offered.prompts.len(),
             resources: state.offered.resources.len(),
-            last_error: state.last_error.clone(),
-        }
+            last_error: None,
+            last_error_at: None,
+            last_exit: None,
+            stderr_tail: Vec::new(),
+        };
+        state.trouble.tell(status)
+    }
+
+    /// Something went wrong with it.
+    pub(super) fn note(&self, error: &Error) {
+        self.state().trouble.note(error);
     }
 
     /// It has been listed, or has failed to be.
@@ -257,8 +243,10 @@ impl Backend {
         match &state.client {
             Some(client) if client.is_usable() => return Next::Ask(Box::new(client.clone())),
             Some(_) => {
+                state.note_end();
                 state.client = None;
                 state.subscription = None;
+                state.failures += 1;
                 if state.breaker.failed(since) && stands("gateway-fences-off") {
                     tracing::error!(
                         "`{}` failed {} times in a row and is left alone",
@@ -282,6 +270,7 @@ impl Backend {
         state.client = Some(client.clone());
         state.starts += 1;
         state.wanted.started();
+        state.started = Moment::now();
         if starter == Starter::Caller {
             // What it offers may differ from what the last one offered.
             self.ear.changed.notify_one();
@@ -315,7 +304,7 @@ impl Backend {
                 Ok(())
             }
             Err(error) => {
-                state.last_error = Some(error.to_string());
+                state.trouble.note(&error);
                 Err(error)
             }
         }
@@ -467,6 +456,15 @@ impl Backend {
     }
 }
 
+impl State {
+    /// Notes how the client that there is has ended, where it has.
+    fn note_end(&mut self) {
+        if let Some(failure) = self.client.as_ref().and_then(Client::why_over) {
+            self.trouble.note_end(&failure, self.started);
+        }
+    }
+}
+
 impl Trial<'_> {
     /// This came of it. Only an answer says that the server is well; what its end means is counted where that is noticed.
     pub(super) fn ended(mut self, outcome: &Result<Box<RawValue>, Error>) {
@@ -475,7 +473,7 @@ impl Trial<'_> {
                 self.is_over = true;
                 self.backend.state().breaker.succeeded();
             }
-            Err(error) => self.backend.state().last_error = Some(error.to_string()),
+            Err(error) => self.backend.note(error),
         }
     }
 }

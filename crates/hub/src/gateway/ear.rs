@@ -10,7 +10,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -38,6 +38,8 @@ pub(super) struct Ear {
     patience: Duration,
     place: usize,
     updates: Updates,
+    /// Lines of its stdout that were no messages, in all its lives.
+    junk_lines: AtomicU64,
 }
 
 /// Ends what is being asked, for the sake of those who wait.
@@ -51,12 +53,17 @@ struct Alarm {
 impl Ear {
     pub(super) fn new(server: String, patience: Duration, place: usize, updates: Updates) -> Self {
         let (changed, asks, alarm) = (Notify::new(), AtomicBool::default(), Arc::default());
-        Self { server, changed, asks, alarm, patience, place, updates }
+        Self { server, changed, asks, alarm, patience, place, updates, junk_lines: AtomicU64::new(0) }
     }
 
     /// Whether the server was seen to ask things about calls.
     pub(super) fn asks(&self) -> bool {
         self.asks.load(Ordering::Relaxed)
+    }
+
+    /// How many lines the server wrote to its stdout that were no messages.
+    pub(super) fn junk_lines(&self) -> u64 {
+        self.junk_lines.load(Ordering::Relaxed)
     }
 
     /// Others have waited long enough for whoever is being asked.
@@ -102,6 +109,10 @@ impl Listener for Ear {
             alarm.is_set.store(false, Ordering::Relaxed);
             alarm.crowded.notify_waiters();
         });
+    }
+
+    fn wrote_junk(&self, lines: u64) {
+        self.junk_lines.fetch_add(lines, Ordering::Relaxed);
     }
 
     fn notified(&self, method: &str, params: Option<&RawValue>) {

@@ -17,6 +17,8 @@ mod backend;
 mod ear;
 mod level;
 mod rest;
+mod status;
+pub(crate) mod tally;
 mod turns;
 mod watched;
 
@@ -41,10 +43,13 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 use unhang_wire::Json;
 
-use self::backend::{Backend, Starter};
+use self::{
+    backend::{Backend, Starter},
+    tally::{Counted, Tally},
+};
 pub use self::{
-    backend::{ServerState, ServerStatus},
     level::Level,
+    status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
     watched::{Updated, Watch},
 };
 use crate::{
@@ -55,6 +60,7 @@ use crate::{
         names::Style,
         rules::ToolRules,
     },
+    secrets::Secrets,
 };
 
 /// Servers that start at the same time. Each keeps a processor busy, and all at once are late together.
@@ -75,6 +81,8 @@ pub struct ServerEntry {
     pub tool_rules: ToolRules,
     /// After how long without a request it is stopped until the next one; it stays where this says nothing.
     pub idle_timeout: Option<Duration>,
+    /// What is not to be shown of what it writes.
+    pub secrets: Secrets,
 }
 
 /// How long requests to a server are waited for.
@@ -258,6 +266,11 @@ impl Servers {
         self.shared.backends.iter().map(|backend| backend.status()).collect()
     }
 
+    /// What came of what clients asked of them, in their order.
+    pub(crate) fn tallies(&self) -> impl Iterator<Item = &Tally> {
+        self.shared.backends.iter().map(|backend| &*backend.tally)
+    }
+
     /// Asks one of them. Whoever stops waiting withdraws the request.
     #[must_use]
     pub fn ask(
@@ -268,52 +281,13 @@ impl Servers {
     ) -> Answering {
         let backend = self.shared.backends.get(asked.server).map(Arc::clone);
         Box::pin(async move {
-            let Asked { method, params, client, signature, tool, limit, asked_for, .. } = asked;
-            let mut answered =
-                Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
-            let Some(backend) = backend else { return answered };
-            let deadline = Deadline::after(limit);
-            let _use = backend.used();
-            // Before anything else, so that what is waited for longest is not what grew old meanwhile.
-            let Ok(_turn_of_tool) = deadline.timeout(backend.turn_of(tool.as_deref())).await else {
-                answered.outcome = Err(backend.tool_still_busy(tool.as_deref(), method, limit));
-                return answered;
+            let Some(backend) = backend else {
+                let Asked { client: era, asked_for, .. } = asked;
+                return Answered { era, server_info: None, outcome: Err(Error::Disposed), asked_for };
             };
-            // A server that is still starting has its own deadline, which may be longer than this caller's.
-            let ready = deadline.timeout(backend.ready(Starter::Caller)).await;
-            let ready = ready.unwrap_or_else(|_| Err(backend.still_starting(method, limit)));
-            let (asks, session) = match ready {
-                Ok(ready) => ready,
-                Err(error) => {
-                    answered.outcome = Err(error);
-                    return answered;
-                }
-            };
-            answered.era = session.revision.era();
-            answered.server_info = session.server_info.as_ref().map(ToString::to_string);
-            let legacy = Json::new(params.as_bytes())
-                .filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy))
-                .and_then(|params| params::to_legacy(Some(params)));
-            if legacy.is_some() && answers_nothing(&params) {
-                answered.outcome = Err(backend.no_such_question(method));
-                return answered;
-            }
-            let (asides, signed) = match (client, signature) {
-                // One that speaks as the server does answers what it is asked in its own way.
-                (Era::Modern, _) if answered.era == Era::Modern => (asides, Signed::Already),
-                (Era::Legacy, Some(signature)) => (asides, Signed::By(signature)),
-                (Era::Modern, _) => (asides, Signed::ByUs),
-                (Era::Legacy, None) => (None, Signed::ByUs),
-            };
-            let turn = deadline.timeout(backend.turn(answered.era)).await;
-            let Ok(_turn) = turn else {
-                answered.outcome = Err(backend.still_busy(method, limit));
-                return answered;
-            };
-            let manner = Manner { timeout: Some(deadline.remaining()), progress, asides, signed };
-            let trial = backend.trial();
-            answered.outcome = asks.ask(method, legacy.as_deref().unwrap_or(&params), &manner).await;
-            trial.ended(&answered.outcome);
+            let counted = Counted::begin(Arc::clone(&backend.tally), asked.method);
+            let answered = put(&backend, asked, progress, asides).await;
+            counted.ended(&answered.outcome);
             answered
         })
     }
@@ -330,6 +304,61 @@ impl Servers {
         // One that panics keeps no other from its end.
         while ends.join_next().await.is_some() {}
     }
+}
+
+/// Puts a question to a server, once it is ready and it is this caller's turn.
+async fn put(
+    backend: &Arc<Backend>,
+    asked: Asked,
+    progress: Option<Progress>,
+    asides: Option<mpsc::Sender<Aside>>,
+) -> Answered {
+    let Asked { method, params, client, signature, tool, limit, asked_for, .. } = asked;
+    let mut answered = Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
+    let deadline = Deadline::after(limit);
+    let _use = backend.used();
+    // Before anything else, so that what is waited for longest is not what grew old meanwhile.
+    let Ok(_turn_of_tool) = deadline.timeout(backend.turn_of(tool.as_deref())).await else {
+        answered.outcome = Err(backend.tool_still_busy(tool.as_deref(), method, limit));
+        return answered;
+    };
+    // A server that is still starting has its own deadline, which may be longer than this caller's.
+    let ready = deadline.timeout(backend.ready(Starter::Caller)).await;
+    let ready = ready.unwrap_or_else(|_| Err(backend.still_starting(method, limit)));
+    let (asks, session) = match ready {
+        Ok(ready) => ready,
+        Err(error) => {
+            backend.note(&error);
+            answered.outcome = Err(error);
+            return answered;
+        }
+    };
+    answered.era = session.revision.era();
+    answered.server_info = session.server_info.as_ref().map(ToString::to_string);
+    let legacy = Json::new(params.as_bytes())
+        .filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy))
+        .and_then(|params| params::to_legacy(Some(params)));
+    if legacy.is_some() && answers_nothing(&params) {
+        answered.outcome = Err(backend.no_such_question(method));
+        return answered;
+    }
+    let (asides, signed) = match (client, signature) {
+        // One that speaks as the server does answers what it is asked in its own way.
+        (Era::Modern, _) if answered.era == Era::Modern => (asides, Signed::Already),
+        (Era::Legacy, Some(signature)) => (asides, Signed::By(signature)),
+        (Era::Modern, _) => (asides, Signed::ByUs),
+        (Era::Legacy, None) => (None, Signed::ByUs),
+    };
+    let turn = deadline.timeout(backend.turn(answered.era)).await;
+    let Ok(_turn) = turn else {
+        answered.outcome = Err(backend.still_busy(method, limit));
+        return answered;
+    };
+    let manner = Manner { timeout: Some(deadline.remaining()), progress, asides, signed };
+    let trial = backend.trial();
+    answered.outcome = asks.ask(method, legacy.as_deref().unwrap_or(&params), &manner).await;
+    trial.ended(&answered.outcome);
+    answered
 }
 
 /// Whether params answer what nobody has asked: a server of old asks nothing by its results.
@@ -430,7 +459,16 @@ pub(crate) mod tests {
             listener: Arc::new(Silent),
         };
         let tool_rules = ToolRules::default();
-        (mute, ServerEntry { spec, prefix: "srv".to_owned(), tool_rules, idle_timeout: None })
+        (
+            mute,
+            ServerEntry {
+                spec,
+                prefix: "srv".to_owned(),
+                tool_rules,
+                idle_timeout: None,
+                secrets: Secrets::default(),
+            },
+        )
     }
 
     /// A call of this tool of the only server.

@@ -36,6 +36,7 @@ use crate::{
     front::http::{DRAIN, serve_windows},
     gateway::{Patience, ServerEntry, Servers},
     route::{names::Style, rules::ToolRules},
+    secrets::Secrets,
     upstream::http::HttpServer,
 };
 
@@ -213,8 +214,9 @@ fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
     };
     let endpoint = Endpoint::Http(HttpServer { address, dialect: None, authorization: None });
     let spec = ClientSpec { name: LEADER.to_owned(), endpoint, limits, listener: Arc::new(Silent) };
+    let secrets = Secrets::of_all(entries.iter().map(|entry| &entry.secrets));
     // What the rules say is done where the servers are.
-    ServerEntry { spec, prefix: String::new(), tool_rules: ToolRules::default(), idle_timeout: None }
+    ServerEntry { spec, prefix: String::new(), tool_rules: ToolRules::default(), idle_timeout: None, secrets }
 }
 
 #[cfg(test)]

@@ -128,6 +128,10 @@ impl JobService for EngineService {
         Box::pin(async move { Ok(SystemReport::new(self.engine()?.system().await?, Reader::Agent)) })
     }
 
+    fn counts(&self) -> Pending<'_, Vec<(JobState, u64)>> {
+        Box::pin(async move { Ok(self.engine()?.counts().await?) })
+    }
+
     fn get_state(&self, field: Field) -> Pending<'_, Located<DocumentReport>> {
         Box::pin(async move {
             let engine = self.engine()?;

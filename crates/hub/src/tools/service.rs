@@ -41,6 +41,8 @@ pub trait JobService: Send + Sync + 'static {
     fn terminate(&self, id: JobId) -> Pending<'_, JobReport>;
     /// How the machine and the jobs are doing.
     fn system(&self) -> Pending<'_, SystemReport>;
+    /// How many jobs there are of each state, in the order of a job's life.
+    fn counts(&self) -> Pending<'_, Vec<(JobState, u64)>>;
     /// A document of the named state.
     fn get_state(&self, field: Field) -> Pending<'_, Located<DocumentReport>>;
     /// Replaces a document of the named state; answers when.

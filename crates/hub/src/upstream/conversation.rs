@@ -60,6 +60,7 @@ pub(crate) struct Conversation<R> {
     calls: InFlight<Call<R>>,
     last_id: i64,
     junk: Junk,
+    junk_lines: u64,
 }
 
 impl<R> Conversation<R> {
@@ -70,7 +71,13 @@ impl<R> Conversation<R> {
             calls: InFlight::new(LATE_IDS),
             last_id: 0,
             junk: Junk::default(),
+            junk_lines: 0,
         }
+    }
+
+    /// How many lines came that were no messages, or none that anybody could use.
+    pub(crate) fn junk_lines(&self) -> u64 {
+        self.junk_lines
     }
 
     /// How many requests wait for an answer.
@@ -304,6 +311,7 @@ impl<R> Conversation<R> {
     }
 
     fn keep(&mut self, line: &[u8], why: &str) {
+        self.junk_lines += 1;
         let text = self.junk.keep(line);
         tracing::warn!(target: "unhang::junk", "MCP server '{}' stdout ({why}): {text}", self.server);
     }

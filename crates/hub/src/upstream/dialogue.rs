@@ -227,7 +227,12 @@ impl Dialogue {
     /// The server said this.
     pub(crate) fn line(&mut self, line: Line<'_>) {
         let (now, mut events) = (self.now(), Vec::new());
+        let junk_before = self.conversation.junk_lines();
         self.conversation.line(now, line, &mut |event| events.push(event));
+        let junk = self.conversation.junk_lines() - junk_before;
+        if junk > 0 {
+            self.listener.wrote_junk(junk);
+        }
         self.take(events);
     }
 

@@ -157,6 +157,14 @@ impl Link {
         !matches!(self.state.borrow().phase, Phase::Over(_))
     }
 
+    /// Why it cannot be asked any more, where that is so.
+    pub(crate) fn why_over(&self) -> Option<Failure> {
+        match &self.state.borrow().phase {
+            Phase::Over(failure) => Some(failure.clone()),
+            Phase::Starting | Phase::Ready(_) => None,
+        }
+    }
+
     /// Ends the server, and waits until everything that it was has gone, but not beyond the deadline. True when it has.
     pub(crate) async fn stop(&self, deadline: Deadline) -> bool {
         // Where nobody takes it the actor is at its end already.

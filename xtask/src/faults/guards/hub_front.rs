@@ -244,4 +244,16 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "uri-like-a-named-one-is-named" [8]
         "A URI that looks as if it named a server has its own server's name in front, so that it cannot be taken for that one's."
         unit("hub", "route::uris::tests::what_looks_as_if_it_named_a_server_is_named_too");
+    "secrets-hidden" [2]
+        "What was configured as a secret of a server, or looks like one, is in no log and in no `/status`, whatever the server prints."
+        end_to_end("gateway_metrics::what_is_secret_is_in_no_log_and_no_status");
+    "unknown-methods-are-one" [3]
+        "Methods that there are none of are counted as one, so that no outsider makes the metrics grow."
+        unit("hub", "front::http::tests::operators::no_outsider_makes_series_grow");
+    "status-waits-for-no-disk" [8]
+        "Whoever asks how all is hears it without the jobs where the disk that knows of them is stuck."
+        unit("hub", "front::http::tests::operators::a_stuck_disk_keeps_nobody_from_hearing_how_the_rest_is");
+    "jobs-counted-once-at-a-time" [3]
+        "However often it is asked how all is, one at a time waits for the disk that knows of jobs."
+        unit("hub", "front::http::tests::operators::a_stuck_disk_keeps_nobody_from_hearing_how_the_rest_is");
 };

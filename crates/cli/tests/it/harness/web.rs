@@ -28,11 +28,21 @@ impl Web {
     /// Starts one in front of what `unhang.toml` names, and waits until it listens.
     #[track_caller]
     pub(crate) fn start(sandbox: &Sandbox) -> (Client, Web) {
+        Web::start_with(sandbox, &["-v"], &[])
+    }
+
+    /// The same with other flags, in front of the command and behind it.
+    #[track_caller]
+    pub(crate) fn start_with(sandbox: &Sandbox, before: &[&str], behind: &[&str]) -> (Client, Web) {
         let mut command = sandbox.unhang();
-        command.args(["-v", "serve", "--http", "127.0.0.1:0"]);
+        command.args(before).args(["serve", "--http", "127.0.0.1:0"]).args(behind);
         let process = Client::start(command);
         let told = || {
-            process.stderr().lines().find_map(|line| Some(line.split_once("MCP is at http://")?.1.to_owned()))
+            let said = process.stderr();
+            let url =
+                said.lines().find_map(|line| Some(line.split_once("MCP is at http://")?.1.to_owned()))?;
+            // In a line of JSON more comes behind it.
+            Some(url.split('"').next().unwrap_or_default().to_owned())
         };
         wait_until("it says where it is", PATIENCE, || told().is_some());
         let address = told().and_then(|url| Some(url.strip_suffix("/mcp")?.to_owned())).expect("an address");
@@ -125,6 +135,14 @@ impl WebAnswer {
                 return Some(serde_json::from_str(&format!("{{{data}")).expect("JSON"));
             }
         }
+    }
+
+    /// The body as it is.
+    #[track_caller]
+    pub(crate) fn text(mut self) -> String {
+        let mut whole = String::new();
+        self.body.read_to_string(&mut whole).expect("a body in time");
+        whole
     }
 
     /// All messages up to the end, the answer last.

@@ -5,7 +5,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde_json::json;
 use tokio::{sync::oneshot, time::timeout};
 use unhang_net::serve::{
     Peer,
@@ -25,6 +24,7 @@ use unhang_wire::Id;
 use super::{
     Gate,
     asked::{Asked, asked},
+    operators::{counted, health, metrics, ready, status},
     session::{Mail, Mailbox, Reply},
     shown,
     stream::parse_id,
@@ -45,7 +45,7 @@ const NAME: &str = "unhang";
 const SESSION_HEADER: HeaderName = HeaderName::from_static(SESSION);
 const LAST_EVENT: &str = "last-event-id";
 const EVENTS: &str = "text/event-stream";
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 
 /// All that can be asked for.
 pub(super) fn router(gate: Arc<Gate>) -> Router {
@@ -54,8 +54,10 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/status", get(status))
+        .route("/metrics", get(metrics))
         .fallback(nowhere)
         .layer(from_fn_with_state(Arc::clone(&gate), guarded))
+        .layer(from_fn_with_state(Arc::clone(&gate), counted))
         .with_state(gate)
 }
 
@@ -82,7 +84,8 @@ impl Refusal<'_> {
             exit: None,
             evidence: Evidence::default(),
         };
-        tracing::info!("{peer} was refused with {}: {}", status.as_u16(), fault.message());
+        let (number, kind) = (status.as_u16(), kind.word());
+        tracing::info!(%peer, status = number, kind, "{peer} was refused with {number}: {}", fault.message());
         (status, [(header::CONTENT_TYPE, JSON)], fault.response(id)).into_response()
     }
 }
@@ -336,7 +339,8 @@ async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
     };
     match HeaderValue::from_str(&name) {
         Ok(value) if is_session => {
-            tracing::info!("{peer} begins the session {}", shown(&name));
+            let session = shown(&name);
+            tracing::info!(%peer, session, "{peer} begins the session {session}");
             response.headers_mut().insert(SESSION_HEADER, value);
         }
         _ => gate.forget(&name),
@@ -451,39 +455,8 @@ async fn no_such_verb(Extension(peer): Extension<Peer>, method: Method) -> Respo
 
 async fn nowhere(Extension(peer): Extension<Peer>, request: Request) -> Response {
     let happened = format!("there is nothing at {}", request.uri().path().escape_debug());
-    let hint = "MCP is at /mcp; there are also /health, /ready and /status";
+    let hint = "MCP is at /mcp; there are also /health, /ready, /status and /metrics";
     refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, hint)
-}
-
-/// The process lives.
-async fn health() -> Response {
-    told(StatusCode::OK, &json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
-}
-
-/// Every server has been listed, or has failed to be.
-async fn ready(State(gate): State<Arc<Gate>>) -> Response {
-    let servers = gate.behind.servers.as_ref();
-    let is_settled = servers.is_none_or(|servers| servers.known().borrow().is_settled);
-    match is_settled && !gate.is_ending() {
-        true => told(StatusCode::OK, &json!({ "ready": true })),
-        false => told(StatusCode::SERVICE_UNAVAILABLE, &json!({ "ready": false })),
-    }
-}
-
-/// How all is.
-async fn status(State(gate): State<Arc<Gate>>) -> Response {
-    let servers = gate.behind.servers.as_ref().map(|servers| servers.status()).unwrap_or_default();
-    let whole = json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "uptimeMs": u64::try_from(gate.since.elapsed().as_millis()).unwrap_or(u64::MAX),
-        "sessions": gate.sessions().len(),
-        "servers": servers,
-    });
-    told(StatusCode::OK, &whole)
-}
-
-fn told(status: StatusCode, value: &serde_json::Value) -> Response {
-    (status, [(header::CONTENT_TYPE, JSON)], format!("{value:#}\n")).into_response()
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

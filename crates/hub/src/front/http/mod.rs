@@ -16,6 +16,8 @@
 mod asked;
 mod handlers;
 mod hosts;
+mod metrics;
+mod operators;
 mod session;
 mod stream;
 
@@ -38,6 +40,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 pub use self::hosts::{Hosts, name_of};
+use self::operators::Jobs;
 use self::session::{Mailbox, Session, mailbox};
 use super::{
     AtEnd,
@@ -53,6 +56,7 @@ use crate::{
     exit,
     gateway::Servers,
     guard::Stop,
+    tools::service::JobService,
 };
 
 /// How long what is in flight may take at the end: what stands behind it needs some of the time after that.
@@ -69,6 +73,8 @@ pub struct HttpSpec {
     pub toolbox: Arc<dyn Toolbox>,
     /// Servers behind it, where there are any.
     pub servers: Option<Servers>,
+    /// Who runs jobs, where there are any: for those who look after it.
+    pub jobs: Option<Arc<dyn JobService>>,
     /// What clients are told about the whole, to give to their models.
     pub instructions: Option<String>,
     /// What else has to end with it.
@@ -83,10 +89,11 @@ pub struct HttpSpec {
 
 /// Serves whoever comes until a [`Stop`]. Returns the exit code (design 4). A second `Stop` ends it at once.
 pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
-    let HttpSpec { limits, toolbox, servers, instructions, at_end, ending: end, listener, hosts } = spec;
+    let HttpSpec { limits, toolbox, servers, jobs, instructions, at_end, ending: end, listener, hosts } =
+        spec;
     let ending = end.subscribe();
     let behind = Behind::new(toolbox, servers, instructions);
-    let gate = Gate::new(limits, behind, hosts, ending.clone());
+    let gate = Gate::new(limits, behind, Jobs::of(jobs), hosts, ending.clone());
     let router = handlers::router(Arc::clone(&gate));
     let mut serving = tokio::spawn(serve::serve(listener, router, BOUNDS, ending));
     let code = tokio::select! {
@@ -123,7 +130,7 @@ pub(crate) async fn serve_windows(
     ending: watch::Receiver<bool>,
 ) {
     let behind = Behind::new(Arc::new(NoTools), Some(servers), None);
-    let gate = Gate::new(limits, behind, Hosts::default(), ending.clone());
+    let gate = Gate::new(limits, behind, Jobs::of(None), Hosts::default(), ending.clone());
     serve::serve(Listener::Local(listener, claim), handlers::router(gate), BOUNDS, ending).await;
 }
 
@@ -131,6 +138,7 @@ pub(crate) async fn serve_windows(
 struct Gate {
     limits: Limits,
     behind: Behind,
+    jobs: Jobs,
     hosts: Hosts,
     /// Those that there are, by their names.
     sessions: Mutex<HashMap<String, Mailbox>>,
@@ -143,11 +151,18 @@ struct Gate {
 }
 
 impl Gate {
-    fn new(mut limits: Limits, behind: Behind, hosts: Hosts, ending: watch::Receiver<bool>) -> Arc<Gate> {
+    fn new(
+        mut limits: Limits,
+        behind: Behind,
+        jobs: Jobs,
+        hosts: Hosts,
+        ending: watch::Receiver<bool>,
+    ) -> Arc<Gate> {
         limits.eof_grace = limits.eof_grace.min(DRAIN);
         Arc::new(Gate {
             limits,
             behind,
+            jobs,
             hosts,
             sessions: Mutex::default(),
             alone: Mutex::default(),
@@ -221,6 +236,11 @@ impl Gate {
             gate.alone.lock().unwrap_or_else(PoisonError::into_inner).remove(&secret);
         });
         Some(mailbox)
+    }
+
+    /// How many requests that stand alone have not ended.
+    fn waiting_alone(&self) -> usize {
+        self.alone.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Whoever holds the call to which a request with this state comes back.

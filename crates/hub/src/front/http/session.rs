@@ -34,6 +34,7 @@ use crate::{
     exit,
     front::{
         machine::{Outside, StreamKey, To},
+        tally::add_one,
         work::Work,
     },
     queue::Class,
@@ -318,17 +319,18 @@ impl Session {
     /// A session, or a request that stands alone.
     pub(super) fn new(
         name: String,
-        work: Work,
+        mut work: Work,
         limits: &Limits,
         mails: mpsc::Receiver<Mail>,
         is_alone: bool,
     ) -> Session {
+        work.machine.call_session(&name);
         let world = World {
             posts: HashMap::new(),
             unanswered: VecDeque::new(),
             listened: None,
             ended: VecDeque::new(),
-            held: Held::default(),
+            held: Held::new(Arc::clone(work.tally())),
             left: Arc::default(),
             limit: limits.queue_bytes,
             is_alone,
@@ -457,9 +459,12 @@ impl Session {
         };
         let waiting = self.world.held.bytes();
         if over == Over::Deaf {
-            tracing::warn!("the session {} is closed with {waiting} bytes waiting: {cause}", self.name);
+            add_one(&self.work.tally().deaf);
+            let session = self.name.as_str();
+            tracing::warn!(session, "the session {session} is closed with {waiting} bytes waiting: {cause}");
         } else if !self.world.is_alone {
-            tracing::info!("the session {} ends: {cause}", self.name);
+            let session = self.name.as_str();
+            tracing::info!(session, "the session {session} ends: {cause}");
         }
         self.work.machine.stop(self.work.now(), exit::DONE, cause, &mut self.world);
         self.world.end();

@@ -26,7 +26,10 @@ use tokio::{
 use unhang_net::serve::axum::body::{Bytes, HttpBody};
 use unhang_switches::stands;
 
-use crate::queue::{Class, Queue, Sink};
+use crate::{
+    front::tally::Tally,
+    queue::{Class, Queue, Sink},
+};
 
 /// Bytes of events that were taken and are kept, in case that their reader had not got them.
 pub(super) const KEPT: usize = 64 << 10;
@@ -36,11 +39,29 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// What waits on all streams of a session, in bytes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held(Arc<AtomicUsize>);
+pub(super) struct Held {
+    own: Arc<AtomicUsize>,
+    /// What is counted of all sessions.
+    tally: Arc<Tally>,
+}
 
 impl Held {
+    pub(super) fn new(tally: Arc<Tally>) -> Held {
+        Held { own: Arc::default(), tally }
+    }
+
     pub(super) fn bytes(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.own.load(Ordering::Relaxed)
+    }
+
+    fn more(&self, bytes: usize) {
+        self.own.fetch_add(bytes, Ordering::Relaxed);
+        self.tally.waiting.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn less(&self, bytes: usize) {
+        self.own.fetch_sub(bytes, Ordering::Relaxed);
+        self.tally.waiting.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -60,6 +81,8 @@ struct State {
     queue: Queue,
     /// What was counted for the queue.
     counted: usize,
+    /// What was counted of what the queue has left out.
+    shed: u64,
     /// Events that a reader has taken, with their numbers.
     taken: VecDeque<(u64, Bytes)>,
     taken_bytes: usize,
@@ -97,6 +120,7 @@ impl Stream {
             key,
             queue: Queue::new(limit),
             counted: 0,
+            shed: 0,
             taken: VecDeque::new(),
             taken_bytes: 0,
             again: VecDeque::new(),
@@ -160,11 +184,16 @@ impl Stream {
     fn count(&self, state: &mut State) {
         let now = state.queue.cost();
         if now > state.counted {
-            self.0.held.0.fetch_add(now - state.counted, Ordering::Relaxed);
+            self.0.held.more(now - state.counted);
         } else {
-            self.0.held.0.fetch_sub(state.counted - now, Ordering::Relaxed);
+            self.0.held.less(state.counted - now);
         }
         state.counted = now;
+        let shed = state.queue.shed();
+        if shed > state.shed {
+            self.0.held.tally.shed.fetch_add(shed - state.shed, Ordering::Relaxed);
+            state.shed = shed;
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -198,7 +227,7 @@ impl Stream {
 impl Drop for Shared {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.held.0.fetch_sub(state.counted, Ordering::Relaxed);
+        self.held.less(state.counted);
     }
 }
 

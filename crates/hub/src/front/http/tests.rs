@@ -1,5 +1,7 @@
 //! Requests as handlers see them, without sockets and with time as a number.
 
+mod operators;
+
 use std::{
     pin::Pin,
     sync::atomic::{AtomicUsize, Ordering},
@@ -20,7 +22,7 @@ use unhang_net::serve::{
     },
 };
 
-use super::*;
+use super::{operators::Count, *};
 use crate::{
     config::SESSION_IDLE,
     front::{Answering, ToolCall},
@@ -101,12 +103,17 @@ fn alone(method: &str, params: &Value) -> (Vec<(&'static str, String)>, String) 
 
 impl Web {
     fn new(limits: Limits) -> Web {
+        Web::with_jobs(limits, None)
+    }
+
+    fn with_jobs(limits: Limits, count: Option<Count>) -> Web {
         let tools = Tools::default();
         let withdrawn = Arc::clone(&tools.withdrawn);
         let (end, ending) = watch::channel(false);
         let gate = Arc::new(Gate {
             limits,
             behind: Behind::new(Arc::new(tools), None, None),
+            jobs: Jobs::new(count),
             hosts: Hosts::default(),
             sessions: Mutex::default(),
             alone: Mutex::default(),

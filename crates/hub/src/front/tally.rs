@@ -1,0 +1,131 @@
+//! What is counted of all sessions together, for whoever looks after them.
+//!
+//! Invariants
+//!
+//! - Nothing that a client writes becomes part of a series: methods are those that there are, tools and servers are those that were
+//!   configured, and statuses are ours. So no outsider makes the number of series grow.
+//! - Counting waits for nobody.
+
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use prometheus_client::metrics::{counter::Counter, family::Family};
+use unhang_switches::stands;
+
+/// The methods that clients may ask for, in any revision.
+const METHODS: [&str; 15] = [
+    "initialize",
+    "ping",
+    "server/discover",
+    "tools/list",
+    "tools/call",
+    "prompts/list",
+    "prompts/get",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "completion/complete",
+    "logging/setLevel",
+    "subscriptions/listen",
+];
+
+/// What every other method is counted as.
+const OTHER: &str = "other";
+
+/// The statuses with which requests over HTTP are answered.
+const STATUSES: [u16; 16] =
+    [200, 202, 204, 400, 401, 403, 404, 405, 406, 408, 413, 415, 429, 500, 503, ANY_OTHER];
+
+/// What every other status is counted as.
+const ANY_OTHER: u16 = 0;
+
+/// A label and its value.
+pub(crate) type Label = (&'static str, Cow<'static, str>);
+
+/// What was counted. Shared by all sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Requests of clients, by method.
+    pub(crate) requests: Family<[Label; 1], Counter>,
+    /// Calls of our own tools, by tool and outcome.
+    pub(crate) tool_calls: Family<[Label; 2], Counter>,
+    /// Requests that were answered with a result.
+    pub(crate) results: AtomicU64,
+    /// Lines and requests that were answered with an error.
+    pub(crate) errors: AtomicU64,
+    /// Requests that clients withdrew.
+    pub(crate) withdrawn: AtomicU64,
+    /// Notifications that were merged or left out because their client did not read.
+    pub(crate) shed: AtomicU64,
+    /// Bytes that wait for clients.
+    pub(crate) waiting: AtomicUsize,
+    /// Sessions that were closed because their client did not read.
+    pub(crate) deaf: AtomicU64,
+    responses: [AtomicU64; STATUSES.len()],
+}
+
+impl Tally {
+    /// A client has made a request.
+    pub(crate) fn requested(&self, method: &str) {
+        let known = METHODS.into_iter().find(|known| *known == method);
+        let method = match known {
+            Some(known) => Cow::Borrowed(known),
+            None if stands("unknown-methods-are-one") => Cow::Borrowed(OTHER),
+            None => Cow::Owned(method.to_owned()),
+        };
+        self.requests.get_or_create(&[("method", method)]).inc();
+    }
+
+    /// A request over HTTP was answered with this status.
+    pub(crate) fn responded(&self, status: u16) {
+        let place = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len() - 1);
+        add_one(&self.responses[place]);
+    }
+
+    /// How many requests over HTTP were answered with each status, of those that there were.
+    pub(crate) fn responses(&self) -> Vec<(String, u64)> {
+        let counts = STATUSES.iter().zip(&self.responses);
+        let counts = counts.map(|(status, count)| (*status, count.load(Ordering::Relaxed)));
+        let name = |status: u16| if status == ANY_OTHER { OTHER.to_owned() } else { status.to_string() };
+        counts.filter(|(_, count)| *count > 0).map(|(status, count)| (name(status), count)).collect()
+    }
+}
+
+/// Counts one more.
+pub(crate) fn add_one(count: &AtomicU64) {
+    count.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A call of a tool of ours that has begun; counted with what came of it, also where that is nothing.
+pub(super) struct CountedCall {
+    tally: Arc<Tally>,
+    /// One of those that are listed.
+    tool: String,
+    outcome: &'static str,
+}
+
+impl CountedCall {
+    pub(super) fn begin(tally: Arc<Tally>, tool: String) -> Self {
+        Self { tally, tool, outcome: "cancelled" }
+    }
+
+    /// It has answered.
+    pub(super) fn ended(mut self, is_error: bool) {
+        self.outcome = if is_error { "error" } else { "ok" };
+    }
+}
+
+impl Drop for CountedCall {
+    fn drop(&mut self) {
+        let tool = std::mem::take(&mut self.tool);
+        let labels = [("tool", Cow::Owned(tool)), ("outcome", Cow::Borrowed(self.outcome))];
+        self.tally.tool_calls.get_or_create(&labels).inc();
+    }
+}

@@ -1,0 +1,185 @@
+//! How a server is, for whoever looks after it, and what last went wrong with it.
+//!
+//! Invariants: what is shown of a server holds none of its secrets; what is kept of what it wrote is bounded.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use unhang_jobs::moment::Moment;
+
+use crate::{
+    breaker::Phase,
+    client::{Error, Failure},
+    config::TAIL_LINES,
+    fault::Kind,
+    secrets::Secrets,
+};
+
+/// How a server is, for whoever looks after it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ServerStatus {
+    /// What it is called.
+    pub name: String,
+    /// How it is.
+    pub state: ServerState,
+    /// How often it was started.
+    pub starts: u64,
+    /// How often it was started again.
+    pub restarts: u64,
+    /// Requests that it has not answered.
+    pub in_flight: usize,
+    /// Failures in a row, since it last answered.
+    pub failures: u32,
+    /// Failures since the beginning: ends and failed starts, each counted when the server is wanted again.
+    pub failures_total: u64,
+    /// Whether it is left alone, and until when.
+    pub breaker: BreakerStatus,
+    /// Lines on its stdout that were no messages.
+    pub junk_lines: u64,
+    /// Tools that it offers.
+    pub tools: usize,
+    /// Prompts that it offers.
+    pub prompts: usize,
+    /// Resources that it offers.
+    pub resources: usize,
+    /// What last went wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// When that was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error_at: Option<Moment>,
+    /// How its process last ended, where it did so by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_exit: Option<String>,
+    /// The last lines on its stderr when it last failed or ended, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stderr_tail: Vec<String>,
+}
+
+/// How a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ServerState {
+    /// It is there, or coming.
+    Running,
+    /// It is not there, and is started when it is asked.
+    Ended,
+    /// It failed too often, and is left alone for a while.
+    FencedOff,
+}
+
+impl ServerState {
+    /// Every state.
+    pub const ALL: [Self; 3] = [Self::Running, Self::Ended, Self::FencedOff];
+
+    /// The word for programs.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Ended => "ended",
+            Self::FencedOff => "fenced_off",
+        }
+    }
+}
+
+/// Whether a server that kept failing is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct BreakerStatus {
+    /// Whether it is.
+    pub state: BreakerState,
+    /// Until when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Moment>,
+}
+
+/// Whether a server that kept failing is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum BreakerState {
+    /// It may be asked.
+    Closed,
+    /// It is left alone.
+    Open,
+    /// One request may try, or is trying.
+    Trial,
+}
+
+impl From<Phase> for BreakerStatus {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Closed => Self { state: BreakerState::Closed, until: None },
+            Phase::Open(rest) => {
+                let rest = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX);
+                let until = Moment::from_millis(Moment::now().millis().saturating_add(rest));
+                Self { state: BreakerState::Open, until: Some(until) }
+            }
+            Phase::Trial => Self { state: BreakerState::Trial, until: None },
+        }
+    }
+}
+
+/// What last went wrong with a server.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    secrets: Secrets,
+    error: Option<(String, Moment)>,
+    exit: Option<String>,
+    stderr_tail: Vec<String>,
+}
+
+impl Trouble {
+    pub(super) fn new(secrets: Secrets) -> Self {
+        Self { secrets, ..Self::default() }
+    }
+
+    /// This went wrong just now.
+    pub(super) fn note(&mut self, error: &Error) {
+        match error {
+            Error::Failure(failure) => self.note_failure(failure, Moment::now()),
+            error => self.error = Some((self.secrets.hide(&error.to_string()).into_owned(), Moment::now())),
+        }
+    }
+
+    /// It has ended, as long after its start as the failure says.
+    pub(super) fn note_end(&mut self, failure: &Failure, started: Moment) {
+        let after = u64::try_from(failure.elapsed.as_millis()).unwrap_or(u64::MAX);
+        let at = Moment::from_millis(started.millis().saturating_add(after));
+        // Whoever was waiting has told of it, and knows what for.
+        if self.error.as_ref().is_none_or(|(_, known)| at.since(*known) > Duration::ZERO) {
+            self.note_failure(failure, at);
+        }
+    }
+
+    fn note_failure(&mut self, failure: &Failure, at: Moment) {
+        if matches!(failure.kind, Kind::BreakerOpen | Kind::Cancelled | Kind::ShuttingDown) {
+            // It says nothing of the server that was not known.
+            return;
+        }
+        let hidden = |text: &String| self.secrets.hide(text).into_owned();
+        let exit = failure.exit.as_ref().map(hidden);
+        let tail = &failure.evidence.stderr_tail;
+        let tail: Vec<String> = tail[tail.len().saturating_sub(TAIL_LINES)..].iter().map(hidden).collect();
+        self.error = Some((hidden(&failure.to_string()), at));
+        if exit.is_some() {
+            self.exit = exit;
+        }
+        // A verdict of ours that has no evidence takes none away.
+        if !tail.is_empty() || failure.kind == Kind::ServerExited {
+            self.stderr_tail = tail;
+        }
+    }
+
+    /// Puts it where it is shown.
+    pub(super) fn tell(&self, status: ServerStatus) -> ServerStatus {
+        let (last_error, last_error_at) = self.error.clone().unzip();
+        let (last_exit, stderr_tail) = (self.exit.clone(), self.stderr_tail.clone());
+        ServerStatus { last_error, last_error_at, last_exit, stderr_tail, ..status }
+    }
+}

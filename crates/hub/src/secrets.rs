@@ -1,0 +1,236 @@
+//! What is secret of the servers that are configured, and texts without it: what servers print, which is shown and logged.
+//!
+//! Invariants
+//!
+//! - A value that was configured for a server to get in, and is long enough to be one, stands in no text that went through
+//!   [`Secrets::hide`]; nor does what follows `Bearer` or `Authorization:`, whoever configured it.
+//! - No value is ever printed by what holds it, not even for debugging.
+//!
+//! A server that writes its secret in another form, or in two pieces, has shown it all the same.
+
+use std::{borrow::Cow, fmt, ops::Range, sync::Arc};
+
+use memchr::memmem;
+use unhang_net::http::Address;
+use unhang_switches::stands;
+
+use crate::settings::{ServerSettings, Transport};
+
+/// What stands for a secret.
+pub const REDACTED: &str = "[redacted]";
+
+/// Bytes of the shortest value that is taken for a secret: shorter ones are words, numbers and switches, which stand in any text.
+const SHORTEST: usize = 8;
+
+/// Values that are not to be shown. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Secrets(Arc<[String]>);
+
+impl Secrets {
+    /// Those of a configured server: the values of its variables, its headers, the user and the query of its URL, and what it knows us
+    /// by where tokens are given.
+    #[must_use]
+    pub fn of(settings: &ServerSettings) -> Secrets {
+        match &settings.transport {
+            Transport::Stdio { environment, .. } => environment.values().cloned().collect(),
+            Transport::Http { url, headers, oauth, .. } => {
+                let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+                let address = Address { url: url.clone(), headers, uses_proxies: false, socket: None };
+                address.secrets().into_iter().chain(oauth.client_secret.clone()).collect()
+            }
+        }
+    }
+
+    /// All of several servers.
+    #[must_use]
+    pub fn of_all<'a>(several: impl IntoIterator<Item = &'a Secrets>) -> Secrets {
+        several.into_iter().flat_map(|one| one.0.iter().cloned()).collect()
+    }
+
+    /// The text without them, and without what looks like one.
+    #[must_use]
+    pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if !stands("secrets-hidden") {
+            return Cow::Borrowed(text);
+        }
+        let mut text = Cow::Borrowed(text);
+        for secret in &*self.0 {
+            if memmem::find(text.as_bytes(), secret.as_bytes()).is_some() {
+                text = Cow::Owned(text.replace(secret.as_str(), REDACTED));
+            }
+        }
+        match without_credentials(&text) {
+            Some(hidden) => Cow::Owned(hidden),
+            None => text,
+        }
+    }
+}
+
+/// Those of these values that are long enough; of one with several lines each is one, for texts are looked at line by line.
+impl FromIterator<String> for Secrets {
+    fn from_iter<T: IntoIterator<Item = String>>(values: T) -> Self {
+        let mut secrets: Vec<String> = values
+            .into_iter()
+            .flat_map(|value| {
+                let lines: Vec<String> = value.lines().map(|line| line.trim().to_owned()).collect();
+                [value].into_iter().chain(lines)
+            })
+            .filter(|value| value.len() >= SHORTEST)
+            .collect();
+        // A longer one may hold a shorter one, and has to go first.
+        secrets.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        secrets.dedup();
+        Secrets(secrets.into())
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} secrets", self.0.len())
+    }
+}
+
+/// The text without what follows `Bearer` or `Authorization:`; nothing where there is none.
+fn without_credentials(text: &str) -> Option<String> {
+    // Positions are the same in both.
+    let lower = text.to_ascii_lowercase();
+    let mut found: Vec<Range<usize>> = memmem::find_iter(lower.as_bytes(), "authorization")
+        .filter_map(|at| header_value(text, at + "authorization".len()))
+        .chain(memmem::find_iter(lower.as_bytes(), "bearer").filter_map(|at| bearer(text, at)))
+        .collect();
+    if found.is_empty() {
+        return None;
+    }
+    found.sort_unstable_by_key(|range| range.start);
+    let (mut hidden, mut done) = (String::with_capacity(text.len()), 0);
+    for range in found {
+        // A token in a header is both.
+        if range.start >= done {
+            hidden.push_str(&text[done..range.start]);
+            hidden.push_str(REDACTED);
+        }
+        done = done.max(range.end);
+    }
+    hidden.push_str(&text[done..]);
+    Some(hidden)
+}
+
+fn is_quote(letter: char) -> bool {
+    matches!(letter, '"' | '\'' | '\\')
+}
+
+/// Where the value of a header stands whose name ends here: up to the end of its quotes, else of the line.
+fn header_value(text: &str, end_of_name: usize) -> Option<Range<usize>> {
+    let is_between = |letter: char| is_quote(letter) || letter == ' ' || letter == '\t';
+    let behind = text[end_of_name..].trim_start_matches(is_between).strip_prefix([':', '='])?;
+    let value = behind.trim_start_matches(is_between);
+    let is_quoted = behind[..behind.len() - value.len()].contains(is_quote);
+    let ends = |letter: char| matches!(letter, '\n' | '\r') || (is_quoted && is_quote(letter));
+    let length = value.find(ends).unwrap_or(value.len());
+    let start = text.len() - value.len();
+    (length > 0).then_some(start..start + length)
+}
+
+/// Where the token stands of which this `Bearer` tells.
+fn bearer(text: &str, at: usize) -> Option<Range<usize>> {
+    if text[..at].ends_with(|letter: char| letter.is_ascii_alphanumeric()) {
+        return None;
+    }
+    let behind = &text[at + "bearer".len()..];
+    let token = behind.trim_start_matches([' ', '\t']);
+    let ends = |letter: char| !letter.is_ascii_graphic() || is_quote(letter) || ",;<>()[]{}".contains(letter);
+    let length = token.find(ends).unwrap_or(token.len());
+    let start = text.len() - token.len();
+    (token.len() < behind.len() && length >= SHORTEST).then_some(start..start + length)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use unhang_net::oauth::ClientSettings;
+
+    use super::*;
+    use crate::{route::rules::ToolRules, settings::LimitSettings};
+
+    fn secrets(values: &[&str]) -> Secrets {
+        values.iter().map(|value| (*value).to_owned()).collect()
+    }
+
+    fn of(transport: Transport) -> Secrets {
+        let limits = LimitSettings::default();
+        Secrets::of(&ServerSettings {
+            name: "a".to_owned(),
+            transport,
+            prefix: None,
+            limits,
+            tool_rules: ToolRules::default(),
+            idle_timeout: None,
+        })
+    }
+
+    #[test]
+    fn a_configured_value_is_hidden_wherever_it_stands() {
+        let secrets = secrets(&["hunter2-hunter2", "hunter2-hunter2-and-more", "short"]);
+        for (text, expect) in [
+            ("the key is hunter2-hunter2!", "the key is [redacted]!"),
+            ("hunter2-hunter2hunter2-hunter2", "[redacted][redacted]"),
+            ("x=hunter2-hunter2-and-more", "x=[redacted]"),
+            ("short and hunter2", "short and hunter2"),
+        ] {
+            assert_eq!(secrets.hide(text), expect);
+        }
+        assert_eq!(format!("{secrets:?}"), "2 secrets");
+        let both = Secrets::of_all([&secrets, &self::secrets(&["of another server"])]);
+        assert_eq!(both.hide("of another server: hunter2-hunter2"), "[redacted]: [redacted]");
+    }
+
+    #[test]
+    fn each_line_of_a_long_secret_is_one() {
+        let key = secrets(&["-----BEGIN KEY-----\nMIIEvQIBADANBg\n-----END KEY-----\n"]);
+        assert_eq!(key.hide("it was MIIEvQIBADANBg"), "it was [redacted]");
+    }
+
+    #[test]
+    fn what_looks_like_a_token_is_hidden_whoever_configured_it() {
+        for (text, expect) in [
+            ("sent Bearer eyJhbGciOi.J9, got 401", "sent Bearer [redacted], got 401"),
+            ("BEARER  eyJhbGciOi", "BEARER  [redacted]"),
+            ("Authorization: Basic dXNlcjpwYXNz\nnext", "Authorization: [redacted]\nnext"),
+            (r#"{"authorization":"Bearer eyJhbGciOi","a":1}"#, r#"{"authorization":"[redacted]","a":1}"#),
+            (r#"{\"Authorization\": \"k3y\"}"#, r#"{\"Authorization\": \"[redacted]\"}"#),
+            ("proxy-authorization=k3y", "proxy-authorization=[redacted]"),
+            ("übel: Bearer ünïcodé-token", "übel: Bearer ünïcodé-token"),
+        ] {
+            assert_eq!(Secrets::default().hide(text), expect);
+        }
+        for plain in ["a bearer of news", "no authorization was given", "forbearer eyJhbGciOi", "bearer", ""]
+        {
+            assert!(matches!(Secrets::default().hide(plain), Cow::Borrowed(same) if same == plain));
+        }
+    }
+
+    #[test]
+    fn what_is_configured_for_a_server_to_get_in_is_secret() {
+        let variables = BTreeMap::from([("API_KEY".to_owned(), "k3y-of-the-server".to_owned())]);
+        let stdio = of(Transport::Stdio {
+            command: "server".to_owned(),
+            arguments: Vec::new(),
+            environment: variables,
+            inherits_environment: false,
+            folder: "/".into(),
+        });
+        assert_eq!(stdio.hide("k3y-of-the-server"), REDACTED);
+        let http = of(Transport::Http {
+            url: "https://ada%40home:pass%20word@example.org/mcp?key=a%2Bb%2Bc%2Bd%2Be&page=1".to_owned(),
+            headers: BTreeMap::from([("X-Key".to_owned(), "Token 0123456789".to_owned())]),
+            dialect: None,
+            oauth: ClientSettings { client_secret: Some("client-secret".to_owned()), ..Default::default() },
+        });
+        for secret in ["ada@home", "ada%40home", "pass word", "a+b+c+d+e", "a%2Bb%2Bc%2Bd%2Be", "0123456789"]
+        {
+            assert_eq!(http.hide(&format!("<{secret}>")), "<[redacted]>");
+        }
+        assert_eq!(http.hide("client-secret of page=1"), "[redacted] of page=1");
+    }
+}
