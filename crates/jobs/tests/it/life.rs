@@ -36,6 +36,24 @@ async fn a_mere_look_at_a_job_waits_for_nothing() {
     bench.end(id).await;
 }
 
+#[tokio::test]
+async fn jobs_are_counted_by_state() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 1);
+    let gate = bench.folder.path().join("gate");
+    for script in ["true", "true", "exit 3"] {
+        bench.run(script).await;
+    }
+    let running = bench.submit(&format!("until [ -e {} ]; do sleep 0.01; done", gate.display())).await;
+    bench.until(running, JobState::Running).await;
+    let queued = bench.submit("true").await;
+    let counts = bench.engine.counts().await.unwrap();
+    // Queued, starting, running, completed, failed, cancelled, lost.
+    let expected = JobState::ALL.into_iter().zip([1, 0, 1, 2, 1, 0, 0]);
+    assert_eq!(counts, expected.collect::<Vec<_>>());
+    fs::write(gate, "").unwrap();
+    bench.end(queued).await;
+}
+
 /// They are the client's, and bounded by what a message may have; the limit of our own files is none for them.
 #[tokio::test]
 async fn arguments_of_many_mebibytes_reach_the_job() {
