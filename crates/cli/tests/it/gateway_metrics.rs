@@ -38,11 +38,16 @@ fn status(web: &Web) -> Value {
 
 /// What was counted: each sample with its labels, as it stands there.
 fn scraped(web: &Web) -> BTreeMap<String, f64> {
-    let answer = web.ask("GET", "/metrics", &[], "");
+    let open = "application/openmetrics-text; version=1.0.0";
+    let answer = web.ask("GET", "/metrics", &[("accept", open)], "");
     let kind = answer.header("content-type").expect("a type").to_owned();
-    assert_eq!((answer.status, kind.starts_with("application/openmetrics-text; version=1.0.0")), (200, true));
+    assert_eq!((answer.status, kind.starts_with(open)), (200, true));
     let page = answer.text();
     assert!(page.ends_with("# EOF\n"), "{page}");
+    let answer = web.ask("GET", "/metrics", &[], "");
+    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let classic = answer.text();
+    assert!(classic.contains("\n# TYPE unhang_server_starts_total counter\n"), "{classic}");
     let samples = page.lines().filter(|line| !line.starts_with('#'));
     let sample = |line: &str| {
         let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("a sample: {line}"));
@@ -138,8 +143,7 @@ fn told(web: &Web) -> BTreeSet<Metric> {
     for line in page.lines() {
         if let Some(kind) = line.strip_prefix("# TYPE ") {
             let (name, kind) = kind.split_once(' ').expect("a type");
-            let name = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
-            assert!(kinds.insert(name, kind.to_owned()).is_none(), "twice: {line}");
+            assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "twice: {line}");
         } else if !line.starts_with('#') {
             let (sample, labels) = line.split_once(['{', ' ']).expect("a sample");
             let ends = ["_bucket", "_count", "_sum"];

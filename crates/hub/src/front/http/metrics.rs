@@ -1,10 +1,10 @@
-//! What was counted, as a page that Prometheus reads (OpenMetrics 1.0, as text).
+//! What was counted, as a page that Prometheus reads (OpenMetrics 1.0 as text, or the text format 0.0.4 that was before it).
 //!
 //! Invariants: every name is in `docs/reference/metrics.md`, and every name there is on the page; what was not measured has no number
 //! here; values of labels come from the configuration and from us alone.
 
 use std::{
-    fmt,
+    fmt::{self, Write},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -22,8 +22,9 @@ use crate::{
     gateway::{ServerState, ServerStatus, Servers},
 };
 
-/// The type of the page.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The types that the page comes in: the newer one for whoever asks for it, the older one for all others.
+pub(super) const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(super) const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What is known at one moment.
 pub(super) struct Snapshot {
@@ -53,6 +54,24 @@ pub(super) fn page(snapshot: Snapshot) -> Result<String, fmt::Error> {
     let mut page = String::new();
     encode(&mut page, &registry)?;
     Ok(page)
+}
+
+/// The same page as readers of the older format know it: there a counter is called by its whole name where it is described.
+pub(super) fn classic(page: &str) -> String {
+    let is_counter = |name: &str| page.contains(&format!("\n# TYPE {name} counter\n"));
+    let mut classic = String::with_capacity(page.len());
+    for line in page.lines().filter(|line| *line != "# EOF") {
+        let described = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
+        match described.and_then(|rest| rest.split_once(' ')).filter(|(name, _)| is_counter(name)) {
+            Some((name, rest)) => {
+                let _in_memory = writeln!(classic, "{} {name}_total {rest}", &line[..6]);
+            }
+            None => {
+                let _in_memory = writeln!(classic, "{line}");
+            }
+        }
+    }
+    classic
 }
 
 impl fmt::Debug for Snapshot {
@@ -204,4 +223,16 @@ type Unlabelled = [(&'static str, &'static str); 0];
 
 fn wide(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_of_the_older_format_find_counters_by_the_names_that_they_know() {
+        let open = "# HELP a Some.\n# TYPE a gauge\na 1\n# HELP b More.\n# TYPE b counter\nb_total{x=\"y\"} 2\n# EOF\n";
+        let expect = "# HELP a Some.\n# TYPE a gauge\na 1\n# HELP b_total More.\n# TYPE b_total counter\nb_total{x=\"y\"} 2\n";
+        assert_eq!(classic(open), expect);
+    }
 }

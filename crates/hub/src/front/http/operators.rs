@@ -12,7 +12,7 @@ use tokio::{sync::Semaphore, time::timeout};
 use unhang_jobs::record::JobState;
 use unhang_net::serve::axum::{
     extract::{Request, State},
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -117,7 +117,7 @@ pub(super) async fn status(State(gate): State<Arc<Gate>>) -> Response {
 }
 
 /// What was counted, for Prometheus.
-pub(super) async fn metrics(State(gate): State<Arc<Gate>>) -> Response {
+pub(super) async fn metrics(State(gate): State<Arc<Gate>>, headers: HeaderMap) -> Response {
     let jobs = gate.jobs.counts().await;
     let servers = gate.behind.servers.clone();
     let snapshot = Snapshot {
@@ -130,7 +130,14 @@ pub(super) async fn metrics(State(gate): State<Arc<Gate>>) -> Response {
         jobs,
     };
     match metrics::page(snapshot) {
-        Ok(page) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response(),
+        Ok(page) => {
+            let mut kinds = headers.get_all(header::ACCEPT).iter().filter_map(|kinds| kinds.to_str().ok());
+            let (kind, page) = match kinds.any(|kinds| kinds.contains("application/openmetrics-text")) {
+                true => (metrics::OPEN, page),
+                false => (metrics::CLASSIC, metrics::classic(&page)),
+            };
+            ([(header::CONTENT_TYPE, kind)], page).into_response()
+        }
         // Text can always be written to memory.
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
