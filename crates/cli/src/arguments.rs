@@ -143,6 +143,10 @@ pub(crate) struct Serve {
     /// Share servers with no other window: have processes of our own
     #[arg(long)]
     pub(crate) own: bool,
+    /// A file with tokens, one a line, beside those of the configuration: over HTTP each lets in whoever sends it. Nobody else may
+    /// be able to read it
+    #[arg(long, env = "UNHANG_TOKEN_FILE", hide_env = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Print the JSON schema of the configuration file, for editors, and end
     #[arg(long)]
     pub(crate) print_config_schema: bool,

@@ -116,7 +116,14 @@ pub const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
 pub const MAX_SESSIONS: usize = 10_000;
 /// Connections over HTTP at a time: two for each of two thousand clients, and some. Each may hold a message.
 pub const MAX_CONNECTIONS: usize = 4096;
-/// For how long a connection over HTTP may be idle, or take for the head of a request.
+/// Those of one address, where other machines come: before the first token nothing else tells clients apart. A quarter, for a reverse
+/// proxy brings many in one.
+pub const CONNECTIONS_OF_ONE: usize = MAX_CONNECTIONS / 4;
+/// Requests in flight of one client, which a token tells from others. Half, for a team may share one, and others come in all the same.
+pub const REQUESTS_OF_ONE: usize = MAX_CONNECTIONS / 2;
+/// Sessions of one client, for the same reason; and requests of it that stand alone.
+pub const SESSIONS_OF_ONE: usize = MAX_SESSIONS / 2;
+/// For how long a connection over HTTP may be idle, shake hands for TLS, or take for the head of a request.
 pub const HEAD_PATIENCE: Duration = Duration::from_secs(60);
 /// How long the body of a request may take that has begun.
 pub const BODY_PATIENCE: Duration = Duration::from_secs(30);

@@ -3,8 +3,9 @@
 //! Invariants
 //!
 //! - A client that is slow with the head of a request, or takes nothing of its answer, loses its connection; it costs no other
-//!   client anything meanwhile.
-//! - There are at most so many connections at a time; further ones wait in the system's own queue.
+//!   client anything meanwhile. The same goes for who is slow with the handshake of TLS, or says something else in its place.
+//! - There are at most so many connections at a time; further ones wait in the system's own queue. Of one address there are at most
+//!   so many; further ones end at once, for in the queue they would stand before those of others.
 //! - Once the end has come, nothing new is accepted, and each connection ends with the answer that it is at.
 //! - To a socket among the files everybody comes with one request, and whoever has come before the end is heard: so that those who
 //!   meet with nobody there, or are told that they were not taken, can ask somebody else without doing anything twice.
@@ -22,10 +23,12 @@ use tokio::{
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
-    time::sleep,
+    time::{sleep, timeout},
 };
 use tower_service::Service;
 use unhang_switches::stands;
+
+use crate::{crowd::Crowd, tls::Acceptor};
 
 /// How long nothing is accepted after the system had nothing to give: descriptors come back when others end.
 const NO_ROOM: Duration = Duration::from_millis(100);
@@ -86,26 +89,36 @@ impl Listener {
     }
 }
 
+/// The address of ours that a connection came to; an extension of each request that came over the network. Where we listen at all
+/// addresses, it tells which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived(pub SocketAddr);
+
 /// What connections are limited by.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Connections at a time.
     pub connections: usize,
-    /// For how long a connection may be idle, or take for the head of a request.
+    /// Those of one address; of IPv6 the network counts, of which one machine has as many addresses as it likes.
+    pub of_one: usize,
+    /// For how long a connection may be idle, or take for the head of a request; and how long a handshake of TLS may take.
     pub head: Duration,
     /// For how long a client may take nothing of what is sent to it.
     pub deaf: Duration,
 }
 
-/// Serves whoever comes until `ending` says that it is over, and then those who are there until they have their answers.
+/// Serves whoever comes until `ending` says that it is over, and then those who are there until they have their answers. With an
+/// acceptor TLS is all that is spoken over the network.
 pub async fn serve(
     listener: impl Into<Listener>,
     router: Router,
     bounds: Bounds,
+    tls: Option<Acceptor>,
     mut ending: watch::Receiver<bool>,
 ) {
     let listener = listener.into();
     let room = Arc::new(Semaphore::new(bounds.connections));
+    let crowd = Crowd::default();
     let mut connections = JoinSet::new();
     let is_over = ending.clone();
     loop {
@@ -113,15 +126,23 @@ pub async fn serve(
             _over_or_gone = ending.wait_for(|ending| *ending) => break,
             Some(_) = connections.join_next() => {}
             (stream, permit) = next(&listener, &room) => {
-                let (router, is_over) = (router.clone(), is_over.clone());
+                let place = match &stream {
+                    Stream::Network(_, peer) => crowd.place(peer.ip(), bounds.of_one).map(Some),
+                    Stream::Local(_) => Some(None),
+                };
+                let Some(place) = place else {
+                    tracing::info!("one who has {} connections already gets no other", bounds.of_one);
+                    continue;
+                };
+                let (router, is_over, tls) = (router.clone(), is_over.clone(), tls.clone());
                 connections.spawn(async move {
-                    let _permit = permit;
+                    let _held = (permit, place);
                     match stream {
                         Stream::Network(stream, peer) => {
                             adjust(&stream, bounds);
-                            talk(stream, Peer::Network(peer), router, bounds, is_over).await;
+                            over_network(stream, peer, router, bounds, tls, is_over).await;
                         }
-                        Stream::Local(stream) => talk(stream, Peer::Local, router, bounds, is_over).await,
+                        Stream::Local(stream) => talk(stream, AMONG_THE_FILES, router, bounds, is_over).await,
                     }
                 });
             }
@@ -129,7 +150,7 @@ pub async fn serve(
     }
     if let Listener::Local(listener, claim) = listener {
         for stream in last(listener, claim) {
-            connections.spawn(talk(stream, Peer::Local, router.clone(), bounds, is_over.clone()));
+            connections.spawn(talk(stream, AMONG_THE_FILES, router.clone(), bounds, is_over.clone()));
         }
     }
     while connections.join_next().await.is_some() {}
@@ -172,6 +193,16 @@ fn is_of_one(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
+/// Where a connection is from.
+#[derive(Clone, Copy)]
+struct Origin {
+    peer: Peer,
+    arrived: Option<Arrived>,
+}
+
+/// That of every connection to a socket among the files.
+const AMONG_THE_FILES: Origin = Origin { peer: Peer::Local, arrived: None };
+
 /// What a connection over the network needs besides.
 fn adjust(stream: &TcpStream, bounds: Bounds) {
     // Without either the connection works, if not as well.
@@ -182,21 +213,48 @@ fn adjust(stream: &TcpStream, bounds: Bounds) {
     }
 }
 
+/// Talks to somebody over the network, once the two have shaken hands where TLS is spoken.
+async fn over_network(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    bounds: Bounds,
+    tls: Option<Acceptor>,
+    mut ending: watch::Receiver<bool>,
+) {
+    let from = Origin { peer: Peer::Network(peer), arrived: stream.local_addr().ok().map(Arrived) };
+    let Some(tls) = tls else { return talk(stream, from, router, bounds, ending).await };
+    let patience = if stands("slow-handshake-ends") { bounds.head } else { Duration::MAX };
+    let shaken = tokio::select! {
+        shaken = timeout(patience, tls.accept(stream)) => shaken,
+        // There is no request yet that an answer could be waited for.
+        _over_or_gone = ending.wait_for(|ending| *ending) => return,
+    };
+    match shaken {
+        Ok(Ok(stream)) => talk(stream, from, router, bounds, ending).await,
+        Ok(Err(error)) => tracing::info!("{peer} did not come to speak TLS with us: {error}"),
+        Err(_) => tracing::info!("{peer} did not come to speak TLS with us within {patience:?}"),
+    }
+}
+
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    peer: Peer,
+    from: Origin,
     router: Router,
     bounds: Bounds,
     mut ending: watch::Receiver<bool>,
 ) {
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(from.peer);
+        if let Some(arrived) = from.arrived {
+            request.extensions_mut().insert(arrived);
+        }
         call(router.clone(), request)
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new());
-    if peer == Peer::Local {
+    if from.peer == Peer::Local {
         builder.keep_alive(false);
     }
     if stands("slow-head-ends") {
@@ -208,11 +266,11 @@ async fn talk(
         tokio::select! {
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
-                    tracing::debug!("the connection of {peer} broke: {error}");
+                    tracing::debug!("the connection of {} broke: {error}", from.peer);
                 }
                 return;
             }
-            () = over(&mut ending, peer), if !is_ending => {
+            () = over(&mut ending, from.peer), if !is_ending => {
                 is_ending = true;
                 connection.as_mut().graceful_shutdown();
             }
@@ -253,7 +311,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(300);
 
     /// One connection at a time, so that the next one tells when the first has ended.
-    const ONE: Bounds = Bounds { connections: 1, head: LONG, deaf: LONG };
+    const ONE: Bounds = Bounds { connections: 1, of_one: 100, head: LONG, deaf: LONG };
 
     struct Up {
         address: SocketAddr,
@@ -265,6 +323,10 @@ mod tests {
 
     impl Up {
         async fn new(bounds: Bounds) -> Up {
+            Up::speaking(bounds, None).await
+        }
+
+        async fn speaking(bounds: Bounds, tls: Option<Acceptor>) -> Up {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("an address");
             let (end, ending) = watch::channel(false);
@@ -279,7 +341,7 @@ mod tests {
                 .route("/", get(|| async { "hello" }))
                 .route("/slow", get(slow))
                 .route("/large", get(|| async { vec![b'x'; 64 << 20] }));
-            Up { address, end, begun, serving: tokio::spawn(serve(listener, router, bounds, ending)) }
+            Up { address, end, begun, serving: tokio::spawn(serve(listener, router, bounds, tls, ending)) }
         }
 
         async fn says(&self, text: &str) -> TcpStream {
@@ -318,6 +380,40 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn of_one_address_there_are_so_many_connections() {
+        let up = Up::new(Bounds { connections: 10, of_one: 1, ..ONE }).await;
+        let first = up.says("").await;
+        let mut second = up.says("").await;
+        // It ends at once and keeps nobody waiting.
+        let read = timeout(PATIENCE, second.read(&mut [0])).await.expect("it ends");
+        assert_eq!(read.expect("its end"), 0);
+        drop(first);
+        let again = async {
+            let mut answer = String::new();
+            while !answer.ends_with("hello") {
+                let mut stream = up.says("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+                let _until_the_first_is_gone = stream.read_to_string(&mut answer).await;
+            }
+        };
+        timeout(PATIENCE, again).await.expect("the place is free");
+    }
+
+    #[tokio::test]
+    async fn who_is_slow_with_the_handshake_is_let_go() {
+        let certificate = include_bytes!("../../cli/tests/certificates/server.pem");
+        let key = include_bytes!("../../cli/tests/certificates/server.key");
+        let tls = Acceptor::new(certificate, key).expect("they fit");
+        let up =
+            Up::speaking(Bounds { connections: 2, head: Duration::from_millis(200), ..ONE }, Some(tls)).await;
+        // One that says nothing, one that stops in the middle, and one that says something else.
+        for words in ["", "\x16\x03\x01", "GET / HTTP/1.1\r\nhost: x\r\n\r\n"] {
+            let mut stream = up.says(words).await;
+            let ended = timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
+            let _closed_or_reset = ended.expect("it ends");
+        }
+    }
+
+    #[tokio::test]
     async fn who_does_not_read_is_let_go() {
         let up = Up::new(Bounds { deaf: Duration::from_millis(500), ..ONE }).await;
         let _deaf = up.says("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
@@ -351,7 +447,7 @@ mod tests {
         let (claim, mut claimed) = tokio::sync::oneshot::channel::<()>();
         let router = Router::new().route("/", get(|| async { "hello" }));
         let ending = watch::Sender::new(true).subscribe();
-        let serving = serve(Listener::Local(listener, Box::new(claim)), router, ONE, ending);
+        let serving = serve(Listener::Local(listener, Box::new(claim)), router, ONE, None, ending);
         let talking = async {
             // Nobody else can come by now.
             assert!(timeout(PATIENCE, &mut claimed).await.expect("it is dropped").is_err());

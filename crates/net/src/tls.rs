@@ -1,15 +1,83 @@
-//! TLS: the one way in which this crate comes by an HTTP client.
+//! TLS: the one way in which this crate comes by an HTTP client, and what proves to clients of ours who we are.
 //!
 //! Invariants
 //!
-//! - Cryptography is ring's, handed in with each client: no default of the process is set, and none is needed.
+//! - Cryptography is ring's, handed in with each client and each server: no default of the process is set, and none is needed.
 //! - Certificates are verified, by the system's own roots. A system that has none can still speak plain HTTP; TLS is then refused.
 //! - The roots are read once.
+//! - A key is in memory alone: neither errors nor `Debug` show anything of it.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    fmt, io,
+    sync::{Arc, OnceLock},
+};
 
-use rustls::{ClientConfig, RootCertStore, crypto::ring, version};
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    version,
+};
 use rustls_platform_verifier::BuilderVerifierExt;
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+/// Why a certificate and its key are of no use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// What ought to be certificates is none.
+    #[error("the certificate is no PEM of a certificate: {0}")]
+    Certificate(String),
+    /// What ought to be a key is none.
+    #[error("the key is no PEM of a private key: {0}")]
+    Key(String),
+    /// The two do not belong together, or cannot be used.
+    #[error("certificate and key cannot be used together: {0}")]
+    Together(String),
+}
+
+/// Speaks TLS with clients, 1.2 or 1.3, and HTTP/1.1 in it. Clones are the same.
+#[derive(Clone)]
+pub struct Acceptor(TlsAcceptor);
+
+impl Acceptor {
+    /// One that proves who it is with these: the certificate first, then those that lead to its authority; both as PEM.
+    ///
+    /// # Errors
+    /// Where the texts are not what they ought to be, or the key is not that of the certificate.
+    pub fn new(certificate: &[u8], key: &[u8]) -> Result<Acceptor, CertificateError> {
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificate)
+            .collect::<Result<_, _>>()
+            .map_err(|error| CertificateError::Certificate(error.to_string()))?;
+        if chain.is_empty() {
+            return Err(CertificateError::Certificate("there is none in it".to_owned()));
+        }
+        let key =
+            PrivateKeyDer::from_pem_slice(key).map_err(|error| CertificateError::Key(error.to_string()))?;
+        let together = |error: rustls::Error| CertificateError::Together(error.to_string());
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&version::TLS13, &version::TLS12])
+            .map_err(together)?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(together)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Acceptor(TlsAcceptor::from(Arc::new(config))))
+    }
+
+    /// Shakes hands with a client. It is up to whoever calls to set a limit.
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        self.0.accept(stream).await
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Acceptor").finish_non_exhaustive()
+    }
+}
 
 /// The beginning of every HTTP client: timeouts, redirects and the rest are the caller's to set.
 pub fn client_builder() -> reqwest::ClientBuilder {
@@ -46,6 +114,23 @@ fn config() -> Option<ClientConfig> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const CERTIFICATE: &[u8] = include_bytes!("../../cli/tests/certificates/server.pem");
+    const KEY: &[u8] = include_bytes!("../../cli/tests/certificates/server.key");
+
+    #[test]
+    fn a_server_has_a_certificate_and_the_key_for_it() {
+        assert_eq!(format!("{:?}", Acceptor::new(CERTIFICATE, KEY).expect("they fit")), "Acceptor { .. }");
+        for (certificate, key, expect) in [
+            (&b""[..], KEY, "the certificate is no PEM of a certificate: there is none in it"),
+            (KEY, KEY, "the certificate is no PEM of a certificate: there is none in it"),
+            (CERTIFICATE, b"", "the key is no PEM of a private key: "),
+            (CERTIFICATE, CERTIFICATE, "the key is no PEM of a private key: "),
+        ] {
+            let told = Acceptor::new(certificate, key).expect_err("they do not fit").to_string();
+            assert!(told.starts_with(expect), "{told}");
+        }
+    }
 
     #[test]
     fn a_client_can_be_built_without_a_default_of_the_process() {

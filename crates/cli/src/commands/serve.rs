@@ -3,39 +3,36 @@
 //! Invariants: nothing that is wrong in the file is passed over in silence; a data folder that cannot be used is told at the start
 //! and by every tool, and the session goes on (design 7); what jobs would end with is said before the first is accepted.
 
+mod access;
+
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io,
-    net::SocketAddr,
     path::Path,
     process::ExitCode,
     sync::Arc,
 };
 
-use tokio::{
-    net::{TcpListener, lookup_host},
-    runtime,
-    sync::watch,
-    time::timeout,
-};
+use tokio::{runtime, sync::watch, time::timeout};
 use unhang::{
     client::Silent,
     config::{Limits, STOP_LIMIT},
     exit,
     front::{
         self, AtEnd, FrontSpec, Toolbox,
-        http::{self, Hosts, HttpSpec, name_of},
+        http::{self, HttpSpec},
     },
     gateway::ServerEntry,
     jobs::engine::Engine,
     process::{identity::ask_for_short_turns, pipe::take_standard_streams, surroundings::ties},
     route::names::Style,
     secrets::Secrets,
-    settings::{JobSettings, LimitSettings, Loaded, Settings, file_schema},
+    settings::{HttpSettings, JobSettings, LimitSettings, Loaded, Settings, file_schema},
     sharing::{Place, Sharing, SharingSpec},
     tools::{EngineService, Table, service::JobService},
 };
 
+use self::access::{Door, Listening, listen};
 use super::engine::options;
 use crate::{
     arguments::Serve,
@@ -114,10 +111,10 @@ async fn served(
     prepared: Prepared,
     diagnostics: &Diagnostics,
 ) -> Result<u8, Failed> {
-    let Prepared { table, service, servers, place } = prepared;
-    let listener = match &serve.http {
-        Some(address) => Some(listen(address).await?),
-        None => None,
+    let Prepared { table, service, servers, place, door } = prepared;
+    let listening = match (&serve.http, door) {
+        (Some(address), Some(door)) => Some((listen(address, &door).await?, door)),
+        _ => None,
     };
     let toolbox = Arc::new(table);
     let instructions = Some(INSTRUCTIONS.to_owned());
@@ -132,35 +129,32 @@ async fn served(
     let jobs = Some(Arc::clone(&service) as Arc<dyn JobService>);
     let at_end: Option<AtEnd> = Some(Box::pin(end(service, sharing)));
     let stops = signals().map_err(|error| Failed::bug(&error))?;
-    let Some((listener, address)) = listener else {
+    let Some((Listening { listener, address, warning }, door)) = listening else {
         let (client_input, client_output) = take_standard_streams().map_err(|error| Failed::bug(&error))?;
         let spec =
             FrontSpec { limits, toolbox, servers, instructions, at_end, ending, client_input, client_output };
         return front::run(spec, stops).await.map_err(|error| Failed::bug(&error));
     };
-    diagnostics.notice(&format!("MCP is at http://{address}/mcp"));
-    let hosts = Hosts::new([name_of(address.ip())]);
-    let spec = HttpSpec { limits, toolbox, servers, jobs, instructions, at_end, ending, listener, hosts };
-    Ok(http::run(spec, stops).await)
-}
-
-/// Listens where only this machine can ask.
-async fn listen(address: &str) -> Result<(TcpListener, SocketAddr), Failed> {
-    let wrong = |why: String| Failed::from(format!("--http {address}: {why}"));
-    let all = lookup_host(address)
-        .await
-        .map_err(|error| wrong(format!("{error}; give an address and a port, as in 127.0.0.1:8808")))?;
-    let all: Vec<SocketAddr> = all.collect();
-    if all.iter().any(|address| !address.ip().is_loopback()) {
-        return Err(wrong(
-            "other machines could ask whatever your servers can do, and nothing would ask who they are; give an address of \
-             this machine alone, as 127.0.0.1"
-                .to_owned(),
-        ));
+    if let Some(warning) = warning {
+        diagnostics.warn(&warning);
     }
-    let listener = TcpListener::bind(&*all).await.map_err(|error| wrong(error.to_string()))?;
-    let address = listener.local_addr().map_err(|error| wrong(error.to_string()))?;
-    Ok((listener, address))
+    diagnostics.notice(&format!("MCP is at {}", door.url(address)));
+    let hosts = door.hosts(address);
+    let Door { access, tls, .. } = door;
+    let spec = HttpSpec {
+        limits,
+        toolbox,
+        servers,
+        jobs,
+        instructions,
+        at_end,
+        ending,
+        listener,
+        tls,
+        hosts,
+        access,
+    };
+    Ok(http::run(spec, stops).await)
 }
 
 /// Ends what stands behind a session. Each has a limit of its own.
@@ -180,6 +174,8 @@ struct Prepared {
     servers: Vec<ServerEntry>,
     /// Where other windows with the same servers are met.
     place: Option<Place>,
+    /// For those who come over HTTP.
+    door: Option<Door>,
 }
 
 /// Reads the file and opens the data folder.
@@ -217,6 +213,10 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
         })
     });
     let servers = servers.collect::<Result<Vec<ServerEntry>, String>>()?;
+    let door = serve.http.is_some().then(|| Door::prepare(serve, settings.http)).transpose()?;
+    if door.is_none() && serve.token_file.is_some() {
+        warn("--token-file has no effect without --http: over stdin and stdout nobody else can ask");
+    }
     let names: Vec<&str> = settings.tools.iter().map(|tool| tool.name.as_str()).collect();
     serve.tool_mode.unknown(&names).iter().for_each(|sentence| warn(sentence));
 
@@ -241,7 +241,7 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
     }
     let service = Arc::new(EngineService::new(engine, inherited().collect()));
     let table = Table::new(settings.tools, &serve.tool_mode, Arc::clone(&service) as _)?;
-    Ok(Prepared { table, service, servers, place })
+    Ok(Prepared { table, service, servers, place, door })
 }
 
 /// Where windows meet that have the same servers with the same limits by the same file, of the same version of unhang; none where
@@ -259,7 +259,8 @@ fn meeting_place(path: &Path, settings: &Settings, flags: &LimitSettings) -> io:
 /// What the file says, and what is wrong in it and harms nothing else.
 fn load(path: &Path) -> Result<(Settings, Vec<String>), String> {
     match read_named(path)? {
-        Named::Ours(Loaded { settings, warnings }) => {
+        Named::Ours(loaded) => {
+            let Loaded { settings, warnings } = *loaded;
             Ok((settings, warnings.iter().map(ToString::to_string).collect()))
         }
         Named::Clients(found) => {
@@ -270,7 +271,8 @@ fn load(path: &Path) -> Result<(Settings, Vec<String>), String> {
                     Err(complaint) => warnings.push(format!("{complaint}; `{}` is left out", server.name)),
                 }
             }
-            Ok((Settings { jobs: JobSettings::default(), tools: Vec::new(), servers }, warnings))
+            let (jobs, http) = (JobSettings::default(), HttpSettings::default());
+            Ok((Settings { jobs, tools: Vec::new(), servers, http }, warnings))
         }
     }
 }

@@ -18,7 +18,7 @@ fn gateway(sandbox: &Sandbox, servers: &[String]) -> (Client, Web) {
     (process, web)
 }
 
-fn finish(mut process: Client, sandbox: &Sandbox) {
+pub(crate) fn finish(mut process: Client, sandbox: &Sandbox) {
     process.signal(Signal::TERM);
     assert_eq!(process.exit_code(), 143, "{}", process.stderr());
     sandbox.assert_nothing_left_within(Duration::from_secs(3));
@@ -142,7 +142,7 @@ fn questions_come_on_the_stream_of_the_call_that_they_are_about() {
 }
 
 /// A call of a client of 2026-07-28 that can be asked anything.
-fn modern_call(web: &Web, id: u32, tool: &str, more: &Value) -> Value {
+pub(crate) fn modern_call(web: &Web, id: u32, tool: &str, more: &Value) -> Value {
     let mut params = json!({
         "name": tool,
         "arguments": { "text": "x" },

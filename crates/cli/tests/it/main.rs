@@ -23,6 +23,7 @@ mod doctor;
 mod endings;
 mod example_digester;
 mod gateway;
+mod gateway_access;
 mod gateway_http;
 mod gateway_metrics;
 mod gateway_routing;

@@ -51,6 +51,38 @@ pub(super) const FILE: &[Key] = &[
     key("jobs", Kind::Section(JOBS), "How background jobs are run."),
     key("tools", Kind::Sections(TOOL), "Commands that are offered as tools, by name."),
     key("servers", Kind::Sections(SERVER), "MCP servers, by name."),
+    key("http", Kind::Section(HTTP), "Who may ask `unhang serve --http`."),
+];
+
+/// `[http]`.
+pub(super) const HTTP: &[Key] = &[
+    key(
+        "tokens",
+        Kind::List,
+        "Each lets in whoever sends it as `Authorization: Bearer TOKEN`; at least 16 characters, best as ${VARIABLE}. Needed \
+         where other machines can ask. Default: nobody is asked who they are.",
+    ),
+    key(
+        "allowed-hosts",
+        Kind::List,
+        "Names under which it is asked, beside the address itself, as those that a reverse proxy has.",
+    ),
+    key(
+        "allowed-origins",
+        Kind::List,
+        "Pages that may ask, as in https://app.example.org. Default: those of this machine.",
+    ),
+    key("tls", Kind::Section(TLS), "What proves to clients who we are. Default: plain HTTP."),
+];
+
+/// `[http.tls]`.
+pub(super) const TLS: &[Key] = &[
+    key(
+        "certificate",
+        Kind::Text,
+        "The file of the certificate and of those that lead to its authority, as PEM.",
+    ),
+    key("key", Kind::Text, "The file of its key, as PEM, which nobody else may read."),
 ];
 
 /// `[jobs]`.

@@ -11,6 +11,7 @@
 
 mod expand;
 mod foreign;
+mod http;
 mod keys;
 mod section;
 mod server;
@@ -30,6 +31,7 @@ use unhang_jobs::{document::Field, engine::Options, folder::FileName, record::Pa
 use crate::tools::{ArgumentSchema, Template};
 
 pub use foreign::{ForeignFile, ForeignServer, read_foreign};
+pub use http::{HttpSettings, TlsSettings};
 pub use keys::file_schema;
 pub use section::Complaint;
 pub use server::{HttpDialect, LimitSettings, ServerSettings, Transport};
@@ -46,6 +48,8 @@ pub struct Settings {
     pub tools: Vec<ToolSettings>,
     /// `[servers.*]`, in the order of the file.
     pub servers: Vec<ServerSettings>,
+    /// `[http]`.
+    pub http: HttpSettings,
 }
 
 /// `[jobs]`: how background jobs are run, as far as the file says it.
@@ -161,7 +165,11 @@ fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Re
         }
         None => Vec::new(),
     };
-    Ok(Settings { jobs, tools, servers })
+    let http = match top.get("http") {
+        Some(field) => http::read(&field, folder)?,
+        None => HttpSettings::default(),
+    };
+    Ok(Settings { jobs, tools, servers, http })
 }
 
 fn jobs(section: &Section<'_>) -> Result<JobSettings, Complaint> {

@@ -279,6 +279,11 @@ impl<'a> Field<'a> {
         Ok(items.iter().enumerate().map(item).collect())
     }
 
+    /// Whether it is a text.
+    pub(super) fn is_text(&self) -> bool {
+        matches!(self.value.get_ref(), DeValue::String(_))
+    }
+
     /// Whether it is a list.
     pub(super) fn is_list(&self) -> bool {
         matches!(self.value.get_ref(), DeValue::Array(_))

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::*;
 use crate::{
     config::Limits,
+    front::http::Token,
     route::rules::{ToolRule, ToolRules},
 };
 
@@ -63,6 +64,12 @@ url = "https://example.org/mcp"
 transport = "sse"
 headers = { Authorization = "Bearer ${env:PYTHON}" }
 oauth = { client-id = "unhang", client-secret = "${PYTHON}", client-metadata-url = "https://example.org/unhang.json", scopes = ["read", "write"] }
+
+[http]
+tokens = ["0123456789abcdef", "${PYTHON}-and-a-bit-more"]
+allowed-hosts = ["MCP.example.org", "192.0.2.1", "[2001:db8::1]"]
+allowed-origins = ["https://app.example.org:443", "http://localhost:3000/"]
+tls = { certificate = "cert.pem", key = "/keys/key.pem" }
 "#;
 
 #[test]
@@ -143,6 +150,43 @@ fn servers_are_read_with_their_limits() {
         },
     };
     assert_eq!((&*search.name, &search.transport), ("search", &http));
+}
+
+#[test]
+fn who_may_ask_is_read() {
+    let Loaded { settings, warnings } = read(EXAMPLE).expect("it is right");
+    assert_eq!(warnings, []);
+    let token = |text: &str| Token::new(text.to_owned()).expect("a token");
+    let expect = HttpSettings {
+        tokens: vec![token("0123456789abcdef"), token("/opt/python-and-a-bit-more")],
+        allowed_hosts: ["mcp.example.org", "192.0.2.1", "[2001:db8::1]"].map(str::to_owned).to_vec(),
+        allowed_origins: ["https://app.example.org", "http://localhost:3000"].map(str::to_owned).to_vec(),
+        tls: Some(TlsSettings { certificate: "/project/cert.pem".into(), key: "/keys/key.pem".into() }),
+    };
+    assert_eq!(settings.http, expect);
+    assert!(!format!("{settings:?}").contains("0123456789abcdef"));
+    assert_eq!(read("").expect("an empty file is one").settings.http, HttpSettings::default());
+}
+
+#[test]
+fn what_is_wrong_with_a_token_is_told_without_the_token() {
+    for (text, expect) in [
+        (
+            "tokens = [\"secret-secret\"]",
+            "unhang.toml:2:11: http.tokens[0]: has 13 characters, and could be guessed; 16",
+        ),
+        ("tokens = [\n\n\"secret secret secret\"]", "unhang.toml:4:1: http.tokens[0]: has a character in it"),
+        (
+            "tokens = \"secret-secret-secret\"",
+            "unhang.toml:2:1: http.tokens: expected a list, as in [\"${TOKEN}\"]",
+        ),
+        ("tokens = [7351735173517351]", "unhang.toml:2:11: http.tokens[0]: expected a text in quotes"),
+        ("tokens = [\"${TEAM_TOKEN}\"]", "http.tokens[0]: the variable TEAM_TOKEN is not set"),
+        ("tokens = [\"${TEAM_TOKEN:-}\"]", "http.tokens[0]: has 0 characters"),
+    ] {
+        let told = read(&format!("[http]\n{text}")).expect_err(text).to_string();
+        assert!(told.contains(expect) && !told.contains("secret") && !told.contains("7351"), "{told}");
+    }
 }
 
 #[test]
@@ -252,6 +296,17 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
             "[servers.a]\ncommand = \"a\"\ntools.b.call-timeout = 3",
             "servers.a.tools.b.call-timeout: expected a length of time with a unit",
         ),
+        (
+            "[http]\nallowed-hosts = [\"a:80\"]",
+            "unhang.toml:2:18: http.allowed-hosts[0]: `a:80` is no name of a host",
+        ),
+        ("[http]\nallowed-hosts = [\"https://a\"]", "`https://a` is no name of a host alone"),
+        ("[http]\nallowed-hosts = [\"*.a\"]", "`*.a` is no name of a host alone"),
+        ("[http]\nallowed-hosts = [\"2001:db8::1\"]", "`2001:db8::1` is no name of a host alone"),
+        ("[http]\nallowed-origins = [\"*\"]", "http.allowed-origins[0]: `*` is no origin of a page"),
+        ("[http]\nallowed-origins = [\"https://a/b\"]", "`https://a/b` is no origin of a page"),
+        ("[http]\ntls = { key = \"a\" }", "unhang.toml:2:1: http.tls: `certificate` is missing"),
+        ("[http]\ntls = { key = \"\", certificate = \"a\" }", "http.tls.key: is empty"),
     ] {
         let told = read(text).expect_err(text).to_string();
         assert!(told.contains(expect), "{told}\n{expect}");
@@ -286,7 +341,7 @@ fn the_schema_of_the_file_knows_what_the_reader_knows() {
         let source = Source { file: "", text, lookup: &lookup, warnings: RefCell::default() };
         let all = Section::open(&source, String::new(), 0, table.get_ref(), FILE);
         let part = |name| all.get(name).map(|field| field.object().expect("a table"));
-        let parts = ["jobs", "tools", "servers"];
+        let parts = ["jobs", "tools", "servers", "http"];
         Value::from(
             parts
                 .map(|name| (name.to_owned(), part(name).unwrap_or_default().into()))
@@ -308,6 +363,9 @@ fn the_schema_of_the_file_knows_what_the_reader_knows() {
         "[servers.a]\nallow = \"b\"",
         "[servers.a]\ntools.b.max-in-flight = 0",
         "[servers.a]\ntools.b.limit = 1",
+        "[http]\ntokens = \"a\"",
+        "[http]\ntoken = [\"a\"]",
+        "[http]\ntls = { cert = \"a\" }",
     ] {
         assert!(!schema.is_valid(&json(wrong)), "{wrong}");
     }

@@ -43,6 +43,24 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "strangers-are-refused" [8]
         "A page in a browser that has its own name lead to this machine is refused, whatever it asks."
         unit("hub", "front::http::tests::what_is_wrong_with_a_request_is_a_status_and_a_sentence");
+    "strangers-need-a-token" [2]
+        "Where there are tokens, whoever has none gets no answer, whatever is asked for."
+        end_to_end("gateway_access::whoever_has_no_token_gets_no_answer");
+    "sessions-are-their-callers" [2]
+        "A session, or a call that waits for its client, is there for whoever began it, and for nobody else."
+        unit("hub", "front::http::tests::access::a_session_is_there_for_whoever_began_it_alone");
+    "share-of-one-bounded" [8]
+        "One client has a share of the requests and sessions that there may be, and leaves the rest to others."
+        unit("hub", "front::http::tests::access::no_client_takes_what_the_others_need");
+    "other-machines-are-asked" [2]
+        "Nothing listens where other machines come unless they are asked who they are."
+        unit("hub", "front::http::access::tests::where_other_machines_come_somebody_asks_who_they_are");
+    "tokens-cannot-be-guessed" [2]
+        "A token that is short enough to be guessed is refused."
+        unit("hub", "front::http::access::tests::a_token_cannot_be_guessed_and_is_not_shown");
+    "secrets-are-their-owners" [2]
+        "A file with tokens or a key that others can read is refused."
+        unit("hub", "front::http::access::tests::secrets_lie_where_their_owner_alone_can_read_them");
     "slow-body-ends" [1]
         "A body that does not come is not waited for."
         unit("hub", "front::http::tests::a_body_that_does_not_come_is_not_waited_for");

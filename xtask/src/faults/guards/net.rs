@@ -31,6 +31,12 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "connections-bounded" [8]
         "There are at most so many connections at a time, whoever comes."
         unit("net", "serve::tests::there_are_so_many_connections_at_a_time");
+    "connections-of-one-bounded" [8]
+        "Of one address there are at most so many connections, so that others come in before anybody has shown a token."
+        unit("net", "serve::tests::of_one_address_there_are_so_many_connections");
+    "slow-handshake-ends" [8]
+        "A connection whose client is slow with the handshake of TLS ends."
+        unit("net", "serve::tests::who_is_slow_with_the_handshake_is_let_go");
     "deaf-connection-ends" [3]
         "A connection whose client takes nothing of its answer ends."
         unit("net", "serve::tests::who_does_not_read_is_let_go");

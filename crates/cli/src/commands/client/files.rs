@@ -75,7 +75,8 @@ impl Known {
     fn read_named(&mut self, path: &Path) -> Result<(), String> {
         let told = path.display().to_string();
         match read_named(path)? {
-            Named::Ours(Loaded { settings, warnings }) => {
+            Named::Ours(loaded) => {
+                let Loaded { settings, warnings } = *loaded;
                 self.warnings.extend(warnings.iter().map(ToString::to_string));
                 let servers = settings.servers.into_iter();
                 servers.for_each(|server| self.add(server.name.clone(), Ok(server), &told, false));
@@ -125,7 +126,7 @@ impl Known {
 /// What a file that was named says.
 pub(crate) enum Named {
     /// It is ours.
-    Ours(Loaded),
+    Ours(Box<Loaded>),
     /// It is that of a client, which has servers alone.
     Clients(Vec<ForeignServer>),
 }
@@ -144,7 +145,7 @@ pub(crate) fn read_named(path: &Path) -> Result<Named, String> {
     };
     let lookup = |name: &str| env::var(name).ok();
     let named = if !is_json && !is_codex() {
-        Settings::read(&text, &told, &folder, &lookup).map(Named::Ours)
+        Settings::read(&text, &told, &folder, &lookup).map(|loaded| Named::Ours(Box::new(loaded)))
     } else {
         let project = project_of(&folder);
         read_foreign(&text, ForeignFile { file: &told, project: &project }, &lookup).map(Named::Clients)

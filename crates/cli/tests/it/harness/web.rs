@@ -5,6 +5,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    process::Command,
     time::Instant,
 };
 
@@ -13,8 +14,10 @@ use serde_json::{Value, json};
 use super::{Client, PATIENCE, Sandbox, wait_until};
 
 /// Where a gateway serves over HTTP.
+#[derive(Clone)]
 pub(crate) struct Web {
     address: String,
+    token: Option<String>,
 }
 
 /// An answer whose body is still to be read.
@@ -36,21 +39,37 @@ impl Web {
     pub(crate) fn start_with(sandbox: &Sandbox, before: &[&str], behind: &[&str]) -> (Client, Web) {
         let mut command = sandbox.unhang();
         command.args(before).args(["serve", "--http", "127.0.0.1:0"]).args(behind);
+        Web::start_as(command)
+    }
+
+    /// The same with a command of one's own.
+    #[track_caller]
+    pub(crate) fn start_as(command: Command) -> (Client, Web) {
         let process = Client::start(command);
         let told = || {
             let said = process.stderr();
-            let url =
-                said.lines().find_map(|line| Some(line.split_once("MCP is at http://")?.1.to_owned()))?;
+            let url = said.lines().find_map(|line| Some(line.split_once("MCP is at http")?.1.to_owned()))?;
             // In a line of JSON more comes behind it.
             Some(url.split('"').next().unwrap_or_default().to_owned())
         };
         wait_until("it says where it is", PATIENCE, || told().is_some());
-        let address = told().and_then(|url| Some(url.strip_suffix("/mcp")?.to_owned())).expect("an address");
-        (process, Web { address })
+        let url = told().expect("it was told");
+        let address = url.split_once("://").and_then(|(_, rest)| rest.strip_suffix("/mcp"));
+        (process, Web { address: address.expect("an address").to_owned(), token: None })
+    }
+
+    /// The same gateway, asked by whoever has this token.
+    pub(crate) fn with_token(&self, token: &str) -> Web {
+        Web { token: Some(token.to_owned()), ..self.clone() }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
+    }
+
+    /// Where it listens: address and port.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     /// Asks, and reads the head of the answer.
@@ -58,9 +77,15 @@ impl Web {
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> WebAnswer {
         let mut stream = TcpStream::connect(&self.address).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        let usual = "content-type: application/json\r\naccept: application/json, text/event-stream\r\nhost: localhost";
+        let usual = "content-type: application/json\r\naccept: application/json, text/event-stream";
         let mut request =
             format!("{method} {path} HTTP/1.0\r\n{usual}\r\ncontent-length: {}\r\n", body.len());
+        if headers.iter().all(|(name, _)| *name != "host") {
+            request += "host: localhost\r\n";
+        }
+        if let Some(token) = &self.token {
+            request += &format!("authorization: Bearer {token}\r\n");
+        }
         for (name, value) in headers {
             request += &format!("{name}: {value}\r\n");
         }

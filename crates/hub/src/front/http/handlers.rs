@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::timeout};
 use unhang_net::serve::{
-    Peer,
+    Arrived, Peer,
     axum::{
         Extension, Router,
         body::{Body, Bytes, HttpBody, to_bytes},
@@ -22,7 +22,9 @@ use unhang_switches::stands;
 use unhang_wire::Id;
 
 use super::{
-    Gate,
+    Full, Gate,
+    access::Caller,
+    admission::{admitted, busy},
     asked::{Asked, asked},
     operators::{counted, health, metrics, ready, status},
     session::{Mail, Mailbox, Reply},
@@ -43,6 +45,8 @@ const PATH: &str = "/mcp";
 const NAME: &str = "unhang";
 
 const SESSION_HEADER: HeaderName = HeaderName::from_static(SESSION);
+/// What a page may read of an answer's head: the name of its session, and why it was refused.
+const EXPOSED: &str = "mcp-session-id, www-authenticate";
 const LAST_EVENT: &str = "last-event-id";
 const EVENTS: &str = "text/event-stream";
 pub(super) const JSON: &str = "application/json";
@@ -56,6 +60,8 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/status", get(status))
         .route("/metrics", get(metrics))
         .fallback(nowhere)
+        .layer(from_fn_with_state(Arc::clone(&gate), admitted))
+        // Around it, so that a page may read that it was refused, and asks without a token what it may ask.
         .layer(from_fn_with_state(Arc::clone(&gate), guarded))
         .layer(from_fn_with_state(Arc::clone(&gate), counted))
         .with_state(gate)
@@ -90,7 +96,7 @@ impl Refusal<'_> {
     }
 }
 
-fn refused(peer: Peer, status: StatusCode, kind: Kind, happened: String, hint: &str) -> Response {
+pub(super) fn refused(peer: Peer, status: StatusCode, kind: Kind, happened: String, hint: &str) -> Response {
     Refusal { status, kind, id: None, happened, hint }.answer(peer)
 }
 
@@ -104,13 +110,15 @@ async fn guarded(
     let headers = request.headers();
     let (host, origin) = (text(headers, &header::HOST), headers.get(header::ORIGIN).cloned());
     let from = origin.as_ref().map(|origin| origin.to_str().unwrap_or_default());
-    if !gate.hosts.allow(host, from) && stands("strangers-are-refused") {
+    let arrived = request.extensions().get::<Arrived>().map(|Arrived(address)| address.ip());
+    if !gate.hosts.allow(host, from, arrived) && stands("strangers-are-refused") {
         let happened = format!(
             "a request for the host `{}`{} came here",
             host.unwrap_or_default().escape_debug(),
             from.map_or_else(String::new, |from| format!(" from a page of `{}`", from.escape_debug()))
         );
-        let hint = "ask for localhost or 127.0.0.1";
+        let hint = "ask for the address that it listens at, or name the host and the page in allowed-hosts and allowed-origins \
+                    under [http] of unhang.toml";
         return refused(peer, StatusCode::FORBIDDEN, Kind::InvalidRequest, happened, hint);
     }
     let Some(origin) = origin else { return next.run(request).await };
@@ -121,7 +129,7 @@ async fn guarded(
     let answer = response.headers_mut();
     answer.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     answer.insert(header::VARY, HeaderValue::from_static("Origin"));
-    answer.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(SESSION));
+    answer.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
     if is_question {
         let methods = HeaderValue::from_static("GET, POST, DELETE");
         answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
@@ -159,6 +167,7 @@ impl Accepts {
 async fn posted(
     State(gate): State<Arc<Gate>>,
     Extension(peer): Extension<Peer>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
@@ -179,18 +188,18 @@ async fn posted(
         Err(refusal) => return *refusal,
     };
     let asked = asked(&headers, &body);
-    let post = Post { peer, takes, body };
+    let post = Post { peer, caller, takes, body };
     match asked {
         Asked::Alone { is_introduced, state } => {
             let statuses = if is_introduced { Statuses::Alone } else { Statuses::Nobody };
-            match state.and_then(|state| gate.holder(&state)).or_else(|| gate.alone()) {
-                Some(session) => post.to(session, statuses).await,
-                None if gate.is_ending() => ending(peer),
-                None => too_many(peer, "requests"),
+            let holder = state.and_then(|state| gate.holder(&state, &post.caller));
+            match holder.map_or_else(|| gate.alone(&post.caller), Ok) {
+                Ok(session) => post.to(session, statuses).await,
+                Err(full) => too_many(peer, full, "requests"),
             }
         }
         Asked::Begins => begun(&gate, post).await,
-        Asked::Belongs(name) => match gate.session(&name) {
+        Asked::Belongs(name) => match gate.session(&name, &post.caller) {
             Some(session) => post.to(session, Statuses::Session).await,
             None => no_such_session(peer),
         },
@@ -270,7 +279,14 @@ fn ending(peer: Peer) -> Response {
     )
 }
 
-fn too_many(peer: Peer, what: &str) -> Response {
+fn too_many(peer: Peer, full: Full, what: &str) -> Response {
+    match full {
+        Full::Ending => return ending(peer),
+        Full::OfOne => {
+            return busy(peer, format!("this client has as many {what} as one client may have"), "60");
+        }
+        Full::All => {}
+    }
     let happened = format!("there are too many {what}");
     let status = StatusCode::SERVICE_UNAVAILABLE;
     let mut response = refused(peer, status, Kind::Overloaded, happened, "come back when some have ended");
@@ -304,6 +320,7 @@ impl Statuses {
 /// A post on its way to whoever answers it.
 struct Post {
     peer: Peer,
+    caller: Caller,
     takes: Accepts,
     body: Bytes,
 }
@@ -327,9 +344,10 @@ impl Post {
 
 /// A session begins, unless what begins it is refused.
 async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
-    let (peer, takes) = (post.peer, post.takes);
-    let Some((name, session)) = gate.begin() else {
-        return if gate.is_ending() { ending(peer) } else { too_many(peer, "sessions") };
+    let (peer, takes, caller) = (post.peer, post.takes, post.caller.clone());
+    let (name, session) = match gate.begin(&caller) {
+        Ok(begun) => begun,
+        Err(full) => return too_many(peer, full, "sessions"),
     };
     let reply = post.ask(&session).await;
     let is_session = matches!(reply, Some(Reply::Whole(_, None) | Reply::Events(_)));
@@ -340,7 +358,7 @@ async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
     match HeaderValue::from_str(&name) {
         Ok(value) if is_session => {
             let session = shown(&name);
-            tracing::info!(%peer, session, "{peer} begins the session {session}");
+            tracing::info!(%peer, session, "{peer} ({caller}) begins the session {session}");
             response.headers_mut().insert(SESSION_HEADER, value);
         }
         _ => gate.forget(&name),
@@ -374,6 +392,7 @@ fn events(body: Body) -> Response {
 async fn listened(
     State(gate): State<Arc<Gate>>,
     Extension(peer): Extension<Peer>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Response {
     if !Accepts::by(&headers).events {
@@ -381,7 +400,7 @@ async fn listened(
         let hint = "accept text/event-stream; messages are sent with POST";
         return refused(peer, StatusCode::NOT_ACCEPTABLE, Kind::InvalidRequest, happened, hint);
     }
-    let session = match session_of(&gate, peer, &headers) {
+    let session = match session_of(&gate, peer, &caller, &headers) {
         Ok(session) => session,
         Err(refusal) => return *refusal,
     };
@@ -409,9 +428,10 @@ async fn listened(
 async fn ended(
     State(gate): State<Arc<Gate>>,
     Extension(peer): Extension<Peer>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Response {
-    let session = match session_of(&gate, peer, &headers) {
+    let session = match session_of(&gate, peer, &caller, &headers) {
         Ok(session) => session,
         Err(refusal) => return *refusal,
     };
@@ -426,7 +446,12 @@ async fn ended(
 }
 
 /// The session that a request names, which is not to be one of a revision without sessions.
-fn session_of(gate: &Gate, peer: Peer, headers: &HeaderMap) -> Result<Mailbox, Box<Response>> {
+fn session_of(
+    gate: &Gate,
+    peer: Peer,
+    caller: &Caller,
+    headers: &HeaderMap,
+) -> Result<Mailbox, Box<Response>> {
     let revision = headers.get(REVISION).and_then(|revision| revision.to_str().ok());
     if revision.is_some_and(|name| Revision::of_request(name).is_some()) {
         return Err(Box::new(not_allowed(peer, "the revision 2026-07-28 has no sessions")));
@@ -436,7 +461,7 @@ fn session_of(gate: &Gate, peer: Peer, headers: &HeaderMap) -> Result<Mailbox, B
         let hint = "begin one with `initialize`";
         return Err(Box::new(refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)));
     };
-    gate.session(name).ok_or_else(|| Box::new(no_such_session(peer)))
+    gate.session(name, caller).ok_or_else(|| Box::new(no_such_session(peer)))
 }
 
 fn not_allowed(peer: Peer, why: &str) -> Response {

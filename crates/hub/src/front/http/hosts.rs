@@ -3,7 +3,8 @@
 //! A page in a browser can have its own name lead to this machine, and then ask whatever listens here (DNS rebinding). What gives it
 //! away is the name: it stands in `Host`, and where the page is from stands in `Origin`.
 //!
-//! Invariants: who cannot be told apart from such a page is refused.
+//! Invariants: who cannot be told apart from such a page is refused. No page can have an address that stands for itself lead
+//! elsewhere, so the one that a connection came to is a name of ours, whichever it is.
 
 use std::net::IpAddr;
 
@@ -16,27 +17,71 @@ const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
     own: Vec<String>,
+    origins: Vec<String>,
 }
 
 impl Hosts {
     /// Those of this machine for itself, and these.
     #[must_use]
     pub fn new(own: impl IntoIterator<Item = String>) -> Hosts {
-        Hosts { own: own.into_iter().map(|name| name.to_ascii_lowercase()).collect() }
+        Hosts { own: own.into_iter().map(|name| name.to_ascii_lowercase()).collect(), origins: Vec::new() }
     }
 
-    /// Whether a request with these headers may be answered.
-    pub(super) fn allow(&self, host: Option<&str>, origin: Option<&str>) -> bool {
-        host.is_some_and(|host| self.has(&without_port(host)))
-            && origin.is_none_or(|origin| {
-                let url = Url::parse(origin).ok();
-                url.as_ref().and_then(Url::host_str).is_some_and(|host| self.has(&host.to_ascii_lowercase()))
-            })
+    /// Pages of these origins may ask too, which stand here as [`origin_of`] gives them.
+    #[must_use]
+    pub fn with_origins(self, origins: impl IntoIterator<Item = String>) -> Hosts {
+        Hosts { origins: origins.into_iter().collect(), ..self }
     }
 
-    fn has(&self, name: &str) -> bool {
-        LOCAL.contains(&name) || self.own.iter().any(|own| own == name)
+    /// Whether a request with these headers may be answered that came to this address of ours.
+    pub(super) fn allow(&self, host: Option<&str>, origin: Option<&str>, arrived: Option<IpAddr>) -> bool {
+        host.is_some_and(|host| self.has(&without_port(host), arrived))
+            && origin.is_none_or(|origin| self.may_ask(origin, arrived))
     }
+
+    fn may_ask(&self, origin: &str, arrived: Option<IpAddr>) -> bool {
+        let Ok(url) = Url::parse(origin) else { return false };
+        let is_named = || self.origins.contains(&url.origin().ascii_serialization());
+        url.host_str().is_some_and(|host| self.has(&host.to_ascii_lowercase(), arrived)) || is_named()
+    }
+
+    fn has(&self, name: &str, arrived: Option<IpAddr>) -> bool {
+        LOCAL.contains(&name)
+            || self.own.iter().any(|own| own == name)
+            || arrived.is_some_and(|arrived| address_in(name) == Some(arrived.to_canonical()))
+    }
+}
+
+/// The name of a host as requests have it, in small letters; of IPv6 in brackets. None where the text is more or less than that.
+#[must_use]
+pub fn host_of(text: &str) -> Option<String> {
+    let is_plain = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    };
+    (is_plain(text) || address_in(text).is_some()).then(|| text.to_ascii_lowercase())
+}
+
+/// The origin of a page, as browsers tell it: scheme, host, and the port where it is not the usual one. None where the text is that
+/// of no page on the network, or says more than that.
+#[must_use]
+pub fn origin_of(text: &str) -> Option<String> {
+    let url = Url::parse(text).ok()?;
+    let is_bare = url.path() == "/"
+        && url.query().is_none()
+        && url.fragment().is_none()
+        && url.username().is_empty()
+        && url.password().is_none();
+    (is_bare && matches!(url.scheme(), "http" | "https")).then(|| url.origin().ascii_serialization())
+}
+
+/// The address that a name of this kind stands for, where it is one.
+fn address_in(name: &str) -> Option<IpAddr> {
+    let inside = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    match inside {
+        Some(inside) => inside.parse().map(IpAddr::V6).ok(),
+        None => name.parse().map(IpAddr::V4).ok(),
+    }
+    .map(|address| address.to_canonical())
 }
 
 fn without_port(host: &str) -> String {
@@ -68,25 +113,72 @@ mod tests {
     #[test]
     fn only_our_own_names_are_answered_to() {
         let hosts = Hosts::new(["MCP.example.org".to_owned()]);
+        let hosts = hosts.with_origins(["https://app.example.org".to_owned()]);
         for host in ["localhost", "LOCALHOST:8", "127.0.0.1:65000", "[::1]:1", "[::1]", "mcp.Example.org:443"]
         {
-            assert!(hosts.allow(Some(host), None), "{host}");
-            assert!(hosts.allow(Some(host), Some("http://localhost:3000")), "{host}");
-            assert!(!hosts.allow(Some(host), Some("https://evil.example.com")), "{host}");
+            assert!(hosts.allow(Some(host), None, None), "{host}");
+            assert!(hosts.allow(Some(host), Some("http://localhost:3000"), None), "{host}");
+            assert!(!hosts.allow(Some(host), Some("https://evil.example.com"), None), "{host}");
         }
         for host in
             ["evil.example.com", "localhost.evil.com:80", "127.0.0.1.nip.io", "::1", "", "[::1", "0.0.0.0"]
         {
-            assert!(!hosts.allow(Some(host), None), "{host}");
+            assert!(!hosts.allow(Some(host), None, None), "{host}");
         }
-        assert!(!hosts.allow(None, None), "nobody says whom they ask");
+        assert!(!hosts.allow(None, None, None), "nobody says whom they ask");
+        for origin in [
+            "null",
+            "",
+            "localhost",
+            "file:///etc",
+            "http://[::1]:x",
+            "https://mcp.example.org.evil.com",
+            "http://app.example.org",
+            "https://app.example.org:8443",
+            "https://app.example.org.evil.com",
+        ] {
+            assert!(!hosts.allow(Some("localhost"), Some(origin), None), "{origin}");
+        }
         for origin in
-            ["null", "", "localhost", "file:///etc", "http://[::1]:x", "https://mcp.example.org.evil.com"]
+            ["https://mcp.example.org", "http://[::1]:6274", "http://127.0.0.1", "https://app.example.org"]
         {
-            assert!(!hosts.allow(Some("localhost"), Some(origin)), "{origin}");
+            assert!(hosts.allow(Some("localhost"), Some(origin), None), "{origin}");
         }
-        for origin in ["https://mcp.example.org", "http://[::1]:6274", "http://127.0.0.1"] {
-            assert!(hosts.allow(Some("localhost"), Some(origin)), "{origin}");
+    }
+    #[test]
+    fn the_address_that_was_come_to_is_a_name_of_ours() {
+        let hosts = Hosts::default();
+        for (host, arrived, is_ours) in [
+            ("192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1:8808", "192.0.2.1", true),
+            ("192.0.2.1:8808", "::ffff:192.0.2.1", true),
+            ("[2001:db8::1]:8808", "2001:db8::1", true),
+            ("[2001:DB8:0::1]", "2001:db8::1", true),
+            ("192.0.2.2", "192.0.2.1", false),
+            ("0.0.0.0", "192.0.2.1", false),
+            ("2001:db8::1", "2001:db8::1", false),
+            ("192.0.2.1.nip.io", "192.0.2.1", false),
+            ("evil.example.com", "192.0.2.1", false),
+        ] {
+            let arrived = Some(arrived.parse().expect("an address"));
+            assert_eq!(hosts.allow(Some(host), None, arrived), is_ours, "{host}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_as_browsers_tell_it() {
+        for (text, expect) in [
+            ("https://app.example.org", Some("https://app.example.org")),
+            ("HTTPS://App.Example.org:443/", Some("https://app.example.org")),
+            ("http://app.example.org:3000", Some("http://app.example.org:3000")),
+            ("https://app.example.org/path", None),
+            ("https://app.example.org?x", None),
+            ("https://me@app.example.org", None),
+            ("app.example.org", None),
+            ("file:///app", None),
+            ("*", None),
+        ] {
+            assert_eq!(origin_of(text).as_deref(), expect, "{text}");
         }
     }
 }

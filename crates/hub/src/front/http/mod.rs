@@ -1,9 +1,9 @@
 //! The front over HTTP: both forms of Streamable HTTP on one path, and what tells operators whether all is well.
 //!
 //! ```text
-//! connection (net::serve) ─ handler ─ asked() ─┬ begins ──► a new session ─┐
-//!                                              ├ belongs ─► its session ───┼─ Mail ─► actor ─ front::Machine
-//!                                              └ alone ───► one of its own ┘
+//! connection (net::serve) ─ admitted() ─ handler ─ asked() ─┬ begins ──► a new session ─┐
+//!                                                          ├ belongs ─► its session ───┼─ Mail ─► actor ─ front::Machine
+//!                                                          └ alone ───► one of its own ┘
 //! connection ◄─ a status, an answer, or a stream of events ◄─ Reply ◄──────────────────┘
 //! ```
 //!
@@ -11,8 +11,10 @@
 //!
 //! - Whoever is refused is told why, in JSON-RPC where they speak it, and the log says who it was.
 //! - What an outsider can make grow has a limit: connections, sessions, bodies, what waits for whoever does not read.
-//! - Sessions know nothing of one another: what is asked in one is answered there alone.
+//! - Sessions know nothing of one another: what is asked in one is answered there alone, and to whoever began it alone.
 
+mod access;
+mod admission;
 mod asked;
 mod handlers;
 mod hosts;
@@ -36,12 +38,19 @@ use tokio::{
     time::Instant,
 };
 use unhang_net::serve::{self, Bounds, Claim, Listener};
+pub use unhang_net::tls::{Acceptor, CertificateError};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-pub use self::hosts::{Hosts, name_of};
-use self::operators::Jobs;
-use self::session::{Mailbox, Session, mailbox};
+pub use self::{
+    access::{Access, Token, is_of_its_owner_alone},
+    hosts::{Hosts, host_of, name_of, origin_of},
+};
+use self::{
+    access::{Caller, Shares},
+    operators::Jobs,
+    session::{Mailbox, Session, mailbox},
+};
 use super::{
     AtEnd,
     parking::secret_of,
@@ -50,8 +59,8 @@ use super::{
 };
 use crate::{
     config::{
-        DEAF_PATIENCE, DISPOSE_LIMIT, EXIT_LIMIT, FLUSH_LIMIT, HEAD_PATIENCE, Limits, MAX_CONNECTIONS,
-        MAX_SESSIONS,
+        CONNECTIONS_OF_ONE, DEAF_PATIENCE, DISPOSE_LIMIT, EXIT_LIMIT, FLUSH_LIMIT, HEAD_PATIENCE, Limits,
+        MAX_CONNECTIONS, MAX_SESSIONS, REQUESTS_OF_ONE, SESSIONS_OF_ONE,
     },
     exit,
     gateway::Servers,
@@ -63,7 +72,12 @@ use crate::{
 pub(crate) const DRAIN: Duration = EXIT_LIMIT.saturating_sub(DISPOSE_LIMIT).saturating_sub(FLUSH_LIMIT);
 
 /// What connections are limited by.
-const BOUNDS: Bounds = Bounds { connections: MAX_CONNECTIONS, head: HEAD_PATIENCE, deaf: DEAF_PATIENCE };
+const BOUNDS: Bounds = Bounds {
+    connections: MAX_CONNECTIONS,
+    of_one: MAX_CONNECTIONS,
+    head: HEAD_PATIENCE,
+    deaf: DEAF_PATIENCE,
+};
 
 /// What a front over HTTP needs.
 pub struct HttpSpec {
@@ -83,19 +97,37 @@ pub struct HttpSpec {
     pub ending: watch::Sender<bool>,
     /// Where clients come.
     pub listener: TcpListener,
+    /// What is spoken there: TLS, or nothing but HTTP.
+    pub tls: Option<Acceptor>,
     /// The names under which it may be asked.
     pub hosts: Hosts,
+    /// Who may ask. It is up to whoever listens where other machines come that nobody is let in unasked.
+    pub access: Access,
 }
 
 /// Serves whoever comes until a [`Stop`]. Returns the exit code (design 4). A second `Stop` ends it at once (X-05).
 pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
-    let HttpSpec { limits, toolbox, servers, jobs, instructions, at_end, ending: end, listener, hosts } =
-        spec;
+    let HttpSpec {
+        limits,
+        toolbox,
+        servers,
+        jobs,
+        instructions,
+        at_end,
+        ending: end,
+        listener,
+        tls,
+        hosts,
+        access,
+    } = spec;
     let ending = end.subscribe();
+    // Where this machine alone comes, all that come have one address.
+    let is_at_home = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
+    let of_one = if is_at_home { MAX_CONNECTIONS } else { CONNECTIONS_OF_ONE };
     let behind = Behind::new(toolbox, servers, instructions);
-    let gate = Gate::new(limits, behind, Jobs::of(jobs), hosts, ending.clone());
+    let gate = Gate::new(limits, behind, Jobs::of(jobs), hosts, access, ending.clone());
     let router = handlers::router(Arc::clone(&gate));
-    let mut serving = tokio::spawn(serve::serve(listener, router, BOUNDS, ending));
+    let mut serving = tokio::spawn(serve::serve(listener, router, Bounds { of_one, ..BOUNDS }, tls, ending));
     let code = tokio::select! {
         stop = stops.recv() => stop.unwrap_or(Stop::Terminate).exit_code(),
         // It ends when it is told to; before that it can only panic, which was told.
@@ -130,8 +162,9 @@ pub(crate) async fn serve_windows(
     ending: watch::Receiver<bool>,
 ) {
     let behind = Behind::new(Arc::new(NoTools), Some(servers), None);
-    let gate = Gate::new(limits, behind, Jobs::of(None), Hosts::default(), ending.clone());
-    serve::serve(Listener::Local(listener, claim), handlers::router(gate), BOUNDS, ending).await;
+    // Whoever can open the socket is who has started us.
+    let gate = Gate::new(limits, behind, Jobs::of(None), Hosts::default(), Access::default(), ending.clone());
+    serve::serve(Listener::Local(listener, claim), handlers::router(gate), BOUNDS, None, ending).await;
 }
 
 /// What all connections share.
@@ -140,14 +173,43 @@ struct Gate {
     behind: Behind,
     jobs: Jobs,
     hosts: Hosts,
+    access: Access,
+    /// What each client has of requests in flight.
+    requests: Shares,
     /// Those that there are, by their names.
-    sessions: Mutex<HashMap<String, Mailbox>>,
+    sessions: Mutex<HashMap<String, Owned>>,
+    session_shares: Shares,
     /// Requests that stand alone, by the secrets under which their calls are parked.
-    alone: Mutex<HashMap<String, Mailbox>>,
+    alone: Mutex<HashMap<String, Owned>>,
+    alone_shares: Shares,
     /// How many there may be of each.
     room: usize,
     ending: watch::Receiver<bool>,
     since: Instant,
+}
+
+/// A session or a request, and whose it is.
+struct Owned {
+    owner: Caller,
+    mailbox: Mailbox,
+}
+
+impl Owned {
+    /// To anybody else it is not there.
+    fn for_caller(&self, caller: &Caller) -> Option<Mailbox> {
+        (self.owner == *caller || !stands("sessions-are-their-callers")).then(|| self.mailbox.clone())
+    }
+}
+
+/// Why nothing begins.
+#[derive(Clone, Copy)]
+enum Full {
+    /// There are too many.
+    All,
+    /// The caller has as many as one may have.
+    OfOne,
+    /// Nothing new is taken any more.
+    Ending,
 }
 
 impl Gate {
@@ -156,6 +218,7 @@ impl Gate {
         behind: Behind,
         jobs: Jobs,
         hosts: Hosts,
+        access: Access,
         ending: watch::Receiver<bool>,
     ) -> Arc<Gate> {
         limits.eof_grace = limits.eof_grace.min(DRAIN);
@@ -164,15 +227,19 @@ impl Gate {
             behind,
             jobs,
             hosts,
+            access,
+            requests: Shares::new(REQUESTS_OF_ONE),
             sessions: Mutex::default(),
+            session_shares: Shares::new(SESSIONS_OF_ONE),
             alone: Mutex::default(),
+            alone_shares: Shares::new(SESSIONS_OF_ONE),
             room: MAX_SESSIONS,
             ending,
             since: Instant::now(),
         })
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<String, Mailbox>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<String, Owned>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -181,23 +248,26 @@ impl Gate {
         *self.ending.borrow()
     }
 
-    fn session(&self, name: &str) -> Option<Mailbox> {
-        self.sessions().get(name).cloned()
+    /// The caller's session of this name.
+    fn session(&self, name: &str, caller: &Caller) -> Option<Mailbox> {
+        self.sessions().get(name)?.for_caller(caller)
     }
 
-    /// A new session and its name; none where there are too many, and at the end.
-    fn begin(self: &Arc<Self>) -> Option<(String, Mailbox)> {
+    /// A new session of the caller's, and its name.
+    fn begin(self: &Arc<Self>, caller: &Caller) -> Result<(String, Mailbox), Full> {
         if self.is_ending() {
-            return None;
+            return Err(Full::Ending);
         }
-        let name = random_name()?;
+        let share = self.session_shares.take(caller).ok_or(Full::OfOne)?;
+        let name = random_name().ok_or(Full::All)?;
         let (mailbox, mails) = mailbox();
         {
             let mut sessions = self.sessions();
             if sessions.len() >= self.room && stands("sessions-bounded") {
-                return None;
+                return Err(Full::All);
             }
-            sessions.insert(name.clone(), mailbox.clone());
+            let owned = Owned { owner: caller.clone(), mailbox: mailbox.clone() };
+            sessions.insert(name.clone(), owned);
         }
         let work = Work::new(self.limits.clone(), &self.behind, None);
         let session = Session::new(shown(&name).to_owned(), work, &self.limits, mails, false);
@@ -205,8 +275,9 @@ impl Gate {
         tokio::spawn(async move {
             session.run(gate.ending.clone()).await;
             gate.sessions().remove(&own);
+            drop(share);
         });
-        Some((name, mailbox))
+        Ok((name, mailbox))
     }
 
     /// A session that nobody has heard of is over before it began.
@@ -214,19 +285,21 @@ impl Gate {
         self.sessions().remove(name);
     }
 
-    /// Somebody who takes one request that stands alone; none where there are too many, and at the end.
-    fn alone(self: &Arc<Self>) -> Option<Mailbox> {
+    /// Somebody who takes one request of the caller's that stands alone.
+    fn alone(self: &Arc<Self>, caller: &Caller) -> Result<Mailbox, Full> {
         if self.is_ending() {
-            return None;
+            return Err(Full::Ending);
         }
-        let secret = random_name()?;
+        let share = self.alone_shares.take(caller).ok_or(Full::OfOne)?;
+        let secret = random_name().ok_or(Full::All)?;
         let (mailbox, mails) = mailbox();
         {
             let mut alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
             if alone.len() >= self.room && stands("requests-alone-bounded") {
-                return None;
+                return Err(Full::All);
             }
-            alone.insert(secret.clone(), mailbox.clone());
+            let owned = Owned { owner: caller.clone(), mailbox: mailbox.clone() };
+            alone.insert(secret.clone(), owned);
         }
         let work = Work::new(self.limits.clone(), &self.behind, Some(secret.clone())).alone();
         let session = Session::new(String::new(), work, &self.limits, mails, true);
@@ -234,8 +307,9 @@ impl Gate {
         tokio::spawn(async move {
             session.run(gate.ending.clone()).await;
             gate.alone.lock().unwrap_or_else(PoisonError::into_inner).remove(&secret);
+            drop(share);
         });
-        Some(mailbox)
+        Ok(mailbox)
     }
 
     /// How many requests that stand alone have not ended.
@@ -243,10 +317,10 @@ impl Gate {
         self.alone.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whoever holds the call to which a request with this state comes back.
-    fn holder(&self, state: &str) -> Option<Mailbox> {
+    /// Whoever holds the caller's call to which a request with this state comes back.
+    fn holder(&self, state: &str, caller: &Caller) -> Option<Mailbox> {
         let secret = secret_of(state)?;
-        self.alone.lock().unwrap_or_else(PoisonError::into_inner).get(secret).cloned()
+        self.alone.lock().unwrap_or_else(PoisonError::into_inner).get(secret)?.for_caller(caller)
     }
 }
 

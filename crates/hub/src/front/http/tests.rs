@@ -29,6 +29,8 @@ use crate::{
     tools::{Definition, Hints, ToolAnswer},
 };
 
+mod access;
+
 /// Tools that take their time.
 #[derive(Default)]
 struct Tools {
@@ -103,10 +105,19 @@ fn alone(method: &str, params: &Value) -> (Vec<(&'static str, String)>, String) 
 
 impl Web {
     fn new(limits: Limits) -> Web {
-        Web::with_jobs(limits, None)
+        Web::whole(Access::default(), limits, 2, None)
     }
 
     fn with_jobs(limits: Limits, count: Option<Count>) -> Web {
+        Web::whole(Access::default(), limits, 2, count)
+    }
+
+    /// One for those who may ask, each of whom may have so much of everything; of sessions and requests there may be two.
+    fn for_those(access: Access, limits: Limits, share: usize) -> Web {
+        Web::whole(access, limits, share, None)
+    }
+
+    fn whole(access: Access, limits: Limits, share: usize, count: Option<Count>) -> Web {
         let tools = Tools::default();
         let withdrawn = Arc::clone(&tools.withdrawn);
         let (end, ending) = watch::channel(false);
@@ -115,8 +126,12 @@ impl Web {
             behind: Behind::new(Arc::new(tools), None, None),
             jobs: Jobs::new(count),
             hosts: Hosts::default(),
+            access,
+            requests: Shares::new(share),
             sessions: Mutex::default(),
+            session_shares: Shares::new(share),
             alone: Mutex::default(),
+            alone_shares: Shares::new(share),
             room: 2,
             ending,
             since: Instant::now(),
@@ -468,7 +483,8 @@ async fn a_page_of_this_machine_may_read_what_it_asked() {
     assert_eq!(response.headers()["access-control-allow-origin"], "http://localhost:6274");
     assert_eq!(response.headers()["access-control-allow-headers"], "mcp-session-id");
     let response = web.post(&[origin], INITIALIZE).await;
-    assert_eq!(response.headers()["access-control-expose-headers"], "mcp-session-id");
+    let exposed = &response.headers()["access-control-expose-headers"];
+    assert_eq!(exposed, "mcp-session-id, www-authenticate");
     let stranger = web.ask("OPTIONS", "/mcp", &[("origin", "https://evil.example.com")], Body::empty()).await;
     assert_eq!(stranger.status(), 403);
     assert!(!stranger.headers().contains_key("access-control-allow-origin"));

@@ -1,0 +1,165 @@
+//! Who may ask `unhang serve --http`, and where it listens.
+//!
+//! Invariants: all files are read and understood before anything listens; where other machines come, nobody is let in unasked; what is
+//! secret stands in no file that others can read, and in no sentence.
+
+use std::{
+    env, fmt,
+    fs::{File, OpenOptions},
+    io::{self, Read},
+    net::SocketAddr,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::OFlags;
+use tokio::net::{TcpListener, lookup_host};
+use unhang::{
+    front::http::{Acceptor, Access, Hosts, Token, is_of_its_owner_alone, name_of},
+    settings::{HttpSettings, TlsSettings},
+};
+
+use crate::arguments::Serve;
+
+/// No file of tokens, certificates or keys is larger.
+const MAX_FILE: u64 = 1 << 20;
+
+/// What is asked of whoever comes, and what they are shown.
+pub(super) struct Door {
+    pub(super) access: Access,
+    pub(super) tls: Option<Acceptor>,
+    hosts: Vec<String>,
+    origins: Vec<String>,
+}
+
+impl Door {
+    /// Reads the files that flags and settings name.
+    pub(super) fn prepare(serve: &Serve, settings: HttpSettings) -> Result<Door, String> {
+        let HttpSettings { mut tokens, allowed_hosts, allowed_origins, tls } = settings;
+        if let Some(path) = &serve.token_file {
+            tokens.extend(tokens_of(path)?);
+        }
+        Ok(Door {
+            access: Access::new(tokens),
+            tls: tls.as_ref().map(acceptor).transpose()?,
+            hosts: allowed_hosts,
+            origins: allowed_origins,
+        })
+    }
+
+    /// The names under which we may be asked that listen at this address.
+    pub(super) fn hosts(&self, address: SocketAddr) -> Hosts {
+        // All addresses at once are none that anybody could ask for.
+        let own = (!address.ip().is_unspecified()).then(|| name_of(address.ip()));
+        Hosts::new(own.into_iter().chain(self.hosts.iter().cloned()))
+            .with_origins(self.origins.iter().cloned())
+    }
+
+    /// Where MCP is.
+    pub(super) fn url(&self, address: SocketAddr) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{address}/mcp")
+    }
+}
+
+/// Where we listen.
+pub(super) struct Listening {
+    pub(super) listener: TcpListener,
+    pub(super) address: SocketAddr,
+    /// What whoever runs this ought to know about it.
+    pub(super) warning: Option<String>,
+}
+
+/// Listens; where other machines can ask, only if they are asked who they are.
+pub(super) async fn listen(address: &str, door: &Door) -> Result<Listening, String> {
+    let wrong = |why: &dyn fmt::Display| format!("--http {address}: {why}");
+    let all = lookup_host(address)
+        .await
+        .map_err(|error| wrong(&format!("{error}; give an address and a port, as in 127.0.0.1:8808")))?;
+    let all: Vec<SocketAddr> = all.collect();
+    if !all.iter().all(|address| door.access.suffices_at(address.ip())) {
+        return Err(wrong(
+            &"other machines could ask whatever your servers can do, and nothing would ask who they are; add \
+              `tokens = [\"${TOKEN}\"]` under [http] of unhang.toml or give --token-file, or give an address of this machine \
+              alone, as 127.0.0.1",
+        ));
+    }
+    let listener = TcpListener::bind(&*all).await.map_err(|error| wrong(&error))?;
+    let address = listener.local_addr().map_err(|error| wrong(&error))?;
+    let is_readable = !address.ip().is_loopback() && door.tls.is_none();
+    let warning = is_readable.then(|| {
+        format!(
+            "whoever stands between clients and {address} can read their tokens; name `tls` under [http] of unhang.toml, or have a \
+             reverse proxy speak TLS in front of it"
+        )
+    });
+    Ok(Listening { listener, address, warning })
+}
+
+/// The tokens of a file, one a line.
+fn tokens_of(path: &Path) -> Result<Vec<Token>, String> {
+    let wrong = |why: &dyn fmt::Display| format!("--token-file {}: {why}", path.display());
+    let bytes = read_file(path, Readers::Owner).map_err(|why| wrong(&why))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong(&"is no text"))?;
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    let tokens = lines.map(|(number, line)| {
+        Token::new(line.trim().to_owned()).map_err(|why| wrong(&format!("line {number}: {why}")))
+    });
+    let tokens = tokens.collect::<Result<Vec<Token>, String>>()?;
+    if tokens.is_empty() {
+        return Err(wrong(&"has no token in it; write one a line"));
+    }
+    Ok(tokens)
+}
+
+fn acceptor(settings: &TlsSettings) -> Result<Acceptor, String> {
+    let read = |path: &PathBuf, readers| {
+        read_file(path, readers).map_err(|why| format!("[http] tls: {}: {why}", path.display()))
+    };
+    let certificate = read(&settings.certificate, Readers::All)?;
+    let key = read(&settings.key, Readers::Owner)?;
+    Acceptor::new(&certificate, &key).map_err(|error| {
+        format!("[http] tls: {} and {}: {error}", settings.certificate.display(), settings.key.display())
+    })
+}
+
+/// Who may be able to read a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    All,
+    Owner,
+}
+
+/// A whole file, which is a plain one and not too large.
+fn read_file(path: &Path, readers: Readers) -> Result<Vec<u8>, String> {
+    let cannot = |error: io::Error| format!("cannot be read: {error}");
+    // A pipe that nobody writes to would be waited for at the opening.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(cannot)?;
+    let metadata = file.metadata().map_err(cannot)?;
+    if !metadata.is_file() {
+        return Err("is no plain file".to_owned());
+    }
+    if readers == Readers::Owner {
+        private(&file, path)?;
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(format!("is larger than {MAX_FILE} bytes"));
+    }
+    Ok(bytes)
+}
+
+/// Refuses a file that others than its owner can read or write.
+fn private(file: &File, path: &Path) -> Result<(), String> {
+    let mode = file.metadata().map_err(|error| format!("cannot be read: {error}"))?.mode() & 0o777;
+    // Credentials of systemd belong to root. That the service may read them stands in a list beside the mode, which shows it as a right
+    // of the group.
+    let given = env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    let is_credential = given.is_some_and(|folder| path.parent() == Some(&*folder));
+    if is_of_its_owner_alone(if is_credential { mode & !0o040 } else { mode }) {
+        return Ok(());
+    }
+    Err(format!("others can read or write it (mode {mode:04o}); run `chmod 600 {}`", path.display()))
+}

@@ -1,0 +1,299 @@
+//! Who may ask over HTTP: whoever has one of the tokens; where there are none, whoever reaches us. Pure.
+//!
+//! Invariants
+//!
+//! - A token is compared with every one of ours in full, so that the time it takes tells nothing of them.
+//! - A token is in memory alone: neither errors nor logs nor `Debug` show anything of it.
+//! - What belongs to one caller is not there for any other.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use unhang_net::serve::axum::http::{HeaderMap, header};
+use unhang_switches::stands;
+
+/// A shorter token can be guessed.
+const SHORTEST_TOKEN: usize = 16;
+
+/// A token that lets its bearer in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// Checks that it can stand in a header and cannot be guessed.
+    ///
+    /// # Errors
+    /// The end of a sentence about it, which shows nothing of it.
+    pub fn new(text: String) -> Result<Token, String> {
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(
+                "has a character in it that no token can have; there are letters, digits and signs of ASCII"
+                    .to_owned(),
+            );
+        }
+        if text.len() < SHORTEST_TOKEN && stands("tokens-cannot-be-guessed") {
+            return Err(format!(
+                "has {} characters, and could be guessed; {SHORTEST_TOKEN} are the least, as `openssl rand -hex 32` gives",
+                text.len()
+            ));
+        }
+        Ok(Token(text))
+    }
+}
+
+/// Without the token.
+impl fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Token(..)")
+    }
+}
+
+/// Whom we let in. By default it is whoever comes.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    tokens: Vec<Token>,
+}
+
+impl Access {
+    /// Lets those in who have one of these; whoever comes, where there are none.
+    #[must_use]
+    pub fn new(tokens: Vec<Token>) -> Access {
+        Access { tokens }
+    }
+
+    /// Whether nobody is asked who they are.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Whether it is enough where we listen at this address: where other machines can ask, somebody has to ask who they are.
+    #[must_use]
+    pub fn suffices_at(&self, address: IpAddr) -> bool {
+        address.to_canonical().is_loopback() || !self.is_open() || !stands("other-machines-are-asked")
+    }
+
+    /// Who asks with these headers.
+    pub(super) fn caller(&self, headers: &HeaderMap) -> Result<Caller, Stranger> {
+        if self.is_open() {
+            return Ok(Caller::Anybody);
+        }
+        let presented = bearer(headers)?;
+        self.holder(presented).ok_or(Stranger::Unknown)
+    }
+
+    /// Whose token this is. Every one is looked at, whichever it is.
+    fn holder(&self, presented: &str) -> Option<Caller> {
+        let (mut is_known, mut number) = (Choice::from(0), 0u64);
+        for (place, token) in (1..).zip(&self.tokens) {
+            let is_this = token.0.as_bytes().ct_eq(presented.as_bytes());
+            number.conditional_assign(&place, is_this);
+            is_known |= is_this;
+        }
+        bool::from(is_known).then_some(Caller::Token(number))
+    }
+}
+
+/// Whether a file with these rights (`st_mode`) can be read and written by its owner alone, as one with secrets has to be.
+#[must_use]
+pub fn is_of_its_owner_alone(mode: u32) -> bool {
+    mode & 0o077 == 0 || !stands("secrets-are-their-owners")
+}
+
+/// The token of a request.
+fn bearer(headers: &HeaderMap) -> Result<&str, Stranger> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let (first, second) = (all.next().ok_or(Stranger::Silent)?, all.next());
+    let text = first.to_str().ok().filter(|_| second.is_none()).ok_or(Stranger::Unknown)?;
+    let (scheme, token) = text.split_once(' ').ok_or(Stranger::Unknown)?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(Stranger::Silent);
+    }
+    Ok(token.trim())
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Caller {
+    /// Whoever reaches us.
+    Anybody,
+    /// Who has the token of this number, counted from 1 as they stand in the configuration.
+    Token(u64),
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Caller::Anybody => formatter.write_str("anybody"),
+            Caller::Token(number) => write!(formatter, "token {number}"),
+        }
+    }
+}
+
+/// Why somebody is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stranger {
+    /// They do not say who they are.
+    Silent,
+    /// What they say is not known to us.
+    Unknown,
+}
+
+/// How much of something each caller has, so that none of them has all of it. Where nobody is told from others there is nothing to
+/// share.
+#[derive(Clone)]
+pub(super) struct Shares {
+    limit: usize,
+    taken: Arc<Mutex<HashMap<Caller, usize>>>,
+}
+
+impl Shares {
+    pub(super) fn new(limit: usize) -> Shares {
+        Shares { limit, taken: Arc::default() }
+    }
+
+    /// One more for this caller; none where they have their share.
+    pub(super) fn take(&self, caller: &Caller) -> Option<Share> {
+        if *caller != Caller::Anybody {
+            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = taken.entry(caller.clone()).or_default();
+            if *count >= self.limit && stands("share-of-one-bounded") {
+                return None;
+            }
+            *count += 1;
+        }
+        Some(Share { taken: Arc::clone(&self.taken), caller: caller.clone() })
+    }
+}
+
+/// One of what a caller has, while this lives.
+pub(super) struct Share {
+    taken: Arc<Mutex<HashMap<Caller, usize>>>,
+    caller: Caller,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = taken.get_mut(&self.caller) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.caller);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unhang_net::serve::axum::http::HeaderValue;
+
+    use super::*;
+
+    const ONE: &str = "one-0123456789abcdef";
+    const TWO: &str = "two-0123456789abcdef";
+
+    fn token(text: &str) -> Token {
+        Token::new(text.to_owned()).expect("a token")
+    }
+
+    fn headers(values: &[&str]) -> HeaderMap {
+        let value = |text: &&str| (header::AUTHORIZATION, HeaderValue::from_str(text).expect("a value"));
+        let mut headers = HeaderMap::new();
+        for (name, value) in values.iter().map(value) {
+            headers.append(name, value);
+        }
+        headers
+    }
+
+    #[test]
+    fn a_token_cannot_be_guessed_and_is_not_shown() {
+        assert_eq!(format!("{:?}", token(ONE)), "Token(..)");
+        for (text, expect) in [
+            ("", "has 0 characters"),
+            ("fifteen-letters", "has 15 characters"),
+            ("sixteen letters and blanks", "no token can have"),
+            ("sixteen-letters-äöü", "no token can have"),
+            ("sixteen-letters-\n", "no token can have"),
+        ] {
+            let told = Token::new(text.to_owned()).expect_err("it is none");
+            assert!(told.contains(expect) && (text.is_empty() || !told.contains(text)), "{told}");
+        }
+    }
+
+    #[test]
+    fn whoever_has_a_token_is_let_in() {
+        let access = Access::new(vec![token(ONE), token(TWO)]);
+        let asks = |values: &[&str]| access.caller(&headers(values));
+        assert_eq!(asks(&[&format!("Bearer {ONE}")]), Ok(Caller::Token(1)));
+        assert_eq!(asks(&[&format!("bearer  {TWO}")]), Ok(Caller::Token(2)));
+        for (values, why) in [
+            (vec![], Stranger::Silent),
+            (vec!["Basic dXNlcjpwYXNz".to_owned()], Stranger::Silent),
+            (vec!["Bearer".to_owned()], Stranger::Unknown),
+            (vec!["Bearer ".to_owned()], Stranger::Unknown),
+            (vec![ONE.to_owned()], Stranger::Unknown),
+            (vec![format!("Bearer {ONE}x")], Stranger::Unknown),
+            (vec![format!("Bearer {}", &ONE[1..])], Stranger::Unknown),
+            (vec![format!("Bearer {}", ONE.to_uppercase())], Stranger::Unknown),
+            (vec![format!("Bearer {ONE} {TWO}")], Stranger::Unknown),
+            (vec![format!("Bearer {ONE}"), format!("Bearer {TWO}")], Stranger::Unknown),
+        ] {
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            assert_eq!(asks(&values), Err(why), "{values:?}");
+        }
+        assert_eq!(Access::default().caller(&headers(&["Bearer x"])), Ok(Caller::Anybody));
+    }
+
+    #[test]
+    fn where_other_machines_come_somebody_asks_who_they_are() {
+        let (open, closed) = (Access::default(), Access::new(vec![token(ONE)]));
+        for (address, is_at_home) in [
+            ("127.0.0.1", true),
+            ("127.3.2.1", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("0.0.0.0", false),
+            ("::", false),
+            ("192.0.2.1", false),
+            ("::ffff:192.0.2.1", false),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(open.suffices_at(address), is_at_home, "{address}");
+            assert!(closed.suffices_at(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn secrets_lie_where_their_owner_alone_can_read_them() {
+        for (mode, is_private) in [
+            (0o600, true),
+            (0o400, true),
+            (0o100_600, true),
+            (0o640, false),
+            (0o604, false),
+            (0o620, false),
+            (0o777, false),
+        ] {
+            assert_eq!(is_of_its_owner_alone(mode), is_private, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn none_has_more_than_a_share() {
+        let shares = Shares::new(1);
+        let (one, two) = (Caller::Token(1), Caller::Token(2));
+        let taken = shares.take(&one).expect("the first");
+        assert!(shares.take(&one).is_none());
+        assert!(shares.take(&two).is_some(), "another's share is another's");
+        drop(taken);
+        assert!(shares.take(&one).is_some(), "what was given back is free");
+        let all: Vec<_> = (0..3).map(|_| shares.take(&Caller::Anybody)).collect();
+        assert!(all.iter().all(Option::is_some), "nobody is told from others");
+    }
+}

@@ -1,0 +1,105 @@
+//! Who is let in, what is whose, and how much of it one client may have.
+
+use super::*;
+
+const ONE: &str = "Bearer one-0123456789abcdef";
+const TWO: &str = "Bearer two-0123456789abcdef";
+
+/// A front for those who have one of two tokens.
+fn closed(share: usize) -> Web {
+    let token = |text: &str| Token::new(text["Bearer ".len()..].to_owned()).expect("a token");
+    Web::for_those(Access::new(vec![token(ONE), token(TWO)]), Limits::default(), share)
+}
+
+async fn begin(web: &Web, token: &str) -> String {
+    let response = web.post(&[("authorization", token)], INITIALIZE).await;
+    assert_eq!(response.status(), 200);
+    response.headers()["mcp-session-id"].to_str().expect("text").to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_is_told_to_bring_a_token_and_nothing_else() {
+    let web = closed(2);
+    let everything = [
+        ("POST", "/mcp"),
+        ("GET", "/mcp"),
+        ("DELETE", "/mcp"),
+        ("GET", "/status"),
+        ("GET", "/metrics"),
+        ("PUT", "/mcp"),
+        ("GET", "/no"),
+    ];
+    for (method, path) in everything {
+        for (token, challenge) in [
+            ("", "Bearer"),
+            ("Basic dXNlcjpwYXNz", "Bearer"),
+            ("Bearer wrong-0123456789abcdef", "Bearer error=\"invalid_token\""),
+        ] {
+            let response = web.ask(method, path, &[("authorization", token)], Body::new(Endless)).await;
+            assert_eq!(response.status(), 401, "{method} {path} {token}");
+            assert_eq!(response.headers()["www-authenticate"], challenge);
+            let answer = json_of(response).await;
+            assert_eq!(answer["error"]["code"], -32600, "{answer}");
+            assert!(!answer.to_string().contains("wrong-0123"), "{answer}");
+        }
+    }
+    for path in ["/health", "/ready"] {
+        assert_eq!(web.ask("GET", path, &[], Body::empty()).await.status(), 200, "{path}");
+    }
+    for token in [ONE, TWO] {
+        let response = web.ask("GET", "/status", &[("authorization", token)], Body::empty()).await;
+        assert_eq!(response.status(), 200);
+        begin(&web, token).await;
+    }
+    // A page asks without a token what it may ask, and hears why it was refused; one from elsewhere does neither.
+    let here = ("origin", "http://localhost:1");
+    assert_eq!(web.ask("OPTIONS", "/mcp", &[here], Body::empty()).await.status(), 204);
+    let response = web.post(&[here], LIST).await;
+    let may_read = response.headers().contains_key("access-control-allow-origin");
+    assert_eq!((response.status().as_u16(), may_read), (401, true));
+    let elsewhere = [("origin", "https://evil.example.com"), ("authorization", ONE)];
+    assert_eq!(web.post(&elsewhere, LIST).await.status(), 403);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_there_for_whoever_began_it_alone() {
+    let web = closed(2);
+    let name = begin(&web, ONE).await;
+    let session = ("mcp-session-id", &*name);
+    let other = [session, ("authorization", TWO)];
+    let never = [("mcp-session-id", "never-there"), ("authorization", TWO)];
+    for method in ["POST", "GET", "DELETE"] {
+        let body = || if method == "POST" { Body::from(LIST) } else { Body::empty() };
+        let (refused, unknown) =
+            (web.ask(method, "/mcp", &other, body()).await, web.ask(method, "/mcp", &never, body()).await);
+        assert_eq!(refused.status(), 404, "{method}");
+        assert_eq!(json_of(refused).await, json_of(unknown).await, "{method}: as if it were not there");
+    }
+    assert_eq!(web.post(&[session, ("authorization", ONE)], LIST).await.status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_client_takes_what_the_others_need() {
+    let web = closed(1);
+    let one = [("authorization", ONE)];
+    let two = [("authorization", TWO)];
+    let name = begin(&web, ONE).await;
+    let session = ("mcp-session-id", &*name);
+    // Sessions.
+    let refused = web.post(&one, INITIALIZE).await;
+    assert_eq!((refused.status().as_u16(), refused.headers().contains_key("retry-after")), (429, true));
+    assert_eq!(json_of(refused).await["error"]["code"], -31005);
+    begin(&web, TWO).await;
+    // Requests in flight, a stream that is listened to among them.
+    let listened = web.ask("GET", "/mcp", &[session, one[0]], Body::empty()).await;
+    assert_eq!(listened.status(), 200);
+    let refused = web.post(&[session, one[0]], LIST).await;
+    assert_eq!((refused.status().as_u16(), refused.headers().contains_key("retry-after")), (429, true));
+    assert_eq!(web.ask("GET", "/status", &two, Body::empty()).await.status(), 200);
+    drop(listened);
+    assert_eq!(web.post(&[session, one[0]], LIST).await.status(), 200);
+    // What was ended can be begun anew.
+    assert_eq!(web.ask("DELETE", "/mcp", &[session, one[0]], Body::empty()).await.status(), 200);
+    sleep(Duration::from_secs(10)).await;
+    begin(&web, ONE).await;
+}

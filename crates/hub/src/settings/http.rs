@@ -1,0 +1,89 @@
+//! `[http]`: who may ask where we serve over HTTP, under which names, and how we prove who we are.
+//!
+//! Invariants: nothing of a token is told, whatever is wrong with it; no file is opened here.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    keys::{HTTP, TLS},
+    section::{Complaint, Field},
+};
+use crate::front::http::{Token, host_of, origin_of};
+
+/// `[http]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// Each of them lets in; without any, nobody is asked who they are.
+    pub tokens: Vec<Token>,
+    /// Names under which we are asked, beside the address itself, without ports.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of pages that may ask, as browsers tell them.
+    pub allowed_origins: Vec<String>,
+    /// What proves who we are.
+    pub tls: Option<TlsSettings>,
+}
+
+/// `tls` of `[http]`: files in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Our certificate, and those that lead to its authority.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+pub(super) fn read(field: &Field<'_>, folder: &Path) -> Result<HttpSettings, Complaint> {
+    let section = field.section(HTTP)?;
+    let all = |name, read: fn(&Field<'_>) -> Result<String, Complaint>| match section.get(name) {
+        Some(list) => list.items()?.iter().map(read).collect(),
+        None => Ok(Vec::new()),
+    };
+    Ok(HttpSettings {
+        tokens: section.get("tokens").map(|field| tokens(&field)).transpose()?.unwrap_or_default(),
+        allowed_hosts: all("allowed-hosts", host)?,
+        allowed_origins: all("allowed-origins", origin)?,
+        tls: section.get("tls").map(|field| tls(&field, folder)).transpose()?,
+    })
+}
+
+fn tokens(field: &Field<'_>) -> Result<Vec<Token>, Complaint> {
+    if !field.is_list() {
+        return Err(field.complaint("expected a list, as in [\"${TOKEN}\"]"));
+    }
+    field.items()?.iter().map(token).collect()
+}
+
+fn token(field: &Field<'_>) -> Result<Token, Complaint> {
+    if !field.is_text() {
+        return Err(field.complaint("expected a text in quotes"));
+    }
+    Token::new(field.plain()?).map_err(|why| field.complaint(why))
+}
+
+fn host(field: &Field<'_>) -> Result<String, Complaint> {
+    let text = field.plain()?;
+    host_of(&text).ok_or_else(|| {
+        field.complaint(format!(
+            "`{text}` is no name of a host alone, as in mcp.example.org: no scheme, port, path or star"
+        ))
+    })
+}
+
+fn origin(field: &Field<'_>) -> Result<String, Complaint> {
+    let text = field.plain()?;
+    origin_of(&text).ok_or_else(|| {
+        field.complaint(format!("`{text}` is no origin of a page, as in https://app.example.org: scheme and host, and the port where it has one"))
+    })
+}
+
+fn tls(field: &Field<'_>, folder: &Path) -> Result<TlsSettings, Complaint> {
+    let section = field.section(TLS)?;
+    let file = |name| {
+        let field = section.require(name)?;
+        match field.plain()? {
+            path if path.is_empty() => Err(field.complaint("is empty")),
+            path => Ok(folder.join(path)),
+        }
+    };
+    Ok(TlsSettings { certificate: file("certificate")?, key: file("key")? })
+}
