@@ -123,6 +123,18 @@ pub const CONNECTIONS_OF_ONE: usize = MAX_CONNECTIONS / 4;
 pub const REQUESTS_OF_ONE: usize = MAX_CONNECTIONS / 2;
 /// Sessions of one client, for the same reason; and requests of it that stand alone.
 pub const SESSIONS_OF_ONE: usize = MAX_SESSIONS / 2;
+/// What one answer of the authorization server may take, head and body, while whoever has sent a token waits for what we say to it.
+pub const OAUTH_ANSWER: Duration = Duration::from_secs(10);
+/// Its bytes: metadata and keys have a few kilobytes.
+pub const OAUTH_ANSWER_BYTES: usize = 1 << 20;
+/// For how long the keys of the authorization server are kept before they are fetched again: one that it takes back counts no longer.
+pub const KEYS_KEPT: Duration = Duration::from_secs(60 * 60);
+/// How long after a fetch the next one is, however many tokens name keys that are not known: anybody can make names up.
+pub const KEYS_PAUSE: Duration = Duration::from_secs(60);
+/// The same while there are no keys at all, and nobody comes in.
+pub const KEYS_FIRST_PAUSE: Duration = Duration::from_secs(5);
+/// By how much the clocks of authorization servers may differ from ours.
+pub const CLOCK_LEEWAY: Duration = Duration::from_secs(60);
 /// For how long a connection over HTTP may be idle, shake hands for TLS, or take for the head of a request.
 pub const HEAD_PATIENCE: Duration = Duration::from_secs(60);
 /// How long the body of a request may take that has begun.

@@ -79,8 +79,11 @@ fn whoever_has_no_token_gets_no_answer() {
         let status = web.ask("GET", "/status", &[], "").last().to_string();
         assert!(!status.contains(ONE) && !status.contains(TWO), "{status}");
     }
+    wait_until("the log says who was refused", PATIENCE, || {
+        let told = process.stderr();
+        told.lines().any(|line| line.contains("127.0.0.1:") && line.contains("was refused with 401"))
+    });
     let told = process.stderr();
-    assert!(told.contains("127.0.0.1:") && told.contains("was refused with 401"), "{told}");
     finish(process, &sandbox);
     let told = told + &sandbox.log();
     assert!([ONE, TWO, &ONE[1..], "wrong-0123"].iter().all(|token| !told.contains(token)), "{told}");

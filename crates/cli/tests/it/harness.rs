@@ -99,6 +99,21 @@ impl Sandbox {
         sandbox
     }
 
+    /// One in which jobs and logins are kept.
+    pub(crate) fn with_jobs_and_logins() -> Sandbox {
+        let mut sandbox = Sandbox::new();
+        sandbox.may_keep = &[
+            "state/unhang.db",
+            "state/unhang.db-wal",
+            "state/unhang.db-shm",
+            "state/unhang.db-turn",
+            "state/jobs",
+            "state/logs",
+            "state/tokens",
+        ];
+        sandbox
+    }
+
     /// One in which logins are kept.
     pub(crate) fn with_logins() -> Sandbox {
         let mut sandbox = Sandbox::new();

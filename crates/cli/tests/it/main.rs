@@ -26,6 +26,7 @@ mod gateway;
 mod gateway_access;
 mod gateway_http;
 mod gateway_metrics;
+mod gateway_oauth;
 mod gateway_routing;
 mod gateway_shared;
 mod guide;

@@ -4,9 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
+use unhang_net::{http::Url, oauth::ResourceSettings};
+
 use super::{
-    keys::{HTTP, TLS},
+    keys::{HTTP, RESOURCE, TLS},
     section::{Complaint, Field},
+    server::{checked_url, texts},
 };
 use crate::front::http::{Token, host_of, origin_of};
 
@@ -21,6 +24,8 @@ pub struct HttpSettings {
     pub allowed_origins: Vec<String>,
     /// What proves who we are.
     pub tls: Option<TlsSettings>,
+    /// Who gives tokens besides.
+    pub oauth: Option<ResourceSettings>,
 }
 
 /// `tls` of `[http]`: files in PEM.
@@ -43,6 +48,7 @@ pub(super) fn read(field: &Field<'_>, folder: &Path) -> Result<HttpSettings, Com
         allowed_hosts: all("allowed-hosts", host)?,
         allowed_origins: all("allowed-origins", origin)?,
         tls: section.get("tls").map(|field| tls(&field, folder)).transpose()?,
+        oauth: section.get("oauth").map(|field| oauth(&field)).transpose()?,
     })
 }
 
@@ -86,4 +92,36 @@ fn tls(field: &Field<'_>, folder: &Path) -> Result<TlsSettings, Complaint> {
         }
     };
     Ok(TlsSettings { certificate: file("certificate")?, key: file("key")? })
+}
+
+fn oauth(field: &Field<'_>) -> Result<ResourceSettings, Complaint> {
+    let section = field.section(RESOURCE)?;
+    let (issuer, resource) = (section.require("issuer")?, section.require("resource")?);
+    let scopes = section.get("scopes");
+    let settings = ResourceSettings {
+        issuer: bare_url(&issuer)?,
+        resource: bare_url(&resource)?,
+        scopes: scopes.as_ref().map(texts).transpose()?.unwrap_or_default(),
+    };
+    // Who gives tokens could be anybody there.
+    if !settings.is_secure() {
+        return Err(
+            issuer.complaint(format!("`{}` must be an https:// URL, or on this machine", settings.issuer))
+        );
+    }
+    let is_scope = |scope: &String| {
+        !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte))
+    };
+    match scopes.filter(|_| !settings.scopes.iter().all(is_scope)) {
+        Some(field) => Err(field.complaint("may have ASCII without blanks, quotes and backslashes in them")),
+        None => Ok(settings),
+    }
+}
+
+/// A URL that ends with its path, as those of authorization servers and resources do.
+fn bare_url(field: &Field<'_>) -> Result<String, Complaint> {
+    let text = checked_url(field)?;
+    let url = Url::parse(&text).map_err(|error| field.complaint(format!("`{text}` is no URL: {error}")))?;
+    let is_bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    if is_bare { Ok(text) } else { Err(field.complaint("must have no name, `?` or `#` in it")) }
 }

@@ -73,6 +73,22 @@ pub(super) const HTTP: &[Key] = &[
         "Pages that may ask, as in https://app.example.org. Default: those of this machine.",
     ),
     key("tls", Kind::Section(TLS), "What proves to clients who we are. Default: plain HTTP."),
+    key("oauth", Kind::Section(RESOURCE), "Who gives tokens besides: we as an OAuth resource server."),
+];
+
+/// `[http.oauth]`.
+pub(super) const RESOURCE: &[Key] = &[
+    key(
+        "issuer",
+        Kind::Text,
+        "The URL of the authorization server, exactly as it calls itself; its metadata leads to its keys.",
+    ),
+    key(
+        "resource",
+        Kind::Text,
+        "Our URL as clients know it, as in https://mcp.example.org/mcp; tokens must have it as their audience.",
+    ),
+    key("scopes", Kind::List, "What a token must be good for, each of them. Default: nothing."),
 ];
 
 /// `[http.tls]`.

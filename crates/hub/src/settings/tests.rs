@@ -1,7 +1,7 @@
 //! Files as users write them, right and wrong.
 
 use unhang_jobs::{document::Pointer, shims::ShimCommand, submission::LOG_LIMIT};
-use unhang_net::oauth::ClientSettings;
+use unhang_net::oauth::{ClientSettings, ResourceSettings};
 
 use serde_json::{Map, Value};
 
@@ -70,6 +70,11 @@ tokens = ["0123456789abcdef", "${PYTHON}-and-a-bit-more"]
 allowed-hosts = ["MCP.example.org", "192.0.2.1", "[2001:db8::1]"]
 allowed-origins = ["https://app.example.org:443", "http://localhost:3000/"]
 tls = { certificate = "cert.pem", key = "/keys/key.pem" }
+
+[http.oauth]
+issuer = "https://login.example.org"
+resource = "https://mcp.example.org/mcp"
+scopes = ["mcp"]
 "#;
 
 #[test]
@@ -162,6 +167,11 @@ fn who_may_ask_is_read() {
         allowed_hosts: ["mcp.example.org", "192.0.2.1", "[2001:db8::1]"].map(str::to_owned).to_vec(),
         allowed_origins: ["https://app.example.org", "http://localhost:3000"].map(str::to_owned).to_vec(),
         tls: Some(TlsSettings { certificate: "/project/cert.pem".into(), key: "/keys/key.pem".into() }),
+        oauth: Some(ResourceSettings {
+            issuer: "https://login.example.org".to_owned(),
+            resource: "https://mcp.example.org/mcp".to_owned(),
+            scopes: vec!["mcp".to_owned()],
+        }),
     };
     assert_eq!(settings.http, expect);
     assert!(!format!("{settings:?}").contains("0123456789abcdef"));
@@ -307,6 +317,19 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ("[http]\nallowed-origins = [\"https://a/b\"]", "`https://a/b` is no origin of a page"),
         ("[http]\ntls = { key = \"a\" }", "unhang.toml:2:1: http.tls: `certificate` is missing"),
         ("[http]\ntls = { key = \"\", certificate = \"a\" }", "http.tls.key: is empty"),
+        ("[http.oauth]\nissuer = \"https://a\"", "unhang.toml:1:7: http.oauth: `resource` is missing"),
+        (
+            "[http.oauth]\nissuer = \"http://a\"\nresource = \"https://b\"",
+            "unhang.toml:2:1: http.oauth.issuer: `http://a` must be an https:// URL, or on this machine",
+        ),
+        (
+            "[http.oauth]\nissuer = \"https://a\"\nresource = \"https://b?c\"",
+            "unhang.toml:3:1: http.oauth.resource: must have no name",
+        ),
+        (
+            "[http.oauth]\nissuer = \"https://a\"\nresource = \"https://b\"\nscopes = [\"c d\"]",
+            "unhang.toml:4:1: http.oauth.scopes: may have ASCII",
+        ),
     ] {
         let told = read(text).expect_err(text).to_string();
         assert!(told.contains(expect), "{told}\n{expect}");

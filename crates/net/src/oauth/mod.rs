@@ -17,6 +17,7 @@ mod browser;
 mod error;
 mod flow;
 mod requests;
+mod resource;
 mod store;
 
 use std::fmt;
@@ -27,6 +28,7 @@ pub use self::{
     browser::Browser,
     error::AuthorizationError,
     requests::RequestLimits,
+    resource::{RESOURCE_METADATA, Resource, ResourceLimits, ResourceSettings, TokenRefusal},
     store::TokenStore,
 };
 

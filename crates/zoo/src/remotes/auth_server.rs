@@ -1,8 +1,10 @@
 //! Asks for a token, and gives tokens: an MCP server over HTTP with its authorization server, with one vice or none.
 //!
+//! Its keys are at `/as/keys`, `/keys/change` makes others, and `/sign` signs whatever claims it is sent, by whomever it is told.
+//!
 //! Habits: `--scopes` and `--supported` (what the challenge and the metadata of the server name), `--needs SCOPE`, `--expires SECONDS`,
-//! `--client ID:SECRET`, `--methods` (of clients to prove who they are), `--offline yes`, `--documents yes` and `--keeps-refresh yes` (a
-//! refresh token stays good, and no other is given for it).
+//! `--client ID:SECRET`, `--methods` (of clients to prove who they are), `--offline yes`, `--documents yes`, `--keeps-refresh yes` (a
+//! refresh token stays good, and no other is given for it) and `--resource URL` (tokens are for that server, and signed).
 //!
 //! Its URL is `/mcp`; `/log` tells what came to its authorization server, `/forget` makes it forget the tokens that it gave out, but for
 //! refresh tokens, and `/move` puts another authorization server in its place.
@@ -10,11 +12,12 @@
 //! # Invariants
 //!
 //! - It is strict: what a client leaves out that it must send is refused with a sentence.
-//! - Every token, code and secret begins with `secret-`, so that a test finds it where it must not be.
+//! - Every token, code and secret begins with `secret-`, so that a test finds it where it must not be; but signed tokens cannot.
 
 mod authority;
 mod digest;
 mod http;
+mod signer;
 
 use std::io;
 use std::process::ExitCode;
@@ -75,6 +78,8 @@ struct Habits {
     offers_offline: bool,
     reads_documents: bool,
     keeps_refresh: bool,
+    /// Whom tokens are for, where that is somebody else.
+    resource: Option<String>,
 }
 
 impl Habits {
@@ -103,6 +108,7 @@ impl Habits {
             offers_offline: arguments.option("offline")?.is_some(),
             reads_documents: arguments.option("documents")?.is_some(),
             keeps_refresh: arguments.option("keeps-refresh")?.is_some(),
+            resource: text("resource")?,
         })
     }
 
@@ -123,7 +129,8 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     };
     let url = listen("/mcp", true, Arc::new(site))?;
     let base = url.trim_end_matches("/mcp").to_owned();
-    server.get_or_init(|| Server { authority: Authority::new(habits, base.clone()), base });
+    let authority = Authority::new(habits, base.clone())?;
+    server.get_or_init(|| Server { authority, base });
     pipe::send_line(&url)?;
     pipe::drain()?;
     Ok(ExitCode::SUCCESS)
@@ -170,6 +177,8 @@ impl Server {
                 self.authority.move_away();
                 Answer::new(204)
             }
+            "/keys/change" => Answer::new(if self.authority.change_keys().is_ok() { 204 } else { 500 }),
+            "/sign" => self.authority.sign(request),
             _ if habits.has("no-metadata") => Answer::new(404),
             "/.well-known/oauth-protected-resource/mcp" if habits.has("redirects") => {
                 let elsewhere = self.base.replace("127.0.0.1", "localhost");

@@ -28,6 +28,27 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "asks-whoever-leads-next" [6]
         "What a gateway that ends has not taken is asked of the one that comes after it."
         end_to_end("gateway_shared::promise_6_a_leader_that_is_killed_costs_the_others_what_was_in_flight_and_nothing_else");
+    "signatures-are-proven" [2]
+        "A token that the authorization server has not signed lets nobody in."
+        unit("net", "oauth::resource::tests::what_is_no_signature_of_theirs_lets_nobody_in");
+    "issuer-is-ours" [2]
+        "A token of another authorization server lets nobody in."
+        unit("net", "oauth::resource::tests::a_token_is_good_for_us_and_for_its_time");
+    "audience-is-us" [2]
+        "A token that was given for another server lets nobody in."
+        unit("net", "oauth::resource::tests::a_token_is_good_for_us_and_for_its_time");
+    "tokens-end" [2]
+        "A token that has expired lets nobody in."
+        unit("net", "oauth::resource::tests::a_token_is_good_for_us_and_for_its_time");
+    "tokens-begin" [2]
+        "A token that is not good yet lets nobody in."
+        unit("net", "oauth::resource::tests::a_token_is_good_for_us_and_for_its_time");
+    "scopes-are-granted" [2]
+        "A token that was not given for all that is needed lets nobody in."
+        unit("net", "oauth::resource::tests::a_token_is_good_for_us_and_for_its_time");
+    "keys-are-asked-for-seldom" [8]
+        "However many tokens name keys that are not known, the authorization server is asked once a minute."
+        end_to_end("gateway_oauth::only_tokens_that_were_given_for_us_let_in");
     "connections-bounded" [8]
         "There are at most so many connections at a time, whoever comes."
         unit("net", "serve::tests::there_are_so_many_connections_at_a_time");

@@ -35,12 +35,18 @@ pub(super) struct Door {
 impl Door {
     /// Reads the files that flags and settings name.
     pub(super) fn prepare(serve: &Serve, settings: HttpSettings) -> Result<Door, String> {
-        let HttpSettings { mut tokens, allowed_hosts, allowed_origins, tls } = settings;
+        let HttpSettings { mut tokens, allowed_hosts, allowed_origins, tls, oauth } = settings;
         if let Some(path) = &serve.token_file {
             tokens.extend(tokens_of(path)?);
         }
+        let access = match oauth {
+            Some(settings) => Access::new(tokens)
+                .with_oauth(settings)
+                .map_err(|error| format!("[http.oauth] cannot be used: {error}"))?,
+            None => Access::new(tokens),
+        };
         Ok(Door {
-            access: Access::new(tokens),
+            access,
             tls: tls.as_ref().map(acceptor).transpose()?,
             hosts: allowed_hosts,
             origins: allowed_origins,
@@ -80,7 +86,7 @@ pub(super) async fn listen(address: &str, door: &Door) -> Result<Listening, Stri
     if !all.iter().all(|address| door.access.suffices_at(address.ip())) {
         return Err(wrong(
             &"other machines could ask whatever your servers can do, and nothing would ask who they are; add \
-              `tokens = [\"${TOKEN}\"]` under [http] of unhang.toml or give --token-file, or give an address of this machine \
+              `tokens = [\"${TOKEN}\"]` under [http] of unhang.toml, or [http.oauth], or give --token-file, or an address of this machine \
               alone, as 127.0.0.1",
         ));
     }

@@ -1,4 +1,5 @@
-//! Who may ask over HTTP: whoever has one of the tokens; where there are none, whoever reaches us. Pure.
+//! Who may ask over HTTP: whoever has one of the tokens of the configuration, or one that the authorization server has given for us;
+//! where there is neither, whoever reaches us.
 //!
 //! Invariants
 //!
@@ -14,11 +15,21 @@ use std::{
 };
 
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
-use unhang_net::serve::axum::http::{HeaderMap, header};
+use unhang_net::{
+    oauth::{AuthorizationError, RequestLimits, Resource, ResourceLimits, ResourceSettings, TokenRefusal},
+    serve::axum::http::{HeaderMap, header},
+};
 use unhang_switches::stands;
+
+use crate::config::{
+    CLOCK_LEEWAY, KEYS_FIRST_PAUSE, KEYS_KEPT, KEYS_PAUSE, OAUTH_ANSWER, OAUTH_ANSWER_BYTES,
+};
 
 /// A shorter token can be guessed.
 const SHORTEST_TOKEN: usize = 16;
+
+/// Of the name of a subject, in logs.
+const LONGEST_TOLD: usize = 100;
 
 /// A token that lets its bearer in.
 #[derive(Clone, PartialEq, Eq)]
@@ -57,19 +68,40 @@ impl fmt::Debug for Token {
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     tokens: Vec<Token>,
+    resource: Option<Resource>,
 }
 
 impl Access {
     /// Lets those in who have one of these; whoever comes, where there are none.
     #[must_use]
     pub fn new(tokens: Vec<Token>) -> Access {
-        Access { tokens }
+        Access { tokens, resource: None }
+    }
+
+    /// Lets those in as well whose tokens this authorization server has given for us. It is asked when the first of them comes.
+    ///
+    /// # Errors
+    /// Where a URL is none, or the authorization server is neither on https nor on this machine.
+    pub fn with_oauth(self, settings: ResourceSettings) -> Result<Access, AuthorizationError> {
+        let limits = ResourceLimits {
+            requests: RequestLimits { answer: OAUTH_ANSWER, body: OAUTH_ANSWER_BYTES },
+            kept: KEYS_KEPT,
+            pause: KEYS_PAUSE,
+            first_pause: KEYS_FIRST_PAUSE,
+            leeway: CLOCK_LEEWAY,
+        };
+        Ok(Access { resource: Some(Resource::new(settings, limits)?), ..self })
     }
 
     /// Whether nobody is asked who they are.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.tokens.is_empty()
+        self.tokens.is_empty() && self.resource.is_none()
+    }
+
+    /// What we are to an authorization server, where there is one.
+    pub(super) fn resource(&self) -> Option<&Resource> {
+        self.resource.as_ref()
     }
 
     /// Whether it is enough where we listen at this address: where other machines can ask, somebody has to ask who they are.
@@ -79,12 +111,19 @@ impl Access {
     }
 
     /// Who asks with these headers.
-    pub(super) fn caller(&self, headers: &HeaderMap) -> Result<Caller, Stranger> {
+    pub(super) async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Stranger> {
         if self.is_open() {
             return Ok(Caller::Anybody);
         }
         let presented = bearer(headers)?;
-        self.holder(presented).ok_or(Stranger::Unknown)
+        match (self.holder(presented), &self.resource) {
+            (Some(caller), _) => Ok(caller),
+            (None, None) => Err(Stranger::Unknown),
+            (None, Some(resource)) => match resource.subject(presented).await {
+                Ok(subject) => Ok(Caller::Subject(subject.into())),
+                Err(refusal) => Err(Stranger::Refused(refusal)),
+            },
+        }
     }
 
     /// Whose token this is. Every one is looked at, whichever it is.
@@ -124,6 +163,8 @@ pub(super) enum Caller {
     Anybody,
     /// Who has the token of this number, counted from 1 as they stand in the configuration.
     Token(u64),
+    /// Who is called so by the authorization server.
+    Subject(Arc<str>),
 }
 
 impl fmt::Display for Caller {
@@ -131,17 +172,24 @@ impl fmt::Display for Caller {
         match self {
             Caller::Anybody => formatter.write_str("anybody"),
             Caller::Token(number) => write!(formatter, "token {number}"),
+            // Others have written it.
+            Caller::Subject(subject) => {
+                let told: String = subject.chars().take(LONGEST_TOLD).collect();
+                write!(formatter, "subject {}", told.escape_debug())
+            }
         }
     }
 }
 
 /// Why somebody is not let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stranger {
     /// They do not say who they are.
     Silent,
     /// What they say is not known to us.
     Unknown,
+    /// Their token is of no use, or nobody can say whether it is.
+    Refused(TokenRefusal),
 }
 
 /// How much of something each caller has, so that none of them has all of it. Where nobody is told from others there is nothing to
@@ -226,12 +274,12 @@ mod tests {
         }
     }
 
-    #[test]
-    fn whoever_has_a_token_is_let_in() {
+    #[tokio::test]
+    async fn whoever_has_a_token_is_let_in() {
         let access = Access::new(vec![token(ONE), token(TWO)]);
-        let asks = |values: &[&str]| access.caller(&headers(values));
-        assert_eq!(asks(&[&format!("Bearer {ONE}")]), Ok(Caller::Token(1)));
-        assert_eq!(asks(&[&format!("bearer  {TWO}")]), Ok(Caller::Token(2)));
+        let asks = async |values: &[&str]| access.caller(&headers(values)).await;
+        assert_eq!(asks(&[&format!("Bearer {ONE}")]).await, Ok(Caller::Token(1)));
+        assert_eq!(asks(&[&format!("bearer  {TWO}")]).await, Ok(Caller::Token(2)));
         for (values, why) in [
             (vec![], Stranger::Silent),
             (vec!["Basic dXNlcjpwYXNz".to_owned()], Stranger::Silent),
@@ -245,9 +293,9 @@ mod tests {
             (vec![format!("Bearer {ONE}"), format!("Bearer {TWO}")], Stranger::Unknown),
         ] {
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            assert_eq!(asks(&values), Err(why), "{values:?}");
+            assert_eq!(asks(&values).await, Err(why), "{values:?}");
         }
-        assert_eq!(Access::default().caller(&headers(&["Bearer x"])), Ok(Caller::Anybody));
+        assert_eq!(Access::default().caller(&headers(&["Bearer x"])).await, Ok(Caller::Anybody));
     }
 
     #[test]

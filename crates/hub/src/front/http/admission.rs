@@ -9,22 +9,25 @@ use std::{
 };
 
 use http_body::{Frame, SizeHint};
-use unhang_net::serve::{
-    Peer,
-    axum::{
-        Error, Extension,
-        body::{Body, Bytes, HttpBody},
-        extract::{Request, State},
-        http::{HeaderValue, StatusCode, header},
-        middleware::Next,
-        response::Response,
+use unhang_net::{
+    oauth::{RESOURCE_METADATA, TokenRefusal},
+    serve::{
+        Peer,
+        axum::{
+            Error, Extension,
+            body::{Body, Bytes, HttpBody},
+            extract::{Request, State},
+            http::{HeaderValue, StatusCode, header},
+            middleware::Next,
+            response::Response,
+        },
     },
 };
 use unhang_switches::stands;
 
 use super::{
     Gate,
-    access::{Caller, Share, Stranger},
+    access::{Access, Caller, Share, Stranger},
     handlers::refused,
 };
 use crate::fault::Kind;
@@ -39,12 +42,14 @@ pub(super) async fn admitted(
     mut request: Request,
     next: Next,
 ) -> Response {
-    if OPEN.contains(&request.uri().path()) {
+    if is_open(request.uri().path()) {
         return next.run(request).await;
     }
-    let caller = match gate.access.caller(request.headers()) {
+    let caller = match gate.access.caller(request.headers()).await {
         Ok(caller) => caller,
-        Err(stranger) if stands("strangers-need-a-token") => return unauthorized(peer, stranger),
+        Err(stranger) if stands("strangers-need-a-token") => {
+            return turned_away(&gate.access, peer, &stranger);
+        }
         Err(_) => Caller::Anybody,
     };
     let Some(share) = gate.requests.take(&caller) else {
@@ -56,18 +61,64 @@ pub(super) async fn admitted(
     response.map(|body| Body::new(Counted { body, _share: share }))
 }
 
-fn unauthorized(peer: Peer, stranger: Stranger) -> Response {
-    let (happened, challenge) = match stranger {
-        Stranger::Silent => ("a request without a token came here", "Bearer"),
+/// Whether a stranger may ask for this: how we are, and who gives tokens for us.
+fn is_open(path: &str) -> bool {
+    OPEN.contains(&path)
+        || path.strip_prefix(RESOURCE_METADATA).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Tells a stranger what is missing, and where it is to be had.
+fn turned_away(access: &Access, peer: Peer, stranger: &Stranger) -> Response {
+    let (status, happened, error) = match stranger {
+        Stranger::Silent => {
+            (StatusCode::UNAUTHORIZED, "a request without a token came here".to_owned(), None)
+        }
         Stranger::Unknown => {
-            ("a request with a token that is not known came here", "Bearer error=\"invalid_token\"")
+            let happened = "a request with a token that is not known came here".to_owned();
+            (StatusCode::UNAUTHORIZED, happened, Some("invalid_token"))
+        }
+        Stranger::Refused(why @ TokenRefusal::Scope(_)) => {
+            (StatusCode::FORBIDDEN, why.to_string(), Some("insufficient_scope"))
+        }
+        Stranger::Refused(why @ TokenRefusal::NoKeys(_)) => return no_keys(peer, why),
+        Stranger::Refused(why) => (StatusCode::UNAUTHORIZED, why.to_string(), Some("invalid_token")),
+    };
+    let hint = match access.resource() {
+        None => "send `Authorization: Bearer TOKEN` with one that whoever runs this gives you",
+        Some(_) => {
+            "send `Authorization: Bearer TOKEN` with one from the authorization server that resource_metadata leads to"
         }
     };
-    let hint = "send `Authorization: Bearer TOKEN` with one that whoever runs this gives you";
-    let status = StatusCode::UNAUTHORIZED;
-    let mut response = refused(peer, status, Kind::InvalidRequest, happened.to_owned(), hint);
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    let mut response = refused(peer, status, Kind::InvalidRequest, happened, hint);
+    if let Ok(challenge) = HeaderValue::from_str(&challenge(access, error)) {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    }
     response
+}
+
+/// Nobody can say whether a token is good.
+fn no_keys(peer: Peer, why: &TokenRefusal) -> Response {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let hint = "come back in a moment; whoever runs this finds more in the log";
+    // What went wrong is for them alone.
+    tracing::warn!("a token cannot be judged: {why}");
+    let happened = "the keys of the authorization server are not known".to_owned();
+    let mut response = refused(peer, status, Kind::Overloaded, happened, hint);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
+}
+
+/// What stands in `WWW-Authenticate` (RFC 6750, RFC 9728).
+fn challenge(access: &Access, error: Option<&str>) -> String {
+    let mut parts = Vec::new();
+    if let Some(resource) = access.resource() {
+        parts.push(format!("resource_metadata=\"{}\"", resource.metadata_url()));
+        if !resource.scopes().is_empty() {
+            parts.push(format!("scope=\"{}\"", resource.scopes().join(" ")));
+        }
+    }
+    parts.extend(error.map(|error| format!("error=\"{error}\"")));
+    format!("Bearer {}", parts.join(", ")).trim_end().to_owned()
 }
 
 /// One client has as much as one may have.

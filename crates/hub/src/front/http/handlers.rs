@@ -6,16 +6,19 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::timeout};
-use unhang_net::serve::{
-    Arrived, Peer,
-    axum::{
-        Extension, Router,
-        body::{Body, Bytes, HttpBody, to_bytes},
-        extract::{Request, State},
-        http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
-        middleware::{Next, from_fn_with_state},
-        response::{IntoResponse, Response},
-        routing::{get, post},
+use unhang_net::{
+    oauth::RESOURCE_METADATA,
+    serve::{
+        Arrived, Peer,
+        axum::{
+            Extension, Router,
+            body::{Body, Bytes, HttpBody, to_bytes},
+            extract::{Request, State},
+            http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+            middleware::{Next, from_fn_with_state},
+            response::{IntoResponse, Response},
+            routing::{get, post},
+        },
     },
 };
 use unhang_switches::stands;
@@ -26,7 +29,7 @@ use super::{
     access::Caller,
     admission::{admitted, busy},
     asked::{Asked, asked},
-    operators::{counted, health, metrics, ready, status},
+    operators::{counted, health, metrics, ready, status, told},
     session::{Mail, Mailbox, Reply},
     shown,
     stream::parse_id,
@@ -59,6 +62,8 @@ pub(super) fn router(gate: Arc<Gate>) -> Router {
         .route("/ready", get(ready))
         .route("/status", get(status))
         .route("/metrics", get(metrics))
+        .route(RESOURCE_METADATA, get(resource_metadata))
+        .route(&format!("{RESOURCE_METADATA}/{{*path}}"), get(resource_metadata))
         .fallback(nowhere)
         .layer(from_fn_with_state(Arc::clone(&gate), admitted))
         // Around it, so that a page may read that it was refused, and asks without a token what it may ask.
@@ -482,6 +487,18 @@ async fn nowhere(Extension(peer): Extension<Peer>, request: Request) -> Response
     let happened = format!("there is nothing at {}", request.uri().path().escape_debug());
     let hint = "MCP is at /mcp; there are also /health, /ready, /status and /metrics";
     refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, hint)
+}
+
+/// Who gives tokens for us (RFC 9728), below whatever path our URL has.
+async fn resource_metadata(
+    State(gate): State<Arc<Gate>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Response {
+    match gate.access.resource() {
+        Some(resource) => told(StatusCode::OK, &resource.metadata()),
+        None => nowhere(Extension(peer), request).await,
+    }
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

@@ -143,6 +143,6 @@ pub(super) async fn metrics(State(gate): State<Arc<Gate>>, headers: HeaderMap) -
     }
 }
 
-fn told(status: StatusCode, value: &Value) -> Response {
+pub(super) fn told(status: StatusCode, value: &Value) -> Response {
     (status, [(header::CONTENT_TYPE, JSON)], format!("{value:#}\n")).into_response()
 }

@@ -6,13 +6,16 @@
 //!   unless it stays good by habit.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Mutex;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
 use super::Habits;
 use super::digest::challenge;
 use super::http::{Answer, Form, Request, escaped, plain};
+use super::signer::Signer;
 use crate::keeper::lock;
 
 /// A client that it knows.
@@ -46,18 +49,42 @@ pub(super) struct Authority {
     habits: Habits,
     base: String,
     state: Mutex<State>,
+    signer: Mutex<Signer>,
 }
+
+/// For how long a signed token is good, in seconds.
+const LIFE: u64 = 3600;
 
 /// An OAuth error and why.
 type Refused = (&'static str, &'static str);
 
 impl Authority {
-    pub(super) fn new(habits: Habits, base: String) -> Self {
+    pub(super) fn new(habits: Habits, base: String) -> io::Result<Self> {
         let mut state = State::default();
         if let Some((id, secret)) = &habits.client {
             state.clients.insert(id.clone(), Client { secret: Some(secret.clone()), redirects: Vec::new() });
         }
-        Self { habits, base, state: Mutex::new(state) }
+        Ok(Self { habits, base, state: Mutex::new(state), signer: Mutex::new(Signer::new()?) })
+    }
+
+    /// Signs with other keys from now on.
+    pub(super) fn change_keys(&self) -> io::Result<()> {
+        lock(&self.signer).change()
+    }
+
+    /// Signs what it is told to: `head`, `claims` and `by`.
+    pub(super) fn sign(&self, request: &Request) -> Answer {
+        let asked: Value = serde_json::from_slice(request.body).unwrap_or_default();
+        let by = asked["by"].as_str().unwrap_or_default();
+        match lock(&self.signer).token(&asked["head"], &asked["claims"], by) {
+            Ok(token) => Answer::json(200, &token.into()),
+            Err(_) => Answer::new(500),
+        }
+    }
+
+    /// Whom tokens are for.
+    fn resource(&self) -> String {
+        self.habits.resource.clone().unwrap_or_else(|| format!("{}/mcp", self.base))
     }
 
     pub(super) fn habits(&self) -> &Habits {
@@ -70,7 +97,7 @@ impl Authority {
 
     /// Below which path it is.
     fn place(&self) -> &'static str {
-        if lock(&self.state).has_moved { "/moved" } else { "/as" }
+        lock(&self.state).place()
     }
 
     /// Becomes another one, which knows nobody.
@@ -101,6 +128,10 @@ impl Authority {
         let metadata = request.path.strip_prefix("/.well-known/oauth-authorization-server");
         Some(match (request.method, request.path.strip_prefix(place)) {
             ("GET", None) if metadata == Some(place) => Answer::json(200, &self.metadata()),
+            ("GET", Some("/keys")) => {
+                lock(&self.state).log.push("keys".to_owned());
+                Answer::json(200, &lock(&self.signer).keys())
+            }
             ("POST", Some("/register")) => self.register(request),
             ("GET", Some("/authorize")) => self.authorize(&request.query),
             ("POST", Some("/token")) => self.token(request),
@@ -119,6 +150,7 @@ impl Authority {
             "token_endpoint": format!("{at}/token"),
             "registration_endpoint": format!("{issuer}/register"),
             "revocation_endpoint": format!("{issuer}/revoke"),
+            "jwks_uri": format!("{at}/keys"),
             "response_types_supported": ["code"],
             "code_challenge_methods_supported": ["S256"],
             "token_endpoint_auth_methods_supported": self.habits.methods.split(' ').collect::<Vec<_>>(),
@@ -171,7 +203,7 @@ impl Authority {
             && get("code_challenge_method") == "S256"
             && get("code_challenge").len() == 43
             && get("state").len() >= 16
-            && get("resource") == format!("{}/mcp", self.base);
+            && get("resource") == self.resource();
         if !is_right {
             return Answer::json(400, &json!({ "error": "invalid_request", "asked": asked }));
         }
@@ -215,7 +247,7 @@ impl Authority {
         let get = |name: &str| form.get(name).map_or("", String::as_str);
         let (client, way) = state.proven(request, form)?;
         state.log.push(format!("token grant={} auth={way}", get("grant_type")));
-        if get("resource") != format!("{}/mcp", self.base) {
+        if get("resource") != self.resource() {
             return Err(("invalid_target", "it is for another resource"));
         }
         let mut stays = false;
@@ -242,9 +274,10 @@ impl Authority {
         if grant.client != client {
             return Err(("invalid_grant", "it was given to another client"));
         }
-        let (token, refresh) = match stays {
-            true => (state.named("secret-access"), get("refresh_token").to_owned()),
-            false => (state.named("secret-access"), state.named("secret-refresh")),
+        let token = self.access_token(state, &grant)?;
+        let refresh = match stays {
+            true => get("refresh_token").to_owned(),
+            false => state.named("secret-refresh"),
         };
         state.tokens.insert(token.clone(), grant.scope.clone());
         let mut answer = json!({ "access_token": token, "token_type": "Bearer" });
@@ -261,6 +294,19 @@ impl Authority {
         Ok(answer)
     }
 
+    /// Returns a token that nobody has had: a name for ourselves, a signed one for somebody else.
+    fn access_token(&self, state: &mut State, grant: &Grant) -> Result<String, Refused> {
+        let name = state.named("secret-access");
+        let Some(resource) = &self.habits.resource else { return Ok(name) };
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let claims = json!({
+            "iss": format!("{}{}", self.base, state.place()), "aud": resource, "sub": grant.client, "scope": grant.scope,
+            "iat": now, "exp": now + self.habits.expires.unwrap_or(LIFE), "jti": name,
+        });
+        let token = lock(&self.signer).token(&Value::Null, &claims, "own");
+        token.map_err(|_| ("server_error", "it cannot be signed"))
+    }
+
     fn revoke(&self, request: &Request) -> Answer {
         let form = request.form();
         let mut state = lock(&self.state);
@@ -274,6 +320,10 @@ impl Authority {
 }
 
 impl State {
+    fn place(&self) -> &'static str {
+        if self.has_moved { "/moved" } else { "/as" }
+    }
+
     fn named(&mut self, what: &str) -> String {
         self.count += 1;
         format!("{what}-{}", self.count)

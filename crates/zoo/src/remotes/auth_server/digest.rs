@@ -78,7 +78,8 @@ fn round_constants() -> [u32; 64] {
     })
 }
 
-fn base64(bytes: &[u8]) -> String {
+/// Returns bytes as base64 for URLs.
+pub(super) fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {

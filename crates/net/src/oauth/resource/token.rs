@@ -1,0 +1,133 @@
+//! A token that an authorization server has signed (RFC 7515, RFC 7519, RFC 9068), and what has to be true of it. Pure.
+//!
+//! Invariants
+//!
+//! - Nothing that a token says is believed before its signature was proven, but for which key that is.
+//! - What is missing, or of another kind than it has to be, is wrong; nothing is taken for granted.
+//! - Nothing of a token is told but what is wrong with it.
+
+use std::time::Duration;
+
+use data_encoding::BASE64URL_NOPAD;
+use serde_json::{Map, Value};
+use unhang_switches::stands;
+
+use super::{
+    ResourceSettings,
+    keys::{Algorithm, Keys},
+};
+
+/// A longer token is none: it would be looked at before anything is known of its sender.
+const LONGEST: usize = 16 << 10;
+
+/// A token as it came: its head was read, and nothing else.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Signed<'a> {
+    pub(super) algorithm: Algorithm,
+    pub(super) key: Option<String>,
+    /// What is signed.
+    message: &'a str,
+    claims: &'a str,
+    signature: Vec<u8>,
+}
+
+impl<'a> Signed<'a> {
+    /// Takes a token apart.
+    pub(super) fn read(token: &'a str) -> Result<Signed<'a>, &'static str> {
+        if token.len() > LONGEST {
+            return Err("it is too long");
+        }
+        let no_token = "it is no signed JSON web token";
+        let (message, signature) = token.rsplit_once('.').ok_or(no_token)?;
+        let (head, claims) = message.split_once('.').ok_or(no_token)?;
+        let head = object(head).ok_or(no_token)?;
+        let signature = BASE64URL_NOPAD.decode(signature.as_bytes()).map_err(|_| no_token)?;
+        let text = |name: &str| head.get(name).and_then(Value::as_str);
+        let algorithm = text("alg").and_then(Algorithm::named);
+        let algorithm = algorithm.ok_or("it is signed in a way that proves nothing, or that is not known")?;
+        // What else has to be understood is not.
+        if head.contains_key("crit") {
+            return Err("it wants to be read in a way that is not known");
+        }
+        let kind = text("typ").unwrap_or("JWT").to_ascii_lowercase();
+        if !["jwt", "at+jwt", "application/at+jwt"].contains(&&*kind) {
+            return Err("it is no access token");
+        }
+        Ok(Signed { algorithm, key: text("kid").map(str::to_owned), message, claims, signature })
+    }
+
+    /// What the token says, once its signature was proven. None where there is no such key.
+    pub(super) fn claims(&self, keys: &Keys) -> Option<Result<Claims, &'static str>> {
+        let key = keys.key(self.key.as_deref(), self.algorithm)?;
+        let is_proven = key.proves(self.algorithm, self.message.as_bytes(), &self.signature);
+        if !is_proven && stands("signatures-are-proven") {
+            return Some(Err("its signature is not that of the authorization server"));
+        }
+        Some(object(self.claims).map(Claims).ok_or("it says nothing"))
+    }
+}
+
+fn object(part: &str) -> Option<Map<String, Value>> {
+    serde_json::from_slice(&BASE64URL_NOPAD.decode(part.as_bytes()).ok()?).ok()
+}
+
+/// What a token says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Claims(Map<String, Value>);
+
+impl Claims {
+    /// Whose token it is, where it is good for us at this time, told since 1970.
+    pub(super) fn subject(
+        &self,
+        settings: &ResourceSettings,
+        now: Duration,
+        leeway: Duration,
+    ) -> Result<&str, &'static str> {
+        if self.0.get("iss").and_then(Value::as_str) != Some(&settings.issuer) && stands("issuer-is-ours") {
+            return Err("it is from another authorization server");
+        }
+        if !self.is_for(&settings.resource) && stands("audience-is-us") {
+            return Err("it is for somebody else");
+        }
+        let end = self.moment("exp").ok_or("it does not say until when it is good")?;
+        if now.as_secs_f64() >= end + leeway.as_secs_f64() && stands("tokens-end") {
+            return Err("it has expired");
+        }
+        let beginning = match self.0.get("nbf") {
+            None => 0.0,
+            Some(_) => self.moment("nbf").ok_or("it does not say from when on it is good")?,
+        };
+        if now.as_secs_f64() + leeway.as_secs_f64() < beginning && stands("tokens-begin") {
+            return Err("it is not good yet");
+        }
+        let subject = self.0.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
+        subject.ok_or("it does not say whose it is")
+    }
+
+    /// The first of these scopes that it is not good for.
+    pub(super) fn lacks<'a>(&self, scopes: &'a [String]) -> Option<&'a str> {
+        let granted = ["scope", "scp"].into_iter().filter_map(|name| self.0.get(name));
+        let granted: Vec<&str> = granted
+            .flat_map(|value| match value {
+                Value::String(text) => text.split(' ').collect(),
+                Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
+                _ => Vec::new(),
+            })
+            .collect();
+        let lacking = scopes.iter().find(|scope| !granted.contains(&scope.as_str()));
+        lacking.map(String::as_str).filter(|_| stands("scopes-are-granted"))
+    }
+
+    fn is_for(&self, resource: &str) -> bool {
+        match self.0.get("aud") {
+            Some(Value::String(audience)) => audience == resource,
+            Some(Value::Array(audiences)) => audiences.iter().any(|audience| audience == resource),
+            _ => false,
+        }
+    }
+
+    /// A moment, in seconds since 1970.
+    fn moment(&self, name: &str) -> Option<f64> {
+        self.0.get(name)?.as_f64().filter(|seconds| seconds.is_finite())
+    }
+}
