@@ -299,7 +299,7 @@ impl Connection {
             let outcome = request().send().await;
             let is_not_taken = match &outcome {
                 Ok(response) => response.status() == StatusCode::SERVICE_UNAVAILABLE,
-                Err(error) => error.is_connect(),
+                Err(error) => error.is_connect() || was_unread(error),
             };
             if is_not_taken && began.elapsed() < self.patience && stands("asks-whoever-leads-next") {
                 sleep(AGAIN).await;
@@ -311,6 +311,19 @@ impl Connection {
             });
         }
     }
+}
+
+/// Whether a connection broke because its other end was closed with something unread in it, or unaccepted. A socket among the files
+/// says so, and then nobody has acted upon what was sent.
+fn was_unread(error: &reqwest::Error) -> bool {
+    let mut source = error.source();
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
+        }
+        source = error.source();
+    }
+    false
 }
 
 fn same_origin(base: &Url, reference: &str) -> Result<Url, HttpError> {
@@ -465,4 +478,76 @@ fn told(error: &reqwest::Error) -> String {
         };
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::UnixListener,
+        time::timeout,
+    };
+
+    use super::*;
+
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
+
+    fn connection(socket: PathBuf) -> Connection {
+        let (url, headers) = ("http://localhost/mcp".to_owned(), Vec::new());
+        let address = Address { url, headers, uses_proxies: false, socket: Some(socket) };
+        Connection::new(&address, None, 1024).expect("an address")
+    }
+
+    fn ask() -> Ask {
+        Ask { verb: Verb::Post, url: None, headers: Vec::new(), body: Some(Bytes::from_static(b"x")) }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_has_read_at_a_socket_is_asked_of_whoever_comes_next() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.sock");
+        let first = UnixListener::bind(&path).expect("a socket");
+        let connection = connection(path.clone());
+        let asking = tokio::spawn(async move { connection.ask(ask()).await });
+        // It has come, and what it says is not read any more: once before it was taken, and once after that.
+        let came = tokio::task::spawn_blocking(move || {
+            let mut fds = [PollFd::new(&first, PollFlags::IN)];
+            poll(&mut fds, None).map(|_| first)
+        });
+        let first = came.await.expect("no panic").expect("it comes");
+        drop(first);
+        std::fs::remove_file(&path).expect("it is there");
+        let second = UnixListener::bind(&path).expect("a socket");
+        let again = async || {
+            let again = timeout(Duration::from_secs(30), second.accept()).await;
+            again.expect("it comes again").expect("a connection").0
+        };
+        let stream = again().await;
+        stream.readable().await.expect("it asks");
+        drop(stream);
+        let mut stream = again().await;
+        let mut request = vec![0; 1024];
+        assert!(stream.read(&mut request).await.expect("it asks") > 0);
+        stream.write_all(ANSWER).await.expect("it listens");
+        let reply = asking.await.expect("no panic").expect("an answer");
+        assert_eq!(reply.whole().await.expect("a body"), b"ok");
+    }
+
+    #[tokio::test]
+    async fn what_somebody_has_read_is_not_asked_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.sock");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let connection = connection(path);
+        let asking = tokio::spawn(async move { connection.ask(ask()).await });
+        let (mut stream, _) = listener.accept().await.expect("it comes");
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\nx") {
+            stream.read_buf(&mut request).await.expect("it asks");
+        }
+        drop(stream);
+        let outcome = asking.await.expect("no panic");
+        assert!(matches!(outcome, Err(HttpError::Broken(_))), "{outcome:?}");
+    }
 }

@@ -27,7 +27,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         end_to_end("authorization::many_refusals_that_come_to_nothing_ask_once");
     "asks-whoever-leads-next" [6]
         "What a gateway that ends has not taken is asked of the one that comes after it."
-        end_to_end("gateway_shared::promise_6_a_leader_that_is_killed_costs_the_others_what_was_in_flight_and_nothing_else");
+        unit("net", "http::tests::what_nobody_has_read_at_a_socket_is_asked_of_whoever_comes_next");
     "signatures-are-proven" [2]
         "A token that the authorization server has not signed lets nobody in."
         unit("net", "oauth::resource::tests::what_is_no_signature_of_theirs_lets_nobody_in");
