@@ -63,7 +63,7 @@ fn moved(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>, sample: 
 }
 
 #[test]
-fn counters_move_by_what_was_done() {
+fn l_57_counters_move_by_what_was_done() {
     let sandbox = Sandbox::with_jobs();
     let limits = "limits = { call-timeout = \"1s\" }";
     let servers = [
