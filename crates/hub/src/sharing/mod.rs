@@ -20,11 +20,11 @@
 
 mod place;
 
-use std::{path::PathBuf, pin::pin, sync::Arc, time::Duration};
+use std::{path::PathBuf, pin::pin, sync::Arc, thread, time::Duration};
 
 use tokio::{
-    sync::watch,
-    task::{JoinHandle, spawn_blocking},
+    sync::{oneshot, watch},
+    task::JoinHandle,
 };
 use unhang_net::{http::Address, serve::Claim};
 use unhang_proc::deadline::Deadline;
@@ -140,20 +140,20 @@ impl Sharing {
 
 /// The right to lead, once it is ours; none where the end comes first.
 async fn inherited(place: Place, mut ending: watch::Receiver<bool>) -> Option<Lead> {
-    let waiting = spawn_blocking(move || place.wait());
-    let lead = tokio::select! {
-        lead = waiting => lead,
-        _over_or_gone = ending.wait_for(|ending| *ending) => return None,
+    let (tell, told) = oneshot::channel();
+    // A thread of its own, for the end of a runtime waits for those that it has. It ends with the leader: whoever does not wait for
+    // it any more has it let go of what it got.
+    let waiting =
+        thread::Builder::new().name("waits-to-lead".to_owned()).spawn(move || drop(tell.send(place.wait())));
+    let lead = match waiting {
+        Ok(_on_its_own) => tokio::select! {
+            // It did not panic: then it would have told.
+            lead = told => lead.ok()?,
+            _over_or_gone = ending.wait_for(|ending| *ending) => return None,
+        },
+        Err(error) => Err(error),
     };
-    match lead {
-        Ok(Ok(lead)) => Some(lead),
-        Ok(Err(error)) => {
-            tracing::warn!("nobody leads any more, and this process cannot: {error}");
-            None
-        }
-        // It was not cancelled, and a panic was told.
-        Err(_) => None,
-    }
+    lead.inspect_err(|error| tracing::warn!("if nobody leads any more this process cannot: {error}")).ok()
 }
 
 /// Waits until the leader has gone, and leads in its place.
@@ -232,5 +232,33 @@ mod tests {
         let leader = follower("/nowhere".into(), &[entry]);
         assert_eq!(leader.spec.limits.call_timeout, Duration::from_secs(7200) + LONGER);
         assert_eq!(leader.tool_rules, ToolRules::default(), "what is denied is not there to be denied again");
+    }
+
+    #[test]
+    fn who_waits_to_lead_holds_no_runtime_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = Place::new(folder.path(), "x").expect("a place");
+        let lead = place.take().expect("it can be written").expect("nobody leads");
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let follower = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("one");
+            runtime.block_on(async {
+                let (_mute, entry) = mute();
+                let _sharing = Sharing::start(SharingSpec {
+                    place: Some(place),
+                    may_follow: true,
+                    style: Style::default(),
+                    own: Vec::new(),
+                    entries: vec![entry],
+                    limits: Limits::default(),
+                });
+                tokio::task::yield_now().await;
+            });
+            drop(runtime);
+            tell.send(())
+        });
+        told.recv_timeout(Duration::from_secs(30)).expect("it ends though somebody else leads");
+        drop(lead);
+        follower.join().expect("no panic").expect("it was heard");
     }
 }
