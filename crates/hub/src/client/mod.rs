@@ -47,6 +47,7 @@ use unhang_proc::{deadline::Deadline, server::ServerSpec};
 use unhang_switches::stands;
 use unhang_wire::Json;
 
+pub(crate) use self::subscription::LISTEN;
 pub use self::{
     error::{Error, Failure, ServerError},
     listener::{Answer, Listener, Silent, declined},

@@ -84,7 +84,8 @@ impl Client {
     }
 }
 
-const LISTEN: &str = "subscriptions/listen";
+/// The request to hear of changes, which stays open for as long as somebody wants to.
+pub(crate) const LISTEN: &str = "subscriptions/listen";
 
 /// Listens for as long as the server lets us, and gives why it did not let us from the start.
 async fn listen(

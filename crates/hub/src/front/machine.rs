@@ -27,7 +27,7 @@ use unhang_wire::{Id, InFlight, Json, one_line, text_member};
 use super::{owners::Ownerless, parking::Parking, questions::Open, subscriptions::Filter, tally::Tally};
 use crate::{
     batch::{BatchId, Batches},
-    client::List,
+    client::{LISTEN, List},
     config::{Limits, STOP_LIMIT},
     exit,
     fault::{Kind, in_words},
@@ -248,9 +248,6 @@ impl Awaited {
         }
     }
 }
-
-/// The request to hear of changes.
-pub(super) const LISTEN: &str = "subscriptions/listen";
 
 /// The machine. See the module's text.
 #[derive(Debug)]

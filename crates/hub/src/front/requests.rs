@@ -15,9 +15,7 @@ use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, rea
 
 use super::{
     answers::implementation,
-    machine::{
-        Action, Awaited, Call, CallKey, End, Introduced, LISTEN, Machine, NAME, Outside, StreamKey, Way,
-    },
+    machine::{Action, Awaited, Call, CallKey, End, Introduced, Machine, NAME, Outside, StreamKey, Way},
     owners::{Subject, Unasked, no_such, subject},
     parking::{digest, own_state},
     questions::replied,
@@ -25,7 +23,7 @@ use super::{
     tally::add_one,
 };
 use crate::{
-    client::List,
+    client::{LISTEN, List},
     clients,
     config::{LIST_LIFE, LIST_PATIENCE, VERDICT_SLACK},
     fault::Kind,

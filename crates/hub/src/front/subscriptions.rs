@@ -15,10 +15,10 @@ use unhang_wire::{Id, Json};
 
 use super::{
     answers::implementation,
-    machine::{Action, Awaited, Call, CallKey, LISTEN, Machine, Outside, Resource, To, Way},
+    machine::{Action, Awaited, Call, CallKey, Machine, Outside, Resource, To, Way},
 };
 use crate::{
-    client::{Error, List},
+    client::{Error, LISTEN, List},
     config::{MAX_SUBSCRIPTIONS, REQUEST_TIMEOUT, VERDICT_SLACK},
     fault::Kind,
     gateway::{Answered, Known},

@@ -3,9 +3,7 @@
 //! Invariant: whoever asks something, or is asked, makes the server busy; a probe does not.
 
 use super::{Ask, Dialogue, Out, Whose, conversation};
-
-/// This stays open for as long as somebody wants to hear of changes.
-const LISTEN: &str = "subscriptions/listen";
+use crate::client::LISTEN;
 
 impl Dialogue {
     /// Whether nothing is going on with a server that could answer.
