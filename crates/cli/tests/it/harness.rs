@@ -38,6 +38,10 @@ const MARKER_VARIABLE: &str = "UNHANG_TEST_MARKER";
 /// What the chores hand to every process of a test: the guards that a fault build leaves out, and their own marker.
 const HANDED_ON: [&str; 2] = ["UNHANG_GUARDS_OFF", "UNHANG_XTASK_RUN"];
 
+/// Where jobs are kept.
+const JOBS: [&str; 5] =
+    ["state/unhang.db", "state/unhang.db-wal", "state/unhang.db-shm", "state/unhang.db-turn", "state/jobs"];
+
 /// Prints a measured figure, which cargo shows with `--nocapture`.
 #[expect(
     clippy::print_stdout,
@@ -70,7 +74,7 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 pub(crate) struct Sandbox {
     folder: tempfile::TempDir,
     marker: String,
-    may_keep: &'static [&'static str],
+    may_keep: Vec<&'static str>,
 }
 
 impl Sandbox {
@@ -80,44 +84,28 @@ impl Sandbox {
         Sandbox {
             folder: tempfile::tempdir().expect("a temporary folder"),
             marker,
-            may_keep: &["state/logs"],
+            may_keep: vec!["state/logs"],
         }
     }
 
     /// One in which jobs are kept.
     pub(crate) fn with_jobs() -> Sandbox {
         let mut sandbox = Sandbox::new();
-        sandbox.may_keep = &[
-            "state/unhang.db",
-            "state/unhang.db-wal",
-            "state/unhang.db-shm",
-            "state/unhang.db-turn",
-            "state/jobs",
-            "state/state",
-            "state/logs",
-        ];
+        sandbox.may_keep = [&JOBS[..], &["state/state", "state/logs"]].concat();
         sandbox
     }
 
     /// One in which jobs and logins are kept.
     pub(crate) fn with_jobs_and_logins() -> Sandbox {
         let mut sandbox = Sandbox::new();
-        sandbox.may_keep = &[
-            "state/unhang.db",
-            "state/unhang.db-wal",
-            "state/unhang.db-shm",
-            "state/unhang.db-turn",
-            "state/jobs",
-            "state/logs",
-            "state/tokens",
-        ];
+        sandbox.may_keep = [&JOBS[..], &["state/logs", "state/tokens"]].concat();
         sandbox
     }
 
     /// One in which logins are kept.
     pub(crate) fn with_logins() -> Sandbox {
         let mut sandbox = Sandbox::new();
-        sandbox.may_keep = &["state/tokens"];
+        sandbox.may_keep = vec!["state/tokens"];
         sandbox
     }
 
