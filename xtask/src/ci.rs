@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::project::Project;
 use crate::run::{self, Task};
-use crate::{Options, clock, custody, faults, real, report, soak, tools};
+use crate::{Options, clock, custody, faults, real, report, soak, tools, units};
 
 /// One row of the table.
 struct Step {
@@ -100,6 +100,11 @@ const STEPS: &[Step] = &[
         name: "release",
         about: "the release binary builds",
         work: cargo(&["build", "--release", "--locked", "--offline"], 20),
+    },
+    Step {
+        name: "units",
+        about: "systemd understands the units, and they leave jobs what jobs need",
+        work: Work::Own(units::check),
     },
     Step {
         name: "memory",

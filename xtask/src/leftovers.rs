@@ -76,6 +76,12 @@ pub(crate) fn parent(pid: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
+/// Whether a process has been stopped by a signal.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:\tT"))
+}
+
 /// Returns the processes whose parent this is, those that have ended and are not waited for yet included.
 pub(crate) fn children(of: u32) -> Vec<Process> {
     let all = pids().into_iter().filter(|pid| parent(*pid) == Some(of));

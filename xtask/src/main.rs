@@ -20,6 +20,7 @@ mod report;
 mod run;
 mod soak;
 mod tools;
+mod units;
 
 use std::process::ExitCode;
 

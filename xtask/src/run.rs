@@ -179,6 +179,10 @@ fn open_output(task: &Task) -> Result<(File, File), Failure> {
 }
 
 impl Running {
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Waits for the end, until the deadline at most, and ends what is left.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let outcome = self.wait();
@@ -232,6 +236,11 @@ impl Running {
 /// Sends SIGKILL to process ids, and to groups as `-ID`. Those that are gone already are no failure.
 pub(crate) fn kill(targets: impl IntoIterator<Item = String>, folder: &Path) {
     send("KILL", targets, folder);
+}
+
+/// Sends SIGSTOP to a process.
+pub(crate) fn pause(pid: u32, folder: &Path) {
+    send("STOP", [pid.to_string()], folder);
 }
 
 /// Sends a signal, by the shell's own `kill`, since the standard library has none.

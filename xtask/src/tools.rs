@@ -48,6 +48,12 @@ pub(crate) const PYTHON: Tool = Tool {
 };
 pub(crate) const GIT: Tool =
     Tool { program: "git", probe: &["--version"], advice: "install git, which mcp-server-git drives" };
+/// It reads units as systemd does, and no systemd has to run.
+pub(crate) const SYSTEMD_ANALYZE: Tool = Tool {
+    program: "systemd-analyze",
+    probe: &["--version"],
+    advice: "install systemd 250 or later (on Debian and Ubuntu the package systemd), which need not run",
+};
 /// libFuzzer is compiled from its sources.
 pub(crate) const CPP: Tool = Tool {
     program: "c++",

@@ -4,7 +4,7 @@
 //! ```text
 //! legacy client ─ params::to_modern ─► modern server      modern client ─ params::to_legacy ─► legacy server
 //! legacy client ◄─ result::to_legacy ─ modern server      modern client ◄─ result::to_modern ─ legacy server
-//!                  error, notification: the same
+//!                  error, notification, question: the same
 //! ```
 //!
 //! Invariants
@@ -17,6 +17,7 @@
 pub mod error;
 pub mod notification;
 pub mod params;
+pub mod question;
 pub mod result;
 mod splice;
 mod tools;

@@ -85,6 +85,12 @@ fn without_server_info(meta: Json<'_>) -> Option<Cow<'_, str>> {
     Splice::new(meta).remove(SERVER_INFO).apply()
 }
 
+/// What a list has in the place of these tools for a modern client; `None` where nothing of it changes.
+#[must_use]
+pub fn tools_to_modern(tools: Json<'_>) -> Option<String> {
+    tools::to_modern(tools)
+}
+
 /// The result of a legacy server for a modern client; `None` for what is no object. `server_info` is what the server called itself, as
 /// JSON.
 #[must_use]
@@ -92,6 +98,11 @@ pub fn to_modern<'a>(method: &str, result: Json<'a>, server_info: Option<&str>) 
     let mut splice = Splice::new(result).set(RESULT_TYPE, quoted("complete"));
     if CACHEABLE.contains(&method) {
         splice = splice.set("ttlMs", "0").set("cacheScope", quoted("private"));
+    }
+    if method == "tools/list"
+        && let Some(listed) = result.member("tools").and_then(tools::to_modern)
+    {
+        splice = splice.set("tools", listed);
     }
     if let Some(info) = server_info {
         let of = |meta: Json<'_>| Splice::new(meta).set(SERVER_INFO, info).apply().map(Cow::into_owned);

@@ -1,4 +1,5 @@
-//! Tools as they are listed: what a modern server may write in a schema and a legacy client may refuse the whole list for.
+//! Tools as they are listed: what a modern server may write in a schema and a legacy client may refuse the whole list for, and what a
+//! legacy server says that no modern client knows.
 //!
 //! Invariants: a tool is never left out; what cannot be said to a legacy client is said in another way that means the same, or, of an
 //! output, not at all.
@@ -11,11 +12,22 @@ use crate::Splice;
 
 /// The list for a legacy client; `None` where nothing of it changes, or it is no list.
 pub(crate) fn to_legacy(list: Json<'_>) -> Option<String> {
+    translated(list, tool_to_legacy)
+}
+
+/// The list for a modern client, without what tools said of tasks up to 2025-11-25; `None` where nothing of it changes, or it is no list.
+pub(crate) fn to_modern(list: Json<'_>) -> Option<String> {
+    translated(list, |tool| {
+        Splice::new(tool).remove("execution").apply().unwrap_or(Cow::Borrowed(tool.get()))
+    })
+}
+
+fn translated<'a>(list: Json<'a>, mut translate: impl FnMut(Json<'a>) -> Cow<'a, str>) -> Option<String> {
     let (mut changed, mut tools) = (false, Vec::new());
     let is_list = list.each_element(|tool| {
-        let legacy = tool_to_legacy(tool);
-        changed |= matches!(legacy, Cow::Owned(_));
-        tools.push(legacy);
+        let translated = translate(tool);
+        changed |= matches!(translated, Cow::Owned(_));
+        tools.push(translated);
     });
     (is_list && changed).then(|| format!("[{}]", tools.join(",")))
 }
@@ -79,6 +91,13 @@ mod tests {
             {"name":"c","inputSchema":{"type":"object"},"outputSchema":{"type":"object","properties":{"o":true}}}, {"name": "d"}]"#;
         let expect = r#"[{"name":"a","inputSchema":{"type":"object","properties":{"x":{},"y":{"type":"string"},"z":{"not":{}}}}},{"name":"b","inputSchema":{"type":"object"}},{"name":"c","inputSchema":{"type":"object"},"outputSchema":{"type":"object","properties":{"o":{}}}},{"name": "d"}]"#;
         assert_eq!(to_legacy(json(tools)).as_deref(), Some(expect));
+    }
+
+    #[test]
+    fn a_modern_client_hears_nothing_of_the_tasks_of_older_revisions() {
+        let tools = r#"[{"name":"a","execution":{"taskSupport":"required"},"x":1}, {"name": "d"}]"#;
+        assert_eq!(to_modern(json(tools)).as_deref(), Some(r#"[{"name":"a","x":1},{"name": "d"}]"#));
+        assert_eq!(to_modern(json(r#"[ {"name":"a"} ]"#)), None);
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub(crate) struct Wrap {
 }
 
 /// `unhang serve`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "Times need a unit (500ms, 30s, 5m), sizes too (64KiB, 16MiB). Each limit is\n\
     also an environment variable: --call-timeout is UNHANG_CALL_TIMEOUT. For a\n\
     client that is known to give up sooner, call-timeout is less by itself.\n\n\
@@ -137,9 +137,13 @@ pub(crate) struct Serve {
     /// Speak over stdin and stdout, as MCP clients that start a command do [default]
     #[arg(long)]
     pub(crate) stdio: bool,
-    /// Serve many clients over HTTP, at http://ADDRESS/mcp, as in 127.0.0.1:8808 (port 0: any that is free)
+    /// Serve many clients over HTTP, at http://ADDRESS/mcp, as in 127.0.0.1:8808 (port 0: any that is free; systemd: at the sockets that
+    /// systemd hands over)
     #[arg(long, env = "UNHANG_HTTP", hide_env = true, value_name = "ADDRESS", conflicts_with = "stdio")]
     pub(crate) http: Option<String>,
+    /// With --http: serve clients of 2024-11-05 too, by the HTTP+SSE of that revision at /sse and /messages
+    #[arg(long, requires = "http")]
+    pub(crate) sse: bool,
     /// Share servers with no other window: have processes of our own
     #[arg(long)]
     pub(crate) own: bool,
@@ -185,7 +189,7 @@ pub(crate) struct Demo {
     a peer or the jobs could not be measured; 130 and 143 ended by SIGINT and\n\
     SIGTERM.")]
 pub(crate) struct Bench {
-    /// Measure one part alone: `unhang wrap`, the jobs, or the command line
+    /// Measure one part alone: `unhang wrap`, the jobs, the command line, or `unhang serve --http`
     #[arg(long, value_name = "PART", value_enum)]
     pub(crate) only: Option<BenchPart>,
     /// Measure this too: a command that takes a server's command after it; split at white space, quotes keep words together
@@ -194,6 +198,9 @@ pub(crate) struct Bench {
     /// Measure this job server too: a JSON file that says how its jobs are submitted and polled (docs/performance.md)
     #[arg(long, value_name = "FILE", value_parser = job_peer)]
     pub(crate) job_peer: Vec<JobPeer>,
+    /// The nginx with which `unhang serve --http` is compared [default: one of PATH, or /usr/sbin/nginx]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) nginx: Option<PathBuf>,
     /// Fail where a bar is missed
     #[arg(long)]
     pub(crate) check: bool,
@@ -243,8 +250,10 @@ pub(crate) enum BenchPart {
     Wrap,
     // The jobs.
     Jobs,
-    // The command line. Without texts of their own the help names all on one line.
+    // The command line.
     Commands,
+    // The gateway. Without texts of their own the help names all on one line.
+    Gateway,
 }
 
 /// The words of a `--peer`.

@@ -9,7 +9,7 @@ use std::{
     borrow::Cow,
     io::{self, Write},
     path::Path,
-    sync::{Arc, OnceLock},
+    sync::{Arc, PoisonError, RwLock},
     thread::{self, ThreadId},
     time::Duration,
 };
@@ -68,14 +68,11 @@ pub(crate) struct Diagnostics {
 
 /// What is left out of every line, once it is known. Clones are the same.
 #[derive(Clone, Default)]
-struct Redaction(Arc<OnceLock<Secrets>>);
+struct Redaction(Arc<RwLock<Secrets>>);
 
 impl Redaction {
     fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        match self.0.get() {
-            Some(secrets) => secrets.hide(text),
-            None => Secrets::default().hide(text),
-        }
+        self.0.read().unwrap_or_else(PoisonError::into_inner).hide(text)
     }
 }
 
@@ -141,11 +138,11 @@ impl Diagnostics {
         diagnostics
     }
 
-    /// From now on these are in no line.
+    /// From now on these are in no line, and neither are those of before: whoever has them may still say so.
     pub(crate) fn hide(&self, secrets: impl Iterator<Item = Secrets>) {
-        let secrets: Vec<Secrets> = secrets.collect();
-        // It is known once, when the configuration is.
-        let _known_already = self.redaction.0.set(Secrets::of_all(&secrets));
+        let mut known = self.redaction.0.write().unwrap_or_else(PoisonError::into_inner);
+        let secrets: Vec<Secrets> = secrets.chain([known.clone()]).collect();
+        *known = Secrets::of_all(&secrets);
     }
 
     /// Says this to whoever looks at stderr.

@@ -1,6 +1,6 @@
 //! The signals that ask us to end, as something to wait for.
 
-use std::io;
+use std::{fs::File, io};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -10,18 +10,46 @@ use unhang::guard::Stop;
 
 /// Turns signals into stops. A hang-up is the client's terminal going away, so it ends us as SIGTERM does.
 pub(crate) fn signals() -> io::Result<mpsc::Receiver<Stop>> {
-    let (sender, receiver) = mpsc::channel(4);
-    for (kind, stop) in [
-        (SignalKind::interrupt(), Stop::Interrupt),
-        (SignalKind::terminate(), Stop::Terminate),
-        (SignalKind::hangup(), Stop::Terminate),
-    ] {
-        let mut signals = signal(kind)?;
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            // The receiver has gone when what was waiting has ended.
-            while signals.recv().await.is_some() && sender.send(stop).await.is_ok() {}
-        });
-    }
+    let (sender, receiver) = stops()?;
+    forward(SignalKind::hangup(), sender, || Stop::Terminate)?;
     Ok(receiver)
+}
+
+/// The same for whoever reads a configuration anew on a hang-up. It still ends us where it is about a terminal that we have had.
+pub(crate) fn signals_and_hangups() -> io::Result<(mpsc::Receiver<Stop>, mpsc::Receiver<()>)> {
+    let (sender, receiver) = stops()?;
+    let (tell, hangups) = mpsc::channel(1);
+    let had_terminal = has_terminal();
+    let mut signals = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while signals.recv().await.is_some() {
+            match had_terminal && !has_terminal() {
+                true => drop(sender.send(Stop::Terminate).await),
+                // Several at once are one.
+                false => drop(tell.try_send(())),
+            }
+        }
+    });
+    Ok((receiver, hangups))
+}
+
+/// Whether a terminal is ours.
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}
+
+fn stops() -> io::Result<(mpsc::Sender<Stop>, mpsc::Receiver<Stop>)> {
+    let (sender, receiver) = mpsc::channel(4);
+    forward(SignalKind::interrupt(), sender.clone(), || Stop::Interrupt)?;
+    forward(SignalKind::terminate(), sender.clone(), || Stop::Terminate)?;
+    Ok((sender, receiver))
+}
+
+fn forward(kind: SignalKind, sender: mpsc::Sender<Stop>, stop: fn() -> Stop) -> io::Result<()> {
+    let mut signals = signal(kind)?;
+    tokio::spawn(async move {
+        // The receiver has gone when what was waiting has ended.
+        while signals.recv().await.is_some() && sender.send(stop()).await.is_ok() {}
+    });
+    Ok(())
 }

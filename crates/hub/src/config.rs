@@ -48,6 +48,17 @@ pub const MAX_MESSAGE: usize = 64 << 20;
 /// Requests of one client. Servers do not push back on their own: they were seen to take 10,662 requests and grow to
 /// 329 MB (contract 4).
 pub const MAX_IN_FLIGHT: usize = 1000;
+/// Requests that wait for their turn at one server, of all clients together: as many as one client may make. Whoever waits longest has
+/// an answer by the time its own limit is over.
+pub const MAX_WAITING: usize = MAX_IN_FLIGHT;
+/// Requests with all servers together. Far more than servers of one machine are good for; it bounds what a gateway holds.
+pub const MAX_IN_FLIGHT_OF_ALL: usize = 4096;
+/// Those that wait because of that.
+pub const MAX_WAITING_OF_ALL: usize = 4096;
+/// The shortest time after which whoever is refused is told to try again; what is known of calls before there were any.
+pub const RETRY_LEAST: Duration = Duration::from_millis(100);
+/// The longest. By then most of what is asked has ended, one way or the other.
+pub const RETRY_MOST: Duration = Duration::from_secs(60);
 /// Bytes that wait for one peer before pressure is answered (design 3).
 pub const QUEUE_BYTES: usize = 16 << 20;
 /// The first pause after an unexpected exit; it doubles.
@@ -157,8 +168,10 @@ pub struct Limits {
     pub stop_grace: Duration,
     /// Bytes of one line, in either direction.
     pub max_message: usize,
-    /// Requests of one client at the same time.
+    /// Requests of one client at the same time; behind the gateway those with one server, of all clients together.
     pub max_in_flight: usize,
+    /// Requests that wait for their turn at one server behind the gateway.
+    pub max_waiting: usize,
     /// Bytes that wait for one peer.
     pub queue_bytes: usize,
     /// First pause before a restart.
@@ -187,6 +200,7 @@ impl Default for Limits {
             stop_grace: STOP_GRACE,
             max_message: MAX_MESSAGE,
             max_in_flight: MAX_IN_FLIGHT,
+            max_waiting: MAX_WAITING,
             queue_bytes: QUEUE_BYTES,
             restart_delay: RESTART_DELAY,
             breaker_failures: BREAKER_FAILURES,

@@ -113,6 +113,8 @@ pub struct Fault<'a> {
     pub elapsed: Duration,
     /// The limit that fired, if one did.
     pub limit: Option<Duration>,
+    /// When it is worth another try, where that can be said.
+    pub retry_after: Option<Duration>,
     /// How the server's process ended, if it did.
     pub exit: Option<String>,
     /// What the server left behind.
@@ -144,6 +146,8 @@ struct Data<'a> {
     elapsed_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     exit: Option<&'a str>,
     stderr_tail: &'a [String],
@@ -200,6 +204,7 @@ impl Fault<'_> {
             method: self.method,
             elapsed_ms: milliseconds(self.elapsed),
             limit_ms: self.limit.map(milliseconds),
+            retry_after_ms: self.retry_after.map(milliseconds),
             exit: self.exit.as_deref(),
             stderr_tail: &self.evidence.stderr_tail,
             junk: &self.evidence.junk,
@@ -242,6 +247,7 @@ mod tests {
             hint: "see its stderr",
             elapsed: Duration::from_millis(20),
             limit: None,
+            retry_after: None,
             exit: Some("exit code 1".to_owned()),
             evidence: Evidence {
                 stderr_tail: vec!["Traceback".into(), "KeyError: 'x'".into()],

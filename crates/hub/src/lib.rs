@@ -5,7 +5,7 @@
 //! (see the README). The binary `unhang` is a thin shell over it.
 //!
 //! Rooms: [`guard`] is one client and one server; [`front`] is one client and the [`tools`] of ours; [`doctor`] examines a
-//! server; [`gateway`] is many servers and [`sharing`] lets several processes have them together; [`route`] finds whose a name is; [`queue`], [`breaker`], [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are
+//! server; [`gateway`] is many servers and [`sharing`] lets several processes have them together; [`route`] finds whose a name is; [`queue`], `fair`, [`breaker`], [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are
 //! told, and [`job_report`] how jobs are; [`config`] holds every limit, [`settings`] reads the configuration file, [`secrets`] keeps
 //! what is secret in it out of what is shown, and [`oauth`] has the tokens of remote servers.
 //!
@@ -24,6 +24,7 @@ pub mod config;
 pub mod direct;
 pub mod doctor;
 pub mod exit;
+mod fair;
 pub mod fault;
 pub mod front;
 pub mod gateway;
@@ -40,6 +41,7 @@ pub mod session;
 pub mod settings;
 pub mod sharing;
 mod shell;
+pub mod telemetry;
 pub mod tools;
 mod upstream;
 pub mod wording;

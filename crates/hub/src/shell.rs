@@ -23,6 +23,30 @@ use crate::{
 /// flight that is one system call where there were 35. A longer line is worth a system call and not worth a copy.
 const GATHERED: usize = 32 << 10;
 
+/// What is read of one peer before it is the turn of others. A pipe that is never empty is always ready, and who waits for it would
+/// never let anybody else run: in one thread there are all servers, all clients and the clock.
+const TURN: usize = 64 << 10;
+
+/// What was read of one peer since it was the turn of others.
+#[derive(Debug, Default)]
+pub(crate) struct Turn(usize);
+
+impl Turn {
+    /// So much was read.
+    pub(crate) fn took(&mut self, bytes: usize) {
+        self.0 += bytes;
+    }
+
+    /// Whether it is the turn of others; the next one begins then.
+    pub(crate) fn is_over(&mut self) -> bool {
+        let is_over = self.0 >= TURN;
+        if is_over {
+            self.0 = 0;
+        }
+        is_over
+    }
+}
+
 /// A request from outside to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -75,6 +99,8 @@ pub(crate) struct FromClient {
     input: PipeReader,
     /// What was read and not yet taken.
     pub lines: Lines,
+    /// What of it was read before others had theirs.
+    pub turn: Turn,
     /// Its end was seen.
     pub ended: bool,
 }
@@ -90,7 +116,12 @@ pub(crate) enum Taken {
 
 impl FromClient {
     pub(crate) fn new(input: OwnedFd, max_message: usize) -> io::Result<FromClient> {
-        Ok(FromClient { input: adopt_input(input)?, lines: Lines::new(max_message), ended: false })
+        Ok(FromClient {
+            input: adopt_input(input)?,
+            lines: Lines::new(max_message),
+            turn: Turn::default(),
+            ended: false,
+        })
     }
 
     /// Waits until a read is worth while. Cancel-safe.
@@ -103,6 +134,7 @@ impl FromClient {
         match ready.and_then(|()| self.input.try_read(self.lines.spare())) {
             Ok(count @ 1..) => {
                 self.lines.filled(count);
+                self.turn.took(count);
                 Taken::Bytes
             }
             Err(error) if is_passing(&error) => Taken::Nothing,

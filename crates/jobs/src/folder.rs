@@ -289,20 +289,18 @@ pub(crate) fn to_json(value: &impl Serialize) -> String {
 
 /// What a file outlives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Durability {
+pub enum Durability {
     /// The end of its writer.
     Memory,
     /// A power failure.
     Disk,
 }
 
-/// Puts a file in its place in one step.
-pub(crate) fn replace(
-    folder: &Path,
-    name: &str,
-    content: &[u8],
-    durability: Durability,
-) -> Result<(), FileError> {
+/// Puts a file in its place in one step, for its owner alone.
+///
+/// # Errors
+/// The system says no.
+pub fn replace(folder: &Path, name: &str, content: &[u8], durability: Durability) -> Result<(), FileError> {
     let (temporary, path) = (temporary(folder, name)?, folder.join(name));
     let written = write_new(&temporary, content).and_then(|file| {
         if durability == Durability::Disk {
@@ -364,7 +362,10 @@ fn write_new(path: &Path, content: &[u8]) -> Result<File, FileError> {
 }
 
 /// Reads a file up to a limit; none where it is not there. A link is not followed: nobody but us makes these files.
-pub(crate) fn read_at_most(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+///
+/// # Errors
+/// It cannot be read, is no plain file, or is longer.
+pub fn read_at_most(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
     let failed = |error| FileError::system("cannot read", path, error);
     let Some(file) = open_file(path)? else { return Ok(None) };
     let mut bytes = Vec::new();

@@ -11,7 +11,15 @@
 //!   meet with nobody there, or are told that they were not taken, can ask somebody else without doing anything twice.
 
 use std::{
-    convert::Infallible, fmt, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+    convert::Infallible,
+    fmt,
+    future::{Future, poll_fn},
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
 };
 
 pub use axum;
@@ -41,15 +49,15 @@ const LAST_HEAD: Duration = Duration::from_millis(500);
 pub enum Peer {
     /// Somebody at this address.
     Network(SocketAddr),
-    /// A process that may open our socket.
-    Local,
+    /// A process that may open our socket, and its number where the system tells.
+    Local(Option<i32>),
 }
 
 impl fmt::Display for Peer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Peer::Network(address) => address.fmt(formatter),
-            Peer::Local => formatter.write_str("a process of this user"),
+            Peer::Local(_) => formatter.write_str("a process of this machine"),
         }
     }
 }
@@ -61,8 +69,9 @@ pub type Claim = Box<dyn Send + Sync>;
 pub enum Listener {
     /// To a port.
     Network(TcpListener),
-    /// To a socket among the files. By the claim they find it; it is dropped when nobody is to come any more.
-    Local(UnixListener, Claim),
+    /// To a socket among the files. By the claim they find it; it is dropped when nobody is to come any more. Without one the socket is
+    /// somebody else's, who keeps it open: whoever has come and was not accepted is heard by whoever serves there next.
+    Local(UnixListener, Option<Claim>),
 }
 
 impl From<TcpListener> for Listener {
@@ -78,14 +87,15 @@ enum Stream {
 }
 
 impl Listener {
-    async fn accept(&self) -> io::Result<Stream> {
-        Ok(match self {
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Stream>> {
+        match self {
             Listener::Network(listener) => {
-                let (stream, address) = listener.accept().await?;
-                Stream::Network(stream, address)
+                listener.poll_accept(context).map_ok(|(stream, address)| Stream::Network(stream, address))
             }
-            Listener::Local(listener, _) => Stream::Local(listener.accept().await?.0),
-        })
+            Listener::Local(listener, _) => {
+                listener.poll_accept(context).map_ok(|(stream, _)| Stream::Local(stream))
+            }
+        }
     }
 }
 
@@ -107,25 +117,26 @@ pub struct Bounds {
     pub deaf: Duration,
 }
 
-/// Serves whoever comes until `ending` says that it is over, and then those who are there until they have their answers. With an
-/// acceptor TLS is all that is spoken over the network.
+/// Serves whoever comes to any of these until `ending` says that it is over, and then those who are there until they have their answers.
+/// While there is an acceptor TLS is all that is spoken over the network; those who are there go on as they began.
 pub async fn serve(
-    listener: impl Into<Listener>,
+    listeners: Vec<Listener>,
     router: Router,
     bounds: Bounds,
-    tls: Option<Acceptor>,
+    tls: watch::Receiver<Option<Acceptor>>,
     mut ending: watch::Receiver<bool>,
 ) {
-    let listener = listener.into();
     let room = Arc::new(Semaphore::new(bounds.connections));
     let crowd = Crowd::default();
     let mut connections = JoinSet::new();
     let is_over = ending.clone();
+    let mut turn = 0;
     loop {
         tokio::select! {
             _over_or_gone = ending.wait_for(|ending| *ending) => break,
             Some(_) = connections.join_next() => {}
-            (stream, permit) = next(&listener, &room) => {
+            (stream, permit) = next(&listeners, turn, &room) => {
+                turn += 1;
                 let place = match &stream {
                     Stream::Network(_, peer) => crowd.place(peer.ip(), bounds.of_one).map(Some),
                     Stream::Local(_) => Some(None),
@@ -134,7 +145,7 @@ pub async fn serve(
                     tracing::info!("one who has {} connections already gets no other", bounds.of_one);
                     continue;
                 };
-                let (router, is_over, tls) = (router.clone(), is_over.clone(), tls.clone());
+                let (router, is_over, tls) = (router.clone(), is_over.clone(), tls.borrow().clone());
                 connections.spawn(async move {
                     let _held = (permit, place);
                     match stream {
@@ -142,29 +153,47 @@ pub async fn serve(
                             adjust(&stream, bounds);
                             over_network(stream, peer, router, bounds, tls, is_over).await;
                         }
-                        Stream::Local(stream) => talk(stream, AMONG_THE_FILES, router, bounds, is_over).await,
+                        Stream::Local(stream) => {
+                            let from = Origin::among_the_files(&stream);
+                            talk(stream, from, router, bounds, is_over).await;
+                        }
                     }
                 });
             }
         }
     }
-    if let Listener::Local(listener, claim) = listener {
-        for stream in last(listener, claim) {
-            connections.spawn(talk(stream, AMONG_THE_FILES, router.clone(), bounds, is_over.clone()));
+    for listener in listeners {
+        if let Listener::Local(listener, Some(claim)) = listener {
+            for stream in last(listener, claim) {
+                let from = Origin::among_the_files(&stream);
+                connections.spawn(talk(stream, from, router.clone(), bounds, is_over.clone()));
+            }
         }
     }
     while connections.join_next().await.is_some() {}
 }
 
-/// The next connection, once there is room for it. Cancel-safe.
-async fn next(listener: &Listener, room: &Arc<Semaphore>) -> (Stream, Option<OwnedSemaphorePermit>) {
+/// The next connection, once there is room for it. Where many come to several listeners, each has its turn. Cancel-safe.
+async fn next(
+    listeners: &[Listener],
+    turn: usize,
+    room: &Arc<Semaphore>,
+) -> (Stream, Option<OwnedSemaphorePermit>) {
     // It is never closed.
     let permit = match stands("connections-bounded") {
         true => Arc::clone(room).acquire_owned().await.ok(),
         false => None,
     };
+    let (before, from) = listeners.split_at(turn.checked_rem(listeners.len()).unwrap_or_default());
     loop {
-        match listener.accept().await {
+        let accepted = poll_fn(|context| {
+            let ready = |listener: &Listener| match listener.poll_accept(context) {
+                Poll::Ready(accepted) => Some(accepted),
+                Poll::Pending => None,
+            };
+            from.iter().chain(before).find_map(ready).map_or(Poll::Pending, Poll::Ready)
+        });
+        match accepted.await {
             Ok(stream) => return (stream, permit),
             Err(error) if is_of_one(&error) => {}
             Err(error) => {
@@ -200,8 +229,13 @@ struct Origin {
     arrived: Option<Arrived>,
 }
 
-/// That of every connection to a socket among the files.
-const AMONG_THE_FILES: Origin = Origin { peer: Peer::Local, arrived: None };
+impl Origin {
+    /// Of somebody who has come to a socket among the files.
+    fn among_the_files(stream: &UnixStream) -> Origin {
+        let process = stream.peer_cred().ok().and_then(|process| process.pid());
+        Origin { peer: Peer::Local(process), arrived: None }
+    }
+}
 
 /// What a connection over the network needs besides.
 fn adjust(stream: &TcpStream, bounds: Bounds) {
@@ -254,7 +288,7 @@ async fn talk(
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new());
-    if from.peer == Peer::Local {
+    if matches!(from.peer, Peer::Local(_)) {
         builder.keep_alive(false);
     }
     if stands("slow-head-ends") {
@@ -282,7 +316,7 @@ async fn talk(
 async fn over(ending: &mut watch::Receiver<bool>, peer: Peer) {
     // What it gives is not to be held over the next wait.
     let _over_or_gone = ending.wait_for(|ending| *ending).await.is_ok();
-    if peer == Peer::Local {
+    if matches!(peer, Peer::Local(_)) {
         sleep(LAST_HEAD).await;
     }
 }
@@ -341,7 +375,18 @@ mod tests {
                 .route("/", get(|| async { "hello" }))
                 .route("/slow", get(slow))
                 .route("/large", get(|| async { vec![b'x'; 64 << 20] }));
-            Up { address, end, begun, serving: tokio::spawn(serve(listener, router, bounds, tls, ending)) }
+            Up {
+                address,
+                end,
+                begun,
+                serving: tokio::spawn(serve(
+                    vec![listener.into()],
+                    router,
+                    bounds,
+                    watch::channel(tls).1,
+                    ending,
+                )),
+            }
         }
 
         async fn says(&self, text: &str) -> TcpStream {
@@ -447,7 +492,8 @@ mod tests {
         let (claim, mut claimed) = tokio::sync::oneshot::channel::<()>();
         let router = Router::new().route("/", get(|| async { "hello" }));
         let ending = watch::Sender::new(true).subscribe();
-        let serving = serve(Listener::Local(listener, Box::new(claim)), router, ONE, None, ending);
+        let listeners = vec![Listener::Local(listener, Some(Box::new(claim)))];
+        let serving = serve(listeners, router, ONE, watch::channel(None).1, ending);
         let talking = async {
             // Nobody else can come by now.
             assert!(timeout(PATIENCE, &mut claimed).await.expect("it is dropped").is_err());

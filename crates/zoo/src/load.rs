@@ -17,6 +17,7 @@
 mod answers;
 mod commands;
 mod echoes;
+mod gateway;
 mod jobs;
 mod samples;
 mod session;
@@ -27,6 +28,10 @@ use std::time::Duration;
 
 pub use commands::{CommandFigures, CommandPlan, CommandRound, measure_commands};
 pub(crate) use echoes::echo;
+pub(crate) use gateway::echo_over_http;
+pub use gateway::{
+    CrowdPlan, CrowdRound, GatewayFigures, GatewayPlan, GatewayRound, measure_crowd, measure_gateway,
+};
 pub use jobs::{EndedUse, JobFigures, JobLoadError, JobPeer, JobPlan, JobRound, LogUse, measure_jobs};
 pub use samples::median;
 use samples::percentile;

@@ -28,6 +28,7 @@ pub(crate) const HELPERS: &[(&str, Run)] = &[
     ("chatters", chatter),
     ("hosts", host),
     ("echoes", load::echo),
+    ("echoes-http", load::echo_over_http),
     ("naive-pump", corpus::naive_pump),
 ];
 

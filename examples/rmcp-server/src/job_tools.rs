@@ -27,7 +27,7 @@ pub(crate) fn routes<S: Send + Sync + 'static>(engine: &Engine) -> Result<ToolRo
     let service = EngineService::new(Ok(engine.clone()), BTreeMap::new());
     let table = Arc::new(Table::new(Vec::new(), &ModeOverrides::default(), Arc::new(service))?);
     let mut router = ToolRouter::new();
-    for definition in table.definitions() {
+    for definition in &*table.definitions() {
         let tool: Tool = from_value(definition.to_json(REVISION)).map_err(|error| error.to_string())?;
         let table = Arc::clone(&table);
         router.add_route(ToolRoute::new_dyn(tool, move |call: ToolCallContext<'_, S>| {

@@ -63,8 +63,7 @@ impl Bench {
             fs::remove_dir_all(&folder).map_err(|error| Failure::io(folder.display(), &error))?;
         }
         let place = Place { folder, marker: Marker::unique() };
-        for part in ["home", "work"] {
-            let part = place.path(part);
+        for part in [place.path("home"), place.work(), place.meeting()] {
             fs::create_dir_all(&part).map_err(|error| Failure::io(part.display(), &error))?;
         }
         Ok(place)
@@ -89,7 +88,8 @@ impl Bench {
         self.teed(place, "outside", &self.wrapped(&self.teed(place, "inside", server)))
     }
 
-    fn unhang(&self, words: &[&str], rest: &[OsString]) -> Vec<OsString> {
+    /// `unhang WORDS REST`.
+    pub(crate) fn unhang(&self, words: &[&str], rest: &[OsString]) -> Vec<OsString> {
         let words = words.iter().map(OsString::from);
         std::iter::once(self.binary.clone().into_os_string())
             .chain(words)
@@ -107,6 +107,11 @@ impl Place {
     /// The folder that the server works in.
     pub(crate) fn work(&self) -> PathBuf {
         self.path("work")
+    }
+
+    /// The folder in which clients say what they have reached, and are told to go on.
+    pub(crate) fn meeting(&self) -> PathBuf {
+        self.path("meeting")
     }
 
     /// What the processes of the case need in their environment, since clients hand on only a part of theirs.

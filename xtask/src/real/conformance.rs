@@ -5,26 +5,14 @@
 //! - A scenario counts as passed only where the suite's own summary names it so; fewer than were ever required is a failure.
 //! - The gateway is judged with a server behind it that speaks stdio, and has what the suite calls.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::time::Duration;
 
-use crate::clock;
 use crate::failure::Failure;
-use crate::run::{self, Running, Task};
+use crate::run::{self, Task};
 
 use super::bench::{Bench, Place};
-
-/// Until the gateway says where it is.
-const START_LIMIT: Duration = Duration::from_secs(30);
-
-/// What the gateway exits with after SIGTERM.
-const TERMINATED: i32 = 143;
-
-/// What the gateway says before its address.
-const ADDRESS: &str = "MCP is at ";
-
-/// Names the files with what the gateway says.
-const GATEWAY: &str = "gateway";
+use super::gateway::{self, Entry};
 
 /// What the suite is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,50 +61,17 @@ pub(crate) fn check(bench: &Bench, place: &Place, requirements: Requirements) ->
             place.run(suite(bench, place, requirements, ["client", "--command", &client]))?;
         }
         Side::Server { eras } => {
-            let gateway = serve(bench, place, eras)?;
-            let outcome = address(place).and_then(|url| {
+            let command = [bench.binary().as_os_str(), "zoo".as_ref(), "conformance-fixture".as_ref()];
+            let command = command.into_iter().chain(["--era".as_ref(), eras.as_ref()]);
+            let command = command.map(OsStr::to_owned).collect();
+            let fixture = Entry { name: "fixture".to_owned(), command, prefix: Some("") };
+            gateway::serve(bench, place, &[fixture], |gateway| {
                 // What is left of it is looked for when the gateway has ended.
-                run::start(suite(bench, place, requirements, ["server", "--url", &url]))?.wait()
-            });
-            gateway.ask_to_end();
-            let ended = place.finish_in_any_way(&gateway);
-            outcome?;
-            let status = ended?;
-            if status.code() != Some(TERMINATED) {
-                return Err(Failure::new(format!("after SIGTERM the gateway ended with {status}")));
-            }
+                run::start(suite(bench, place, requirements, ["server", "--url", &gateway.url]))?.wait()
+            })?;
         }
     }
     judge(place, requirements)
-}
-
-/// Starts the gateway in front of the server that has what the suite calls.
-fn serve(bench: &Bench, place: &Place, eras: &str) -> Result<Running, Failure> {
-    let file = place.path("unhang.toml");
-    let command = serde_json::json!(bench.binary());
-    let text = format!(
-        "[servers.fixture]\ncommand = {command}\nargs = [\"zoo\", \"conformance-fixture\", \"--era\", \"{eras}\"]\nprefix = \"\"\n"
-    );
-    fs::write(&file, text).map_err(|error| Failure::io(file.display(), &error))?;
-    let task = place.task(bench.binary(), &place.work(), GATEWAY).arguments(["serve", "--config"]);
-    run::start(task.arguments([&file]).arguments(["--http", "127.0.0.1:0"]))
-}
-
-/// Waits until the gateway says where it is.
-fn address(place: &Place) -> Result<String, Failure> {
-    let log = place.path(&format!("{GATEWAY}.log"));
-    let mut found = None;
-    clock::wait_until(START_LIMIT, || {
-        found = fs::read_to_string(&log).ok().and_then(|text| named(&text).map(str::to_owned));
-        found.is_some()
-    });
-    found.ok_or_else(|| Failure::new("the gateway did not say where it is").with_output(log))
-}
-
-/// The address that the gateway names in a line of its own.
-fn named(text: &str) -> Option<&str> {
-    let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
-    lines.into_iter().find_map(|line| line.split_once(ADDRESS)).map(|(_, url)| url.trim())
 }
 
 /// The suite with one set; its last words are the summary.
@@ -164,11 +119,5 @@ mod tests {
     fn a_summary_is_read() {
         let summary = "=== SUITE SUMMARY ===\n\n✓ initialize: 1 passed, 0 failed\n✗ auth/dpop: 0 passed, 3 failed\n✓ sse-retry: 3 passed, 0 failed\n✓ tasks: 1 passed, 0 failed\n\nTotal: 5 passed\n\nNot scored:\n  ✗ auth/dpop (pending)\n  ✓ tasks (extension)\n";
         assert_eq!(passed(summary), ["initialize", "sse-retry"]);
-    }
-
-    #[test]
-    fn the_address_is_read_once_its_line_is_whole() {
-        assert_eq!(named("2 jobs\nunhang: MCP is at http://127.0.0.1:4"), None);
-        assert_eq!(named("unhang: MCP is at http://127.0.0.1:47/mcp\nx\n"), Some("http://127.0.0.1:47/mcp"));
     }
 }

@@ -16,7 +16,7 @@ use crate::run::{self, Running};
 use crate::{clock, leftovers};
 
 use super::bench::{Bench, Place, commands};
-use super::sdk_client::{self, Era, Language};
+use super::sdk_client::{Era, Language, Walk, Way};
 
 /// Until the first progress of the call is seen.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -34,10 +34,12 @@ pub(crate) fn check(bench: &Bench, place: &Place) -> Result<(), Failure> {
         "arguments": {"duration": CALL_SECONDS, "steps": CALL_SECONDS * 5},
         "progress": true,
     });
-    let mut plan = sdk_client::plan(place, &command, Era::Legacy, &[step]);
     // npx finds the installed package in the current folder.
-    plan["folder"] = json!(bench.installed.node_folder());
-    let client = run::start(sdk_client::follow(bench, place, Language::Python, &plan)?)?;
+    let folder = bench.installed.node_folder();
+    let (way, steps) = (Way::Command(&command), [step]);
+    let walk =
+        Walk { name: "client", language: Language::Python, era: Era::Legacy, way, folder, steps: &steps };
+    let client = run::start(walk.task(bench, place)?)?;
     let outcome = kill_and_look(bench, place);
     // The client has lost its server and may say so as it likes, but it must end by itself too.
     let ended = if outcome.is_ok() { ended(place, &client) } else { Ok(()) };

@@ -7,10 +7,12 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::run::{self, Task};
 
 use super::bench::{Bench, Place};
 use super::observed;
 use super::scenario::{self, Scenario};
+use super::sdk_client::Way;
 use super::servers::Server;
 
 /// One request that is observed on both sides of the guard.
@@ -77,8 +79,8 @@ struct Inspection<'a> {
     /// Names the file with the printed result.
     name: &'a str,
     request: &'a [&'a str],
-    /// The server's command and folder.
-    command: &'a [OsString],
+    way: Way<'a>,
+    /// The server's folder.
     folder: &'a Path,
 }
 
@@ -87,8 +89,12 @@ pub(crate) fn visit(bench: &Bench, place: &Place, visit: &Visit) -> Result<(), F
     visit.server.furnish(place)?;
     let command = bench.observed(place, &visit.server.command(bench, place));
     let request = [&["--protocol-era", visit.era], visit.request].concat();
-    let inspection =
-        Inspection { name: "inspector", request: &request, command: &command, folder: &place.work() };
+    let inspection = Inspection {
+        name: "inspector",
+        request: &request,
+        way: Way::Command(&command),
+        folder: &place.work(),
+    };
     let printed = inspection.run(bench, place)?;
     if !printed.to_string().contains(visit.expect) {
         return Err(Failure::new(format!("the Inspector did not print {:?} but {printed}", visit.expect)));
@@ -105,7 +111,8 @@ pub(crate) fn every_tool(bench: &Bench, place: &Place) -> Result<(), Failure> {
     let scenario = Scenario::read(bench, place, Server::Everything)?;
     // npx finds the installed package in the current folder.
     let folder = bench.installed.node_folder();
-    let list = Inspection { name: "list", request: &["--method", "tools/list"], command: &command, folder };
+    let way = Way::Command(&command);
+    let list = Inspection { name: "list", request: &["--method", "tools/list"], way, folder };
     let names = scenario::tool_names(&list.run(bench, place)?["result"]);
     if names.len() < FEWEST_TOOLS {
         return Err(Failure::new(format!("only {} tools were listed: {}", names.len(), names.join(", "))));
@@ -115,7 +122,7 @@ pub(crate) fn every_tool(bench: &Bench, place: &Place) -> Result<(), Failure> {
         let step = scenario.call_of(&tool).ok_or_else(unknown)?;
         let arguments = step["arguments"].to_string();
         let request = ["--method", "tools/call", "--tool-name", &tool, "--tool-args-json", &arguments];
-        let call = Inspection { name: &format!("call-{tool}"), request: &request, command: &command, folder };
+        let call = Inspection { name: &format!("call-{tool}"), request: &request, way, folder };
         scenario::expected_in(&without_roots(step), &call.run(bench, place)?)?;
     }
     Ok(())
@@ -133,9 +140,42 @@ fn without_roots(step: &Value) -> Value {
     step
 }
 
+/// How many Inspectors run at once: each is a process of Node.js that starts.
+const AT_ONCE: usize = 3;
+
+/// Makes requests of a gateway, some at once, and looks for the texts that they are to bring.
+pub(crate) fn visit_gateway(
+    bench: &Bench,
+    place: &Place,
+    (name, way, era): (&str, Way<'_>, &str),
+    requests: &[(Vec<String>, Value)],
+) -> Result<(), Failure> {
+    let folder = place.work();
+    for (round, requests) in requests.chunks(AT_ONCE).enumerate() {
+        let mut running = Vec::new();
+        for (number, (words, step)) in requests.iter().enumerate() {
+            let name = format!("{name}-{era}-{round}-{number}");
+            let request: Vec<_> =
+                ["--protocol-era", era].into_iter().chain(words.iter().map(String::as_str)).collect();
+            let inspection = Inspection { name: &name, request: &request, way, folder: &folder };
+            running.push((run::start(inspection.task(bench, place))?, name, step));
+        }
+        for (running, name, step) in running {
+            running.wait()?;
+            scenario::expected_in(step, &printed(place, &name)?)?;
+        }
+    }
+    Ok(())
+}
+
 impl Inspection<'_> {
     /// Returns what the Inspector printed.
     fn run(&self, bench: &Bench, place: &Place) -> Result<Value, Failure> {
+        place.run(self.task(bench, place))?;
+        printed(place, self.name)
+    }
+
+    fn task(&self, bench: &Bench, place: &Place) -> Task {
         let launcher = bench.installed.package("inspector/clients/launcher/build/index.js");
         let mut task = place
             .task(&bench.installed.recent_node(), &place.work(), self.name)
@@ -144,12 +184,21 @@ impl Inspection<'_> {
         for (variable, value) in place.environment() {
             task = task.arguments(["-e".into(), [variable.into(), value].join("=".as_ref())]);
         }
-        // The first separator ends the Inspector's own arguments, and it takes that one away.
-        place.run(task.arguments(self.request).arguments(["--"]).arguments(self.command))?;
-        let path = place.path(self.name);
-        let text = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
-        serde_json::from_slice(&text).map_err(|error| {
-            Failure::new(format!("the Inspector's output is not JSON: {error}")).with_output(path)
-        })
+        match self.way {
+            // The first separator ends the Inspector's own arguments, and it takes that one away.
+            Way::Command(command) => task.arguments(self.request).arguments(["--"]).arguments(command),
+            Way::Url(url) => {
+                task.arguments(["--transport", "http", "--server-url", url]).arguments(self.request)
+            }
+        }
     }
+}
+
+/// What an Inspector has printed.
+fn printed(place: &Place, name: &str) -> Result<Value, Failure> {
+    let path = place.path(name);
+    let text = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
+    serde_json::from_slice(&text).map_err(|error| {
+        Failure::new(format!("the Inspector's output is not JSON: {error}")).with_output(path)
+    })
 }

@@ -11,6 +11,9 @@
 //! One case more lets `unhang doctor` examine five of the servers, and compares its report with what is known of them.
 //! The official conformance suite examines our client, and the gateway in front of a server of the zoo.
 //!
+//! A gateway answers for its servers and is no pipe, so its cases compare what clients got: directly and through it, or with what the
+//! scenarios expect ([`gateway`]).
+//!
 //! # Invariants
 //!
 //! - Servers and clients are pinned and live in `target/real/`; once they are there, nothing uses the network.
@@ -19,6 +22,7 @@
 mod bench;
 mod conformance;
 mod doctor;
+mod gateway;
 mod guard_killed;
 mod inspector;
 mod install;
@@ -52,6 +56,10 @@ enum Kind {
     InspectorEveryTool,
     GuardKilled,
     Conformance(conformance::Requirements),
+    GatewayDirect(Language),
+    GatewaySix(Language),
+    GatewayInspector,
+    GatewayServerKilled,
     Doctor,
 }
 
@@ -107,6 +115,13 @@ fn cases() -> Vec<Case> {
         let name = format!("conformance/{}", requirements.name());
         cases.push(Case { name, kind: Kind::Conformance(requirements) });
     }
+    for language in [Language::Python, Language::TypescriptSdk, Language::Typescript] {
+        let name = |what: &str| format!("gateway/{what}/{}", language.name());
+        cases.push(Case { name: name("direct"), kind: Kind::GatewayDirect(language) });
+        cases.push(Case { name: name("six"), kind: Kind::GatewaySix(language) });
+    }
+    cases.push(Case { name: "gateway/six/inspector".to_owned(), kind: Kind::GatewayInspector });
+    cases.push(Case { name: "gateway/server-killed".to_owned(), kind: Kind::GatewayServerKilled });
     cases.push(Case { name: "doctor/five".to_owned(), kind: Kind::Doctor });
     cases
 }
@@ -139,6 +154,10 @@ impl Case {
             Kind::InspectorEveryTool => inspector::every_tool(bench, &place),
             Kind::GuardKilled => guard_killed::check(bench, &place),
             Kind::Conformance(requirements) => conformance::check(bench, &place, *requirements),
+            Kind::GatewayDirect(language) => gateway::direct::check(bench, &place, *language),
+            Kind::GatewaySix(language) => gateway::six::sdk(bench, &place, *language),
+            Kind::GatewayInspector => gateway::six::inspector(bench, &place),
+            Kind::GatewayServerKilled => gateway::server_killed::check(bench, &place),
             Kind::Doctor => doctor::check(bench, &place),
         }
     }

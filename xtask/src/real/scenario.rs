@@ -3,7 +3,9 @@
 //! A scenario is a list of steps in `real/scenarios/NAME.json`. Each names what to do and, under `expect`, texts that
 //! its outcome must contain; `expect_without_roots` takes its place for a client that has no roots. `handshake_only`
 //! marks steps that revision 2026-07-28 no longer has. `{folder}` and `{large}` in any text stand for the server's
-//! folder and a long text.
+//! folder and a long text. `varies` says why a step brings something else each time. `gateway` says what is different
+//! when a gateway stands in between, and `why`: `expect` and `least` take the place of those of the step, `leave_out`
+//! leaves it out.
 //!
 //! # Invariants
 //!
@@ -39,8 +41,32 @@ impl Scenario {
         Ok(Self(steps))
     }
 
+    /// Steps that were put together from others.
+    pub(crate) fn of(steps: Vec<Value>) -> Self {
+        Self(steps)
+    }
+
     pub(crate) fn steps(&self) -> &[Value] {
         &self.0
+    }
+
+    /// The texts that are expected of all steps that do this.
+    pub(crate) fn expected_of(&self, what: &str) -> Vec<String> {
+        let steps = self.0.iter().filter(|step| step["do"] == what);
+        let expected = steps.flat_map(|step| step["expect"].as_array().into_iter().flatten());
+        expected.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+    }
+
+    /// The same with a gateway in between.
+    pub(crate) fn through_gateway(&self) -> Self {
+        Self(self.0.iter().filter_map(through_gateway).collect())
+    }
+
+    /// The same under the names that a gateway gives.
+    pub(crate) fn named_by(&self, server: &str) -> Self {
+        let mut steps = self.0.clone();
+        steps.iter_mut().for_each(|step| name_by(step, server));
+        Self(steps)
     }
 
     /// Returns the step that calls a tool.
@@ -76,7 +102,32 @@ fn fill_in(value: &mut Value, values: &[(&str, String)]) {
     }
 }
 
-fn judge_all(steps: &[Value], outcomes: &[Value], version: &str) -> Result<(), Failure> {
+/// What is left of a step with a gateway in between.
+pub(crate) fn through_gateway(step: &Value) -> Option<Value> {
+    let mut step = step.clone();
+    let difference = step["gateway"].take();
+    if difference["leave_out"] == true {
+        return None;
+    }
+    for member in ["expect", "least"] {
+        if !difference[member].is_null() {
+            step[member] = difference[member].clone();
+        }
+    }
+    Some(step)
+}
+
+fn name_by(step: &mut Value, server: &str) {
+    for member in ["tool", "prompt"] {
+        if let Some(name) = step[member].as_str() {
+            step[member] = format!("{server}__{name}").into();
+        }
+    }
+    step["steps"].as_array_mut().into_iter().flatten().for_each(|step| name_by(step, server));
+}
+
+/// Judges what several steps have brought.
+pub(crate) fn judge_all(steps: &[Value], outcomes: &[Value], version: &str) -> Result<(), Failure> {
     if steps.len() != outcomes.len() {
         return Err(Failure::new(format!("{} outcomes of {} steps", outcomes.len(), steps.len())));
     }
@@ -125,7 +176,8 @@ fn collect_texts(value: &Value, texts: &mut Vec<String>) {
     }
 }
 
-fn named(step: &Value) -> String {
+/// What a step does, for a person.
+pub(crate) fn named(step: &Value) -> String {
     let text = |member: &str| step[member].as_str().unwrap_or_default();
     format!("{} {}{}{}", text("do"), text("tool"), text("uri"), text("prompt")).trim_end().to_owned()
 }

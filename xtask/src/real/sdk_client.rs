@@ -1,12 +1,13 @@
-//! The two official client libraries, each driven by a small script in `real/clients/`.
+//! The official client libraries, each driven by a small script in `real/clients/`.
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
+use crate::run::Task;
 
 use super::bench::{Bench, Place};
 use super::observed;
@@ -17,7 +18,10 @@ use super::servers::Server;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Language {
     Python,
+    /// `@modelcontextprotocol/client`.
     Typescript,
+    /// `@modelcontextprotocol/sdk`, which most clients have, and which knows handshakes alone.
+    TypescriptSdk,
 }
 
 /// How the client begins.
@@ -29,11 +33,40 @@ pub(crate) enum Era {
     Auto,
 }
 
+/// How the client comes to its server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Way<'a> {
+    Command(&'a [OsString]),
+    Url(&'a str),
+}
+
+/// One client that walks through some steps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Walk<'a> {
+    /// What its files in the place are called after.
+    pub(crate) name: &'a str,
+    pub(crate) language: Language,
+    pub(crate) era: Era,
+    pub(crate) way: Way<'a>,
+    /// The folder that a command is started in, and the client's only root.
+    pub(crate) folder: &'a Path,
+    pub(crate) steps: &'a [Value],
+}
+
 impl Language {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
             Self::Typescript => "typescript",
+            Self::TypescriptSdk => "typescript-sdk",
+        }
+    }
+
+    /// The eras that it knows.
+    pub(crate) fn eras(self) -> &'static [Era] {
+        match self {
+            Self::Python | Self::Typescript => &[Era::Legacy, Era::Auto],
+            Self::TypescriptSdk => &[Era::Legacy],
         }
     }
 
@@ -41,7 +74,18 @@ impl Language {
     fn command(self, bench: &Bench) -> (PathBuf, PathBuf) {
         match self {
             Self::Python => (bench.installed.python("python"), bench.source("clients/python_client.py")),
-            Self::Typescript => (PathBuf::from("node"), bench.source("clients/typescript_client.mjs")),
+            Self::Typescript | Self::TypescriptSdk => {
+                (PathBuf::from("node"), bench.source("clients/typescript_client.mjs"))
+            }
+        }
+    }
+
+    /// What the script is told of the library that it is to use.
+    fn library(self) -> &'static str {
+        match self {
+            Self::Python => "mcp",
+            Self::Typescript => "client",
+            Self::TypescriptSdk => "sdk",
         }
     }
 }
@@ -52,6 +96,11 @@ impl Era {
             Self::Legacy => "legacy",
             Self::Auto => "auto",
         }
+    }
+
+    /// The revision that comes of it with a server that speaks 2026-07-28 or does not.
+    pub(crate) fn revision(self, is_stateless_too: bool) -> &'static str {
+        if self == Self::Auto && is_stateless_too { STATELESS } else { HANDSHAKE }
     }
 }
 
@@ -66,11 +115,12 @@ pub(crate) fn check(
     server.furnish(place)?;
     let scenario = Scenario::read(bench, place, server)?;
     let command = bench.observed(place, &server.command(bench, place));
-    perform(bench, place, language, &plan(place, &command, era, scenario.steps()))?;
-    let transcript = read_transcript(place)?;
-    let stateless = era == Era::Auto && server.is_stateless_too();
-    let version = if stateless { STATELESS } else { HANDSHAKE };
-    scenario.judge(&transcript, version, server.is_called_completely())?;
+    let folder = place.work();
+    let (way, steps) = (Way::Command(&command), scenario.steps());
+    let walk = Walk { name: "client", language, era, way, folder: &folder, steps };
+    place.run(walk.task(bench, place)?)?;
+    let revision = era.revision(server.is_stateless_too());
+    scenario.judge(&walk.transcript(place)?, revision, server.is_called_completely())?;
     let sent = observed::same_on_both_sides(place)?;
     if sent < scenario.steps().len() / 2 {
         return Err(Failure::new(format!("the client sent only {sent} lines")));
@@ -78,41 +128,47 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// What the script is told.
-pub(crate) fn plan(place: &Place, command: &[OsString], era: Era, steps: &[Value]) -> Value {
-    let text = |value: &OsString| value.to_string_lossy().into_owned();
-    let environment: serde_json::Map<_, _> =
-        place.environment().iter().map(|(name, value)| ((*name).to_owned(), json!(text(value)))).collect();
-    json!({
-        "command": command.iter().map(text).collect::<Vec<_>>(),
-        "folder": place.work(),
-        "environment": environment,
-        "era": era.name(),
-        "steps": steps,
-        "transcript": place.path("transcript.json"),
-    })
-}
+impl Walk<'_> {
+    /// Writes down for the script what it is to do, and returns the task that does it.
+    pub(crate) fn task(&self, bench: &Bench, place: &Place) -> Result<Task, Failure> {
+        let path = place.path(&format!("{}-plan.json", self.name));
+        fs::write(&path, self.plan(place).to_string())
+            .map_err(|error| Failure::io(path.display(), &error))?;
+        let (interpreter, script) = self.language.command(bench);
+        // The TypeScript client finds its packages in the current folder.
+        let task = place.task(&interpreter, bench.installed.node_folder(), self.name);
+        Ok(task.arguments([script, path]))
+    }
 
-/// Writes the plan and returns the task that follows it.
-pub(crate) fn follow(
-    bench: &Bench,
-    place: &Place,
-    language: Language,
-    plan: &Value,
-) -> Result<crate::run::Task, Failure> {
-    let path = place.path("plan.json");
-    fs::write(&path, plan.to_string()).map_err(|error| Failure::io(path.display(), &error))?;
-    let (interpreter, script) = language.command(bench);
-    // The TypeScript client finds its packages in the current folder.
-    Ok(place.task(&interpreter, bench.installed.node_folder(), "client").arguments([script, path]))
-}
+    fn plan(&self, place: &Place) -> Value {
+        let text = |value: &OsString| value.to_string_lossy().into_owned();
+        let environment = place.environment();
+        let environment: Map<_, _> =
+            environment.iter().map(|(name, value)| ((*name).to_owned(), text(value).into())).collect();
+        let mut plan = json!({
+            "library": self.language.library(),
+            "folder": self.folder,
+            "environment": environment,
+            "era": self.era.name(),
+            "steps": self.steps,
+            "meeting": place.meeting(),
+            "transcript": self.transcript_file(place),
+        });
+        match self.way {
+            Way::Command(command) => plan["command"] = command.iter().map(text).collect(),
+            Way::Url(url) => plan["url"] = url.into(),
+        }
+        plan
+    }
 
-fn perform(bench: &Bench, place: &Place, language: Language, plan: &Value) -> Result<(), Failure> {
-    place.run(follow(bench, place, language, plan)?)
-}
+    fn transcript_file(&self, place: &Place) -> PathBuf {
+        place.path(&format!("{}-transcript.json", self.name))
+    }
 
-fn read_transcript(place: &Place) -> Result<Value, Failure> {
-    let path = place.path("transcript.json");
-    let text = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
-    serde_json::from_slice(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    /// What it has written down.
+    pub(crate) fn transcript(&self, place: &Place) -> Result<Value, Failure> {
+        let path = self.transcript_file(place);
+        let text = fs::read(&path).map_err(|error| Failure::io(path.display(), &error))?;
+        serde_json::from_slice(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    }
 }

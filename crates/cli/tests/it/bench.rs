@@ -89,8 +89,12 @@ fn with_check_a_missed_bar_is_exit_1_and_named() {
     let sandbox = Sandbox::with_jobs();
     let (code, text, stderr) = bench(&sandbox, &["--quick", "--check", "--output", "json"]);
     let report: Value = serde_json::from_str(&text).expect("JSON");
-    let missed: usize = ["wrap", "jobs", "commands"].map(|part| missed(&report[part])).iter().sum();
-    assert_eq!(code, i32::from(missed > 0), "{stderr}");
+    let missed: usize =
+        ["wrap", "jobs", "commands", "gateway", "sessions"].map(|part| missed(&report[part])).iter().sum();
+    // Not every machine has an nginx to compare with.
+    let is_whole = report["gateway"]["ways"].as_array().is_some_and(|ways| ways.len() == 3);
+    let expect = if missed > 0 { 1 } else { i32::from(!is_whole) * 3 };
+    assert_eq!(code, expect, "{stderr}");
     assert_eq!(stderr.matches(", the bar is ").count(), missed, "{stderr}");
     sandbox.assert_nothing_left();
 }
@@ -111,6 +115,33 @@ fn the_command_line_is_measured_as_whole_processes() {
         let value = &report["ways"][1]["measures"][measure]["value"];
         assert!(value.as_f64().is_some_and(|value| value > 0.0), "{measure}: {report}");
     }
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn the_gateway_is_measured_with_and_without_a_proxy_and_with_many_sessions() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.unhang();
+    command.env("PATH", "/nowhere").args(["bench", "--only", "gateway", "--quick", "--output", "json"]);
+    let (code, text, stderr) = run_to_end(command);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let whole: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(whole.get("wrap").is_none() && whole.get("jobs").is_none(), "it was confined");
+    let ways = texts(&whole["gateway"], "ways", "name");
+    assert!(ways == ["direct", "unhang"] || ways == ["direct", "nginx", "unhang"], "{ways:?}");
+    let bars = texts(&whole["gateway"], "bars", "measure");
+    let expect: &[&str] = if ways.len() == 2 { &[] } else { &["added_p50_us", "calls_per_second"] };
+    assert_eq!(bars, expect, "without a proxy nothing is judged by one");
+    let way = whole["gateway"]["ways"].as_array().and_then(|ways| ways.last()).expect("a way");
+    for measure in ["round_trip_p50_us", "round_trip_p99_us", "added_p50_us", "calls_per_second"] {
+        assert!(way["measures"][measure]["value"].is_number(), "{measure}: {way}");
+    }
+    assert_eq!(
+        texts(&whole["sessions"], "bars", "measure"),
+        ["session_bytes", "probe_p99_ms", "left_bytes", "left_descriptors"]
+    );
+    let left = &whole["sessions"]["ways"][0]["measures"]["left_descriptors"]["value"];
+    assert_eq!(left.as_f64(), Some(0.0), "sessions that have ended have no descriptors");
     sandbox.assert_nothing_left();
 }
 

@@ -371,6 +371,8 @@ async fn servers_that_are_dropped_leave_nothing() {
         tool_rules: ToolRules::default(),
         idle_timeout: None,
         secrets: Secrets::default(),
+        made_from: String::new(),
+        memory: None,
     });
     let servers = Servers::start(Style::default(), Vec::new(), entries.to_vec());
     let mut known = servers.known();

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     gateway::server,
     harness::{Client, PATIENCE, Sandbox, Web, is_alive, timed, wait_until},
+    talk::modern_meta,
 };
 
 /// A window on the configuration of a sandbox.
@@ -116,6 +117,35 @@ fn a_window_that_follows_has_all_that_the_leader_has() {
     let id = follower.call("one__sleep", json!({ "ms": 60_000 }));
     follower.notify("notifications/cancelled", json!({ "requestId": id }));
     assert!(leave(follower) < Duration::from_secs(4), "nothing is in flight");
+    leave(leader);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+#[test]
+fn who_is_asked_by_an_answer_comes_back_through_a_window_that_follows() {
+    let sandbox = configured(&[server("asks", &["requests-to-client"], "")]);
+    let leader = window(&sandbox, &[]);
+    let mut follower = window(&sandbox, &[]);
+    let mut meta = modern_meta();
+    meta["io.modelcontextprotocol/clientCapabilities"] =
+        json!({ "sampling": {}, "elicitation": {}, "roots": {} });
+    let mut params = json!({ "name": "asks__echo", "arguments": { "text": "x" }, "_meta": meta });
+    let mut asked = 0;
+    let answer = loop {
+        let id = follower.request("tools/call", params.clone());
+        let answer = follower.answer(id);
+        let result = &answer["result"];
+        if result["resultType"] != "input_required" {
+            break answer;
+        }
+        let questions = result["inputRequests"].as_object().expect("questions");
+        asked += questions.len();
+        params["inputResponses"] = questions.keys().map(|name| (name.clone(), json!({}))).collect();
+        params["requestState"] = result["requestState"].clone();
+    };
+    assert_eq!(answer["result"]["content"][0]["text"], "the client answered 4 questions", "{answer}");
+    assert_eq!(asked, 3, "one is nothing that clients know");
+    leave(follower);
     leave(leader);
     sandbox.assert_nothing_left_within(Duration::from_secs(3));
 }

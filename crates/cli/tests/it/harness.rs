@@ -10,6 +10,7 @@
 )]
 
 mod client;
+pub(crate) mod collector;
 mod remote;
 mod web;
 
@@ -91,14 +92,14 @@ impl Sandbox {
     /// One in which jobs are kept.
     pub(crate) fn with_jobs() -> Sandbox {
         let mut sandbox = Sandbox::new();
-        sandbox.may_keep = [&JOBS[..], &["state/state", "state/logs"]].concat();
+        sandbox.may_keep = [&JOBS[..], &["state/state", "state/logs", "state/lists"]].concat();
         sandbox
     }
 
     /// One in which jobs and logins are kept.
     pub(crate) fn with_jobs_and_logins() -> Sandbox {
         let mut sandbox = Sandbox::new();
-        sandbox.may_keep = [&JOBS[..], &["state/logs", "state/tokens"]].concat();
+        sandbox.may_keep = [&JOBS[..], &["state/logs", "state/tokens", "state/lists"]].concat();
         sandbox
     }
 

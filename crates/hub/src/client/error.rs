@@ -156,6 +156,8 @@ pub struct Failure {
     pub elapsed: Duration,
     /// The limit that passed, if one did.
     pub limit: Option<Duration>,
+    /// When it is worth another try, where that can be said.
+    pub retry_after: Option<Duration>,
     /// How its process ended, if it did.
     pub exit: Option<String>,
     /// What may explain it.
@@ -173,6 +175,7 @@ impl Failure {
             hint: "connect again".to_owned(),
             elapsed: Duration::ZERO,
             limit: None,
+            retry_after: None,
             exit: None,
             evidence: Evidence::default(),
         }
@@ -200,6 +203,7 @@ impl Failure {
             hint: &self.hint,
             elapsed: self.elapsed,
             limit: self.limit,
+            retry_after: self.retry_after,
             exit: self.exit.clone(),
             evidence: self.evidence.clone(),
         }

@@ -149,6 +149,11 @@ impl Client {
     /// Starts the server and returns at once. Must be called in a runtime.
     #[must_use]
     pub fn start(spec: ClientSpec) -> Self {
+        Self::start_knowing(spec, false)
+    }
+
+    /// The same with a server of which it is known whether it was found to know handshakes alone.
+    pub(crate) fn start_knowing(spec: ClientSpec, is_legacy: bool) -> Self {
         let ClientSpec { name, endpoint, limits, listener } = spec;
         let (link, mailbox) = upstream::link();
         let introduction = Introduction::new(
@@ -162,7 +167,7 @@ impl Client {
             link,
             mirrors: matches!(endpoint, Endpoint::Http(_)).then(Arc::default),
         };
-        let spoken = Spoken { name, limits, introduction, listener };
+        let spoken = Spoken { name, limits, introduction, listener, is_legacy };
         match endpoint {
             Endpoint::Stdio(server) => drop(tokio::spawn(stdio::live(server, spoken, mailbox))),
             Endpoint::Http(server) => drop(tokio::spawn(http::live(server, spoken, mailbox))),

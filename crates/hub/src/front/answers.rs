@@ -13,6 +13,7 @@ use super::{
     machine::{Call, Machine, NAME, Outside, To, Way},
     requests::MOST_ECHOED,
     tally::add_one,
+    urls,
 };
 use crate::{
     client::{Error, List},
@@ -57,6 +58,7 @@ impl Machine {
     pub(super) fn answer_raw(&mut self, id: &Id, way: Way, result: &str, outside: &mut impl Outside) {
         self.counters.answered += 1;
         add_one(&self.tally.results);
+        self.trace_result(id, result);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.to_json());
         // A server over HTTP may have written it on several.
         self.send(way, None, &one_line(line.as_bytes()), outside);
@@ -99,6 +101,11 @@ impl Machine {
             },
             Err(Error::Server(error)) => {
                 let own = error.to_json();
+                let wanted =
+                    Json::new(own.as_bytes()).and_then(|error| urls::asked_for(call, answered, error));
+                if let Some(result) = wanted {
+                    return self.answer_raw(id, call.way, &result, outside);
+                }
                 let error = error_for(client, method, answered, &own).unwrap_or(Cow::Borrowed(&own));
                 self.refuse_raw(id, call.way, &error, outside);
             }
@@ -106,6 +113,7 @@ impl Machine {
                 let fault = failure.fault();
                 self.log(&fault);
                 self.count_fault();
+                self.trace_fault(id, &fault);
                 self.send(call.way, Some(fault.kind.code()), &fault.response(Some(id)), outside);
             }
             Err(other) => {
@@ -119,6 +127,7 @@ impl Machine {
     /// Answers with an error as it stands.
     fn refuse_raw(&mut self, id: &Id, way: Way, error: &str, outside: &mut impl Outside) {
         self.count_fault();
+        self.trace_error(id, error);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());
         let code = Json::new(error.as_bytes()).and_then(|error| error.member("code")?.get().parse().ok());
         self.send(way, code, &one_line(line.as_bytes()), outside);
@@ -183,11 +192,15 @@ impl Machine {
             hint: telling.hint,
             elapsed,
             limit,
+            retry_after: None,
             exit: None,
             evidence: Evidence::default(),
         };
         self.log(&fault);
         self.count_fault();
+        if let Some(id) = to.id {
+            self.trace_fault(id, &fault);
+        }
         self.send(way, Some(fault.kind.code()), &to.line(&fault), outside);
     }
 
@@ -282,7 +295,7 @@ fn error_for<'a>(client: Era, method: &str, answered: &Answered, own: &'a str) -
             let uri = answered.asked_for.as_deref().and_then(|uri| Json::new(uri.as_bytes()));
             match error::to_modern(method, raw, uri)? {
                 error::Modern::Error(error) => Some(error),
-                // There is nobody yet who would be asked.
+                // Nobody can be asked.
                 error::Modern::InputRequired(_) => None,
             }
         }

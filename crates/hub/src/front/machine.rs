@@ -24,14 +24,16 @@ use unhang_bridge::{Splice, params::Signature};
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight, Json, one_line, text_member};
 
-use super::{owners::Ownerless, parking::Parking, questions::Open, subscriptions::Filter, tally::Tally};
+use super::{
+    owners::Ownerless, parking::Parking, questions::Open, subscriptions::Filter, tally::Tally, traces::Traces,
+};
 use crate::{
     batch::{BatchId, Batches},
     client::{LISTEN, List},
     config::{Limits, STOP_LIMIT},
     exit,
     fault::{Kind, in_words},
-    gateway::{Answered, Asked, Known, Level, Replied},
+    gateway::{Answered, Asked, Asker, Known, Level, Replied},
     queue::Class,
     refusal::Telling,
     revision::Revision,
@@ -254,6 +256,8 @@ impl Awaited {
 pub struct Machine {
     pub(super) limits: Limits,
     pub(super) tools: Arc<[Definition]>,
+    /// There may be others later.
+    pub(super) tools_change: bool,
     /// What is known of the servers behind us, where there are any.
     pub(super) servers: Option<Known>,
     /// What the client is told about the whole, to give to its model.
@@ -262,6 +266,10 @@ pub struct Machine {
     pub(super) counters: Counters,
     /// What is counted of all sessions.
     pub(super) tally: Arc<Tally>,
+    /// Who asks, where clients wait for one another.
+    pub(super) asker: Asker,
+    /// What is told of its requests, where somebody wants to see that.
+    pub(super) traces: Traces,
     /// What a person calls the session, in the log.
     pub(super) session_name: Option<Box<str>>,
     pub(super) actions: VecDeque<Action>,
@@ -293,11 +301,14 @@ impl Machine {
         Machine {
             limits,
             tools,
+            tools_change: false,
             servers: None,
             instructions,
             now: Duration::ZERO,
             counters: Counters::default(),
             tally: Arc::default(),
+            asker: Asker::new(""),
+            traces: Traces::default(),
             session_name: None,
             actions: VecDeque::new(),
             shakes_hands: true,
@@ -325,6 +336,12 @@ impl Machine {
     /// The same, counted with others.
     pub(crate) fn counted_in(self, tally: Arc<Tally>) -> Machine {
         Machine { tally, ..self }
+    }
+
+    /// The same for this one of those who ask.
+    #[must_use]
+    pub fn asked_by(self, asker: Asker) -> Machine {
+        Machine { asker, ..self }
     }
 
     /// What the log calls the session.
@@ -529,8 +546,9 @@ impl Machine {
         self.now = now;
         let Some(before) = self.servers.replace(known.clone()) else { return };
         self.tell_of_changes(&before, outside);
+        self.follow_resources();
         self.resume_owned(outside);
-        if known.is_settled {
+        if known.has_lists {
             let lists = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::List(_)));
             for id in lists.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
                 if let Some(call) = self.calls.cancel(&id)

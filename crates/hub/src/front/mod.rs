@@ -21,6 +21,8 @@ mod run;
 mod subscriptions;
 mod tally;
 mod toolbox;
+mod traces;
+mod urls;
 mod work;
 
 #[cfg(test)]

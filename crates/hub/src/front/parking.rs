@@ -20,12 +20,13 @@ use std::{
 };
 
 use serde_json::Value;
+use unhang_bridge::Era;
 use unhang_switches::stands;
-use unhang_wire::{Id, Json, text_member};
+use unhang_wire::{Id, Json, progress_token, text_member};
 
 use super::{
     answers::implementation,
-    machine::{Action, Call, CallKey, Machine, Outside, QuestionKey, Way},
+    machine::{Action, Awaited, Call, CallKey, Machine, Outside, QuestionKey, Way},
     questions::{Asked, members},
 };
 use crate::{
@@ -93,6 +94,11 @@ impl Parking {
         self.calls.values().map(|parked| parked.until).min()
     }
 
+    /// Whether this is a state that was given out here.
+    pub(super) fn gave(&self, state: &str) -> bool {
+        secret_of(state).is_some_and(|secret| self.secret.as_deref() == Some(secret))
+    }
+
     /// A state that was never given out.
     fn new_state(&mut self) -> String {
         self.given += 1;
@@ -103,6 +109,16 @@ impl Parking {
 /// The secret in a state of ours, by which its front is found.
 pub(super) fn secret_of(state: &str) -> Option<&str> {
     state.strip_prefix(STATE)?.split('.').next()
+}
+
+/// The result that asks for this; each request has its name before it.
+pub(super) fn input_required(requests: &[String], state: &str) -> String {
+    format!(
+        r#"{{"_meta":{{"io.modelcontextprotocol/serverInfo":{}}},"inputRequests":{{{}}},"requestState":{},"resultType":"input_required"}}"#,
+        implementation(),
+        requests.join(","),
+        Value::from(state)
+    )
 }
 
 /// The state that a request comes with, where it is one of ours.
@@ -129,7 +145,7 @@ impl Machine {
         asked: Asked<'_>,
         outside: &mut impl Outside,
     ) -> Result<(), &'static str> {
-        let asked = format!("{{{}}}", members(asked));
+        let asked = format!("{{{}}}", members(asked, Era::Modern, ""));
         if let Some(parked) = self.parking.calls.get_mut(&key) {
             // The client hears of it when it comes back.
             parked.questions.push((question, asked));
@@ -154,12 +170,7 @@ impl Machine {
         let requests = parked.questions.iter();
         let requests: Vec<String> =
             requests.map(|(question, asked)| format!(r#""question-{question}":{asked}"#)).collect();
-        let result = format!(
-            r#"{{"_meta":{{"io.modelcontextprotocol/serverInfo":{}}},"inputRequests":{{{}}},"requestState":{},"resultType":"input_required"}}"#,
-            implementation(),
-            requests.join(","),
-            Value::from(parked.state.as_str())
-        );
+        let result = input_required(&requests, &parked.state);
         self.answer_raw(id, parked.call.way, &result, outside);
         self.parking.calls.insert(key, parked);
     }
@@ -188,6 +199,12 @@ impl Machine {
         let Some(mut parked) = self.parking.calls.remove(&key) else { return };
         parked.call.way = way;
         parked.call.revision = revision;
+        if let Awaited::Server { token, .. } = &mut parked.call.awaited
+            && stands("progress-by-the-newest-token")
+        {
+            // What was named before is over with its request, for whoever hears of progress.
+            *token = progress_token(params);
+        }
         let responses = params.member("inputResponses");
         let answers = std::mem::take(&mut parked.questions).into_iter().filter_map(|(question, asked)| {
             let name = format!("question-{question}");

@@ -7,8 +7,9 @@
 //! - A question ends with its call, and the client is told.
 
 use serde_json::{Value, value::RawValue};
+use unhang_bridge::{Era, question};
 use unhang_switches::stands;
-use unhang_wire::{Id, Json, Outcome, one_line};
+use unhang_wire::{Id, Json, Outcome, one_line, text_member};
 
 use super::machine::{Action, Call, CallKey, Machine, Outside, QuestionKey, To, Way};
 use crate::{fault::Kind, gateway::Replied, queue::Class};
@@ -20,10 +21,31 @@ const CAPABILITIES: [(&str, &str); 3] =
 /// What is asked, and with which params.
 pub(super) type Asked<'a> = (&'a str, Option<&'a RawValue>);
 
-/// The members of a question, in the server's own words.
-pub(super) fn members((method, params): Asked<'_>) -> String {
-    let params = params.map_or_else(String::new, |params| format!(r#","params":{}"#, params.get()));
+/// The members of a question, in the words of the era of the client that gets it; `name` is what we call it.
+pub(super) fn members((method, params): Asked<'_>, era: Era, name: &str) -> String {
+    let json = params.and_then(|params| Json::new(params.get().as_bytes()));
+    let worded = json.and_then(|params| match era {
+        Era::Legacy => question::to_legacy(method, params, name),
+        Era::Modern => question::to_modern(method, params),
+    });
+    let params = worded.as_deref().or(params.map(RawValue::get));
+    let params = params.map_or_else(String::new, |params| format!(r#","params":{params}"#));
     format!(r#""method":{}{params}"#, Value::from(method))
+}
+
+/// Whether a client that offers this can be asked that.
+pub(super) fn is_offered(offers: Json<'_>, (method, params): Asked<'_>) -> bool {
+    let capability = CAPABILITIES.iter().find(|(asked, _)| *asked == method);
+    let offered = capability.and_then(|(_, capability)| offers.member(capability));
+    let Some(offered) = offered.filter(|offered| offered.get().starts_with('{')) else { return false };
+    let has = |kind: &str| offered.member(kind).is_some_and(|kind| kind.get().starts_with('{'));
+    let params = params.and_then(|params| Json::new(params.get().as_bytes()));
+    let mode = params.and_then(|params| text_member(params, "mode"));
+    match mode.as_deref() {
+        Some(mode) if mode != "form" => has(mode),
+        // Before there were others, nobody said that they take forms.
+        _ => capability != Some(&CAPABILITIES[0]) || has("form") || !has("url"),
+    }
 }
 
 /// A question that the client has not answered.
@@ -58,7 +80,7 @@ impl Machine {
         asked: Asked<'_>,
         outside: &mut impl Outside,
     ) -> Result<(), &'static str> {
-        let call = self.call_asked_about(key, asked.0)?;
+        let call = self.call_asked_about(key, asked)?;
         let way = call.way;
         if call.revision.is_stateless() {
             return self.park(key, question, asked, outside);
@@ -66,27 +88,29 @@ impl Machine {
         if !outside.takes_more(way.stream) {
             return Err("the client that made the call takes nothing but its answer");
         }
-        let id = Id::Text(format!("unhang-{question}").into());
-        let line = format!(r#"{{"jsonrpc":"2.0","id":{},{}}}"#, id.to_json(), members(asked));
+        let name = format!("unhang-{question}");
+        let members = members(asked, Era::Legacy, &name);
+        let id = Id::Text(name.into());
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{},{members}}}"#, id.to_json());
         self.questions.insert(id, Open { question, call: key, way });
         outside.to_client(To::Beside(way.stream), Class::Kept, &one_line(line.as_bytes()));
         Ok(())
     }
 
     /// The call, if its client can be asked this.
-    fn call_asked_about(&self, key: CallKey, method: &str) -> Result<&Call, &'static str> {
+    fn call_asked_about(&self, key: CallKey, asked: Asked<'_>) -> Result<&Call, &'static str> {
         let id = self.running.get(&key).and_then(Option::as_ref);
         let call = id.and_then(|id| self.calls.get(id)).or_else(|| self.parking.call(key));
         let call = call.ok_or("nobody waits for the call any more")?;
-        let capability = CAPABILITIES.iter().find(|(asked, _)| *asked == method);
-        let (_, capability) = capability.ok_or("no client knows it")?;
+        if !CAPABILITIES.iter().any(|(method, _)| *method == asked.0) {
+            return Err("no client knows it");
+        }
         let introduced = call.awaited.introduced().map(|introduced| &*introduced.offers);
         let session = self.signature.as_ref().filter(|_| !call.revision.is_stateless());
         let offers = session.map(|signature| signature.client_capabilities.as_str()).or(introduced);
-        let offered = offers.and_then(|offers| Json::new(offers.as_bytes())?.member(capability));
-        match offered.is_none_or(|offered| !offered.get().starts_with('{'))
-            && stands("client-asked-what-it-offers")
-        {
+        let offers = offers.and_then(|offers| Json::new(offers.as_bytes()));
+        let is_offered = offers.is_some_and(|offers| is_offered(offers, asked));
+        match !is_offered && stands("client-asked-what-it-offers") {
             true => Err("the client that made the call does not offer it"),
             false => Ok(call),
         }
@@ -114,6 +138,35 @@ impl Machine {
                 );
                 outside.to_client(To::Beside(open.way.stream), Class::Kept, line.as_bytes());
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_person_is_asked_in_the_way_that_the_client_offers() {
+        let forms = ("elicitation/create", r#"{"message":"m","requestedSchema":{}}"#);
+        let named = ("elicitation/create", r#"{"mode":"form"}"#);
+        let links = ("elicitation/create", r#"{"mode":"url","url":"https://example.org"}"#);
+        let sampling = ("sampling/createMessage", "{}");
+        for (offers, asked, expect) in [
+            (r#"{"elicitation":{}}"#, forms, true),
+            (r#"{"elicitation":{}}"#, links, false),
+            (r#"{"elicitation":{"form":{}}}"#, named, true),
+            (r#"{"elicitation":{"form":{}}}"#, links, false),
+            (r#"{"elicitation":{"url":{}}}"#, links, true),
+            (r#"{"elicitation":{"url":{}}}"#, forms, false),
+            (r#"{"elicitation":{"form":{},"url":{}}}"#, links, true),
+            (r#"{"elicitation":true}"#, forms, false),
+            (r#"{"elicitation":{}}"#, sampling, false),
+            (r#"{"sampling":{}}"#, sampling, true),
+        ] {
+            let params = RawValue::from_string(asked.1.to_owned()).expect("JSON");
+            let offers = Json::new(offers.as_bytes()).expect("JSON");
+            assert_eq!(is_offered(offers, (asked.0, Some(&params))), expect, "{offers:?} {asked:?}");
         }
     }
 }

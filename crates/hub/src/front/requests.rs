@@ -21,6 +21,7 @@ use super::{
     questions::replied,
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
     tally::add_one,
+    urls::{self, Again},
 };
 use crate::{
     client::{LISTEN, List},
@@ -55,7 +56,7 @@ impl<'a> Request<'a> {
         Addressee::request(&self.id, &self.method, self.way.batch)
     }
 
-    fn text(&self, member: &str) -> Option<String> {
+    pub(super) fn text(&self, member: &str) -> Option<String> {
         wire::text_member(self.params?, member)
     }
 }
@@ -148,6 +149,7 @@ impl Machine {
         {
             self.counters.withdrawn += 1;
             add_one(&self.tally.withdrawn);
+            self.trace_nothing(&id);
             self.abandon(call.key, outside);
             self.unwatch_after(&call);
             self.answer_nothing(call.way, outside);
@@ -159,8 +161,12 @@ impl Machine {
         self.counters.requests += 1;
         self.tally.requested(&request.method);
         if let Some(telling) = self.refusal(request) {
-            return self.refuse(request.way, request.addressee(), telling, outside);
+            // Not of a trace: under a repeated id the first request is.
+            let first = self.traces.set_aside(&request.id);
+            self.refuse(request.way, request.addressee(), telling, outside);
+            return self.traces.put_back(first);
         }
+        self.trace(request);
         if request.method == "initialize" && self.shakes_hands {
             return self.initialize(request, outside);
         }
@@ -242,7 +248,10 @@ impl Machine {
     /// What both handshakes say of us.
     fn introduce(&self, result: &mut Map<String, Value>) {
         let capabilities = match &self.servers {
-            None => json!({ "tools": {} }),
+            None if !self.tools_change => json!({ "tools": {} }),
+            None => json!({ "tools": { "listChanged": true } }),
+            // Those that come later have prompts and resources for sessions that begin later.
+            Some(known) if known.patience.is_empty() => json!({ "tools": { "listChanged": true } }),
             Some(_) => json!({
                 "tools": { "listChanged": true },
                 "prompts": { "listChanged": true },
@@ -361,7 +370,7 @@ impl Machine {
         let (key, limit) = (self.new_key(), LIST_PATIENCE);
         let awaited = Awaited::List(list);
         let call = Call { key, awaited, revision, since: self.now, limit, way: request.way };
-        if self.servers.as_ref().is_none_or(|known| known.is_settled) || !stands("list-waits-for-servers") {
+        if self.servers.as_ref().is_none_or(|known| known.has_lists) || !stands("list-waits-for-servers") {
             return self.answer_list(&request.id, list, &call, outside);
         }
         // It is free: a repeated id was refused, and none is remembered.
@@ -413,12 +422,30 @@ impl Machine {
 
     /// Asks the server whose it is.
     fn ask(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
-        if let Some(params) =
-            request.params.filter(|_| own_state(request.params).is_some() && revision.is_stateless())
-        {
+        let again = request.params.filter(|_| revision.is_stateless()).and_then(urls::made_again);
+        let first = match &again {
+            None => None,
+            Some(Again::Asked(params)) => Json::new(params.as_bytes()),
+            Some(Again::Declined) => {
+                let happened = format!("`{}` needs a URL to be opened, and nobody has", request.method);
+                let hint = "make the request anew, without requestState and inputResponses";
+                let telling = Telling { kind: Kind::Cancelled, happened, hint };
+                return self.refuse(request.way, request.addressee(), telling, outside);
+            }
+        };
+        let request = &Request {
+            id: request.id.clone(),
+            method: request.method.clone(),
+            params: first.or(request.params),
+            ..*request
+        };
+        let Some(known) = &self.servers else { return };
+        // Another gateway's states look as ours do, and are its own affair.
+        let is_ours = |state: &str| !known.follows || self.parking.gave(state);
+        let comes_back = own_state(request.params).is_some_and(|state| is_ours(&state));
+        if let Some(params) = request.params.filter(|_| comes_back && revision.is_stateless()) {
             return self.come_back(&request.id, &request.method, params, (revision, request.way), outside);
         }
-        let Some(known) = &self.servers else { return };
         let Subject { method, owner, params, about, asked_for } = match subject(&known.catalog, request) {
             Ok(subject) => subject,
             Err(Unasked::Resource(uri)) => {
@@ -429,13 +456,15 @@ impl Machine {
             }
         };
         let usual = Patience::default();
-        let patience = known.patience.get(owner.server).unwrap_or(&usual);
+        let patience = known.patience.get(&owner.server).unwrap_or(&usual);
         let limit = match method {
             "tools/call" => clients::call_limit(self.clock(request, revision), patience.of_call(&owner.name)),
             _ => patience.request,
         };
         let limit = limit.saturating_sub(request.waited);
         let token = request.params.and_then(wire::progress_token);
+        let said = request.params.filter(|_| revision.is_stateless()).and_then(wire::client_name);
+        let asker = self.asker.saying(said.as_deref());
         let asked = Asked {
             server: owner.server,
             method,
@@ -446,6 +475,8 @@ impl Machine {
             tool: (method == "tools/call").then_some(owner.name),
             limit,
             asked_for,
+            asker,
+            trace: self.trace_of(&request.id),
         };
         let key = self.new_key();
         let introduced = request.params.filter(|_| revision.is_stateless()).map(|params| Introduced {

@@ -10,9 +10,11 @@ use std::{io, os::fd::OwnedFd, pin::Pin, sync::Arc};
 
 use tokio::{
     sync::{mpsc, watch},
+    task::yield_now,
     time::{Instant, sleep_until},
 };
 use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
 
 use super::{
     machine::{ONLY_STREAM, Outside, StreamKey, To},
@@ -22,10 +24,11 @@ use super::{
 use crate::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, Limits},
     exit,
-    gateway::Servers,
+    gateway::{Asker, Servers},
     guard::Stop,
     queue::Class,
     shell::{FromClient, Taken, ToClient, set},
+    telemetry::Telemetry,
 };
 
 /// What is done at the end of a session.
@@ -41,6 +44,8 @@ pub struct FrontSpec {
     pub servers: Option<Servers>,
     /// What the client is told about the whole, to give to its model.
     pub instructions: Option<String>,
+    /// Where its requests are told, where somebody wants to see them.
+    pub telemetry: Option<Telemetry>,
     /// What else has to end with the session: it does while the client takes its last answers.
     pub at_end: Option<AtEnd>,
     /// Told when the end begins.
@@ -81,6 +86,9 @@ pub async fn run(mut spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Re
         shell.world.to_client.flush();
         if shell.world.to_client.peer_gone() && !shell.ending {
             shell.client_gone();
+        }
+        if shell.from_client.turn.is_over() && stands("flooding-client-gives-way") {
+            yield_now().await;
         }
     };
     let at_end = async {
@@ -133,10 +141,11 @@ impl Shell {
     fn new(spec: FrontSpec) -> io::Result<Shell> {
         let limits = spec.limits;
         let behind = Behind::new(spec.toolbox, spec.servers, spec.instructions);
+        let behind = behind.traced_by(spec.telemetry, "pipe");
         Ok(Shell {
             world: World { to_client: ToClient::new(spec.client_output, limits.queue_bytes)? },
             from_client: FromClient::new(spec.client_input, limits.max_message)?,
-            work: Work::new(limits, &behind, random_name()),
+            work: Work::new(limits, &behind, Asker::new("stdio"), random_name()),
             release_at: None,
             ending: false,
             told: spec.ending,

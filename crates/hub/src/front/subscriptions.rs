@@ -26,6 +26,7 @@ use crate::{
     refusal::{Addressee, Telling},
     revision::Revision,
     route::{catalog::Catalog, names::Owner},
+    tools::Definition,
 };
 
 /// The requests of a session that wants to hear of a resource, and has heard enough.
@@ -140,7 +141,7 @@ impl Machine {
         outside: &mut impl Outside,
     ) {
         let known = self.servers.as_ref();
-        let patience = known.and_then(|known| known.patience.get(owner.server));
+        let patience = known.and_then(|known| known.patience.get(&owner.server));
         let limit = patience.map_or(REQUEST_TIMEOUT, |patience| patience.request);
         let resource = resource(owner);
         if self.watched.len() >= MAX_SUBSCRIPTIONS && stands("front-subscriptions-bounded") {
@@ -215,29 +216,90 @@ impl Machine {
         }
     }
 
+    /// There may be other tools of ours later, of which clients are to hear.
+    pub fn tools_may_change(&mut self) {
+        self.tools_change = true;
+    }
+
+    /// There are other tools of ours.
+    pub fn tools_changed(&mut self, now: Duration, tools: Arc<[Definition]>, outside: &mut impl Outside) {
+        self.now = now;
+        if *self.tools != *tools {
+            self.tools = tools;
+            self.tell_of_list(0, outside);
+        }
+    }
+
     /// What is known of the servers has changed: whoever wants to hear of it does.
     pub(super) fn tell_of_changes(&self, before: &Known, outside: &mut impl Outside) {
         let Some(known) = &self.servers else { return };
-        for (place, (list, kind, _)) in LISTS.iter().enumerate() {
-            if before.catalog.list(*list, Era::Modern) == known.catalog.list(*list, Era::Modern) {
+        for (place, (list, ..)) in LISTS.iter().enumerate() {
+            if before.catalog.list(*list, Era::Modern) != known.catalog.list(*list, Era::Modern) {
+                self.tell_of_list(place, outside);
+            }
+        }
+    }
+
+    /// The list at this place of [`LISTS`] has changed.
+    pub(super) fn tell_of_list(&self, place: usize, outside: &mut impl Outside) {
+        let (_, kind, _) = LISTS[place];
+        let line = |params: &str| {
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"{params}}}"#)
+        };
+        // A client without a handshake hears of nothing that it has not asked to hear of.
+        if self.session.is_some() {
+            outside.to_client(To::Session, Class::ListChanged(kind.into()), line("").as_bytes());
+        }
+        for (id, call) in self.calls.iter() {
+            let Awaited::Changes(filter) = &call.awaited else { continue };
+            if filter.lists[place] || !stands("subscription-hears-what-it-asked") {
+                let id = id.to_json();
+                let params = format!(r#","params":{{"_meta":{{"{SUBSCRIPTION}":{id}}}}}"#);
+                let class = Class::ListChanged(format!("{kind} {id}").into());
+                outside.to_client(To::Beside(call.way.stream), class, line(&params).as_bytes());
+            }
+        }
+    }
+
+    /// Resources that other servers have now are watched there. One that no server has is where it was, in case it comes again.
+    pub(super) fn follow_resources(&mut self) {
+        let Some(catalog) = self.servers.as_ref().map(|known| Arc::clone(&known.catalog)) else { return };
+        let moved = |watched: &Resource, public: &str| {
+            catalog
+                .resource(public)
+                .map(resource)
+                .filter(|now| now != watched && stands("watched-resource-is-followed"))
+        };
+        let mut moves: Vec<(Resource, Resource)> = Vec::new();
+        self.watched = std::mem::take(&mut self.watched)
+            .into_iter()
+            .map(|(watched, public)| match moved(&watched, &public) {
+                Some(now) => {
+                    moves.push((watched, now.clone()));
+                    (now, public)
+                }
+                None => (watched, public),
+            })
+            .collect();
+        let ids: Vec<Id> = self.calls.iter().map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            let Some(Awaited::Changes(filter)) = self.calls.get_mut(&id).map(|call| &mut call.awaited) else {
                 continue;
-            }
-            let line = |params: &str| {
-                format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"{params}}}"#)
             };
-            // A client without a handshake hears of nothing that it has not asked to hear of.
-            if self.session.is_some() {
-                outside.to_client(To::Session, Class::ListChanged((*kind).into()), line("").as_bytes());
-            }
-            for (id, call) in self.calls.iter() {
-                let Awaited::Changes(filter) = &call.awaited else { continue };
-                if filter.lists[place] || !stands("subscription-hears-what-it-asked") {
-                    let id = id.to_json();
-                    let params = format!(r#","params":{{"_meta":{{"{SUBSCRIPTION}":{id}}}}}"#);
-                    let class = Class::ListChanged(format!("{kind} {id}").into());
-                    outside.to_client(To::Beside(call.way.stream), class, line(&params).as_bytes());
+            for (watched, public) in &mut filter.resources {
+                if let Some(now) = moved(watched, public) {
+                    moves.push((std::mem::replace(watched, now.clone()), now));
                 }
             }
+        }
+        moves.sort();
+        moves.dedup();
+        for (before, now) in moves {
+            self.actions.push_back(Action::Unwatch(before));
+            // What comes of it nobody waits for.
+            let key = self.new_key();
+            self.running.insert(key, None);
+            self.actions.push_back(Action::Watch { key, resource: now, limit: REQUEST_TIMEOUT });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Tools behind a front.
 
-use std::pin::Pin;
+use std::{pin::Pin, sync::Arc};
 
 use serde_json::{Map, Value};
 use tokio::sync::watch;
@@ -42,8 +42,13 @@ pub type Answering = Pin<Box<dyn Future<Output = ToolAnswer> + Send>>;
 
 /// Tools behind a front.
 pub trait Toolbox: Send + Sync + 'static {
-    /// All tools, in the order in which they are listed; asked for once.
-    fn definitions(&self) -> Vec<Definition>;
+    /// All tools, in the order in which they are listed. A session asks when it begins, and when they have changed.
+    fn definitions(&self) -> Arc<[Definition]>;
+
+    /// Tells that there are others now, where that can be.
+    fn changes(&self) -> Option<watch::Receiver<()>> {
+        None
+    }
 
     /// Calls one of them. Whatever goes wrong is an answer; once it is cancelled it has to end soon.
     fn call(&self, call: ToolCall) -> Answering;
@@ -53,8 +58,8 @@ pub trait Toolbox: Send + Sync + 'static {
 pub(super) struct NoTools;
 
 impl Toolbox for NoTools {
-    fn definitions(&self) -> Vec<Definition> {
-        Vec::new()
+    fn definitions(&self) -> Arc<[Definition]> {
+        [].into()
     }
 
     fn call(&self, call: ToolCall) -> Answering {

@@ -26,8 +26,9 @@ use super::{
 use crate::{
     client::Error,
     config::Limits,
-    gateway::{Answered, Aside, Asked, Known, Question, Replied, Servers, Updated, Watch},
-    tools::{Definition, ToolAnswer},
+    gateway::{Answered, Aside, Asked, Asker, Known, Question, Replied, Servers, Updated, Watch},
+    telemetry::Telemetry,
+    tools::ToolAnswer,
 };
 
 /// Reports of progress that may be on their way to the machine; it takes them at once.
@@ -43,11 +44,13 @@ const ASIDES_OF_ONE: usize = 64;
 #[derive(Clone)]
 pub(super) struct Behind {
     pub toolbox: Arc<dyn Toolbox>,
-    pub definitions: Arc<[Definition]>,
     pub servers: Option<Servers>,
     pub instructions: Option<Arc<str>>,
     /// What is counted of all sessions in front of it.
     pub tally: Arc<Tally>,
+    /// Where its requests are told, where somebody wants to see them, and what carries them there.
+    pub telemetry: Option<Telemetry>,
+    pub transport: &'static str,
 }
 
 impl Behind {
@@ -56,9 +59,14 @@ impl Behind {
         servers: Option<Servers>,
         instructions: Option<String>,
     ) -> Behind {
-        let definitions = toolbox.definitions().into();
         let instructions = instructions.map(Into::into);
-        Behind { toolbox, definitions, servers, instructions, tally: Arc::default() }
+        let (tally, telemetry) = (Arc::default(), None);
+        Behind { toolbox, servers, instructions, tally, telemetry, transport: "tcp" }
+    }
+
+    /// The same, told there.
+    pub(super) fn traced_by(self, telemetry: Option<Telemetry>, transport: &'static str) -> Behind {
+        Behind { telemetry, transport, ..self }
     }
 }
 
@@ -79,6 +87,8 @@ pub(super) enum Event {
     Said(CallKey, Aside),
     /// Something else is known of the servers.
     Known,
+    /// There are other tools of ours.
+    Tools,
     /// A resource has changed.
     Updated(Updated),
 }
@@ -88,6 +98,7 @@ pub(super) struct Work {
     pub machine: Machine,
     origin: Instant,
     toolbox: Arc<dyn Toolbox>,
+    tools: Option<watch::Receiver<()>>,
     servers: Option<Servers>,
     tally: Arc<Tally>,
     known: Option<watch::Receiver<Known>>,
@@ -110,16 +121,23 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// For a session that begins now. Its calls are parked under this secret.
-    pub(super) fn new(limits: Limits, behind: &Behind, secret: Option<String>) -> Work {
+    /// For a session of this asker's that begins now. Its calls are parked under this secret.
+    pub(super) fn new(limits: Limits, behind: &Behind, asker: Asker, secret: Option<String>) -> Work {
         let known = behind.servers.as_ref().map(Servers::known);
         let (tell, told) = mpsc::channel(PROGRESS);
         let (aside, asides) = mpsc::channel(ASIDES);
-        let definitions = Arc::clone(&behind.definitions);
+        // Before they are asked for, so that no change is missed.
+        let tools = behind.toolbox.changes();
+        let definitions = behind.toolbox.definitions();
         let mut machine = Machine::new(limits, definitions, behind.instructions.clone())
-            .counted_in(Arc::clone(&behind.tally));
+            .counted_in(Arc::clone(&behind.tally))
+            .asked_by(asker)
+            .traced_by(behind.telemetry.clone(), behind.transport);
         if let Some(secret) = secret {
             machine.parks_under(secret);
+        }
+        if tools.is_some() {
+            machine.tools_may_change();
         }
         Work {
             machine: match &known {
@@ -128,6 +146,7 @@ impl Work {
             },
             origin: Instant::now(),
             toolbox: Arc::clone(&behind.toolbox),
+            tools,
             servers: behind.servers.clone(),
             tally: Arc::clone(&behind.tally),
             known,
@@ -259,6 +278,7 @@ impl Work {
             Some((key, params)) = self.told.recv() => Event::Told(key, params),
             Some((key, aside)) = self.asides.recv() => Event::Said(key, aside),
             () = changed(&mut self.known) => Event::Known,
+            () = changed(&mut self.tools) => Event::Tools,
             updated = updated(&mut self.updates) => Event::Updated(updated),
         }
     }
@@ -271,6 +291,10 @@ impl Work {
             Event::Told(key, params) => self.machine.progressed(now, key, &params, outside),
             Event::Said(call, aside) => self.said(call, aside, outside),
             Event::Updated(Updated { server, uri }) => self.machine.updated(now, &(server, uri), outside),
+            Event::Tools => {
+                self.tools.as_mut().map(watch::Receiver::borrow_and_update);
+                self.machine.tools_changed(now, self.toolbox.definitions(), outside);
+            }
             Event::Known => {
                 let known = self.known.as_mut().map(|known| known.borrow_and_update().clone());
                 if let Some(known) = known {
@@ -333,10 +357,10 @@ pub(super) fn random_name() -> Option<String> {
     Some(BASE32_NOPAD.encode(&bytes).to_ascii_lowercase())
 }
 
-/// Waits until something else is known of the servers; for ever where there are none. Cancel-safe.
-async fn changed(known: &mut Option<watch::Receiver<Known>>) {
-    let told = match known {
-        Some(known) => known.changed().await.is_ok(),
+/// Waits until something has changed; for ever where nothing can. Cancel-safe.
+async fn changed<T>(watched: &mut Option<watch::Receiver<T>>) {
+    let told = match watched {
+        Some(watched) => watched.changed().await.is_ok(),
         None => false,
     };
     if !told {

@@ -14,7 +14,7 @@ use std::{
 
 use serde_json::{Map, value::RawValue};
 use tokio::{
-    sync::Mutex as AsyncMutex,
+    sync::{Mutex as AsyncMutex, Notify},
     time::{Instant, sleep, sleep_until},
 };
 use unhang_jobs::moment::Moment;
@@ -22,8 +22,9 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    Level, Patience, ServerEntry,
+    Level, Memory, Patience, ServerEntry,
     ear::Ear,
+    memory::Recalled,
     rest::Wanted,
     status::{ServerState, ServerStatus, Trouble},
     tally::Tally,
@@ -32,17 +33,24 @@ use super::{
 };
 use crate::{
     breaker::{Breaker, Verdict},
-    client::{Client, Error, Failure, List, Options, Session, Subscription, Topics},
+    client::{Client, Endpoint, Error, Failure, List, Options, Session, Subscription, Topics},
     fault::{Kind, in_words},
-    route::catalog::Offered,
+    route::{catalog::Offered, rules::ToolRules},
+    upstream::http::REQUESTS,
 };
 
 /// Between a change of a list and the question for it: changes come in crowds, and some servers tell of them without end.
 const CALM: Duration = Duration::from_millis(250);
 
+/// Requests of our own that may be with a server: its lists, and whether it lives.
+const OURS: usize = 16;
+
 /// One server.
 pub(super) struct Backend {
     entry: ServerEntry,
+    /// What it is known by.
+    place: usize,
+    patience: Patience,
     origin: Instant,
     /// What it says that belongs to no call.
     pub(super) ear: Arc<Ear>,
@@ -52,10 +60,12 @@ pub(super) struct Backend {
     pub(super) turn_patience: Duration,
     /// Resources that somebody wants to hear of.
     pub(super) watched: AsyncMutex<HashMap<Arc<str>, Watched>>,
-    /// Held while it is being stopped because nobody wants it.
+    /// Held while it is being stopped because nobody wants it, or while the one before it is.
     pub(super) stop: Arc<AsyncMutex<()>>,
     /// What came of what clients asked of it.
     pub(super) tally: Arc<Tally>,
+    /// Rung when nobody wants anything of it any more.
+    pub(super) unwanted: Notify,
     state: Mutex<State>,
 }
 
@@ -66,6 +76,8 @@ pub(super) struct State {
     not_before: Instant,
     offered: Arc<Offered>,
     was_listed: bool,
+    /// What is known from the last time that it was listed.
+    pub(super) recalled: Recalled,
     /// It has been listed since we began.
     pub(super) has_lists: bool,
     /// For servers that tell of changes only to whoever has asked for that.
@@ -108,20 +120,38 @@ pub(super) struct Trial<'a> {
 }
 
 impl Backend {
-    pub(super) fn new(mut entry: ServerEntry, place: usize, updates: Updates) -> Self {
+    /// One at this place. What the one before it of the same name offered it offers as well until it has been listed, as far as its own
+    /// rules allow that.
+    pub(super) fn new(
+        mut entry: ServerEntry,
+        place: usize,
+        updates: Updates,
+        before: Option<&Backend>,
+    ) -> Self {
+        let patience = Patience::from(&entry);
+        let mut offered = before.map(|before| Offered::clone(&before.offered())).unwrap_or_default();
+        offered.tools = entry.tool_rules.offered(offered.tools);
         let turn_patience = entry.spec.limits.call_timeout / 10;
         let ear = Arc::new(Ear::new(entry.spec.name.clone(), turn_patience, place, updates));
         entry.spec.listener = ear.clone();
+        let mut limits = entry.spec.limits.clone();
+        if matches!(entry.spec.endpoint, Endpoint::Http(_)) {
+            // Beyond that they would wait where turns are not fair.
+            limits.max_in_flight = limits.max_in_flight.min(REQUESTS);
+        }
+        // Turns bound them; those that were withdrawn just now, and what we ask for ourselves, come on top.
+        entry.spec.limits.max_in_flight = limits.max_in_flight.saturating_mul(2).saturating_add(OURS);
         // What a server asks in a call may wait for as long as that call.
-        entry.spec.limits.call_timeout = Patience::from(&entry).longest_call();
+        entry.spec.limits.call_timeout = patience.longest_call();
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
         let seed = entry.spec.name.bytes().fold(std::process::id().into(), mixed);
         let state = State {
             client: None,
             breaker: Breaker::new(&entry.spec.limits, seed),
             not_before: Instant::now(),
-            offered: Arc::default(),
+            offered: Arc::new(offered),
             was_listed: false,
+            recalled: Recalled::default(),
             has_lists: false,
             subscription: None,
             is_closed: false,
@@ -135,20 +165,42 @@ impl Backend {
             trouble: Trouble::new(entry.secrets.clone()),
         };
         Self {
-            turns: Turns::new(&entry.tool_rules),
+            turns: Turns::new(&entry.tool_rules, &limits),
             entry,
+            place,
+            patience,
             origin: Instant::now(),
             ear,
             turn_patience,
             watched: AsyncMutex::default(),
             stop: Arc::default(),
-            tally: Arc::default(),
+            tally: before.map(|before| Arc::clone(&before.tally)).unwrap_or_default(),
+            unwanted: Notify::new(),
             state: Mutex::new(state),
         }
     }
 
     pub(super) fn name(&self) -> &str {
         &self.entry.spec.name
+    }
+
+    /// Whether it is a gateway as we are: nobody else is reached by a socket.
+    pub(super) fn is_gateway(&self) -> bool {
+        matches!(&self.entry.spec.endpoint, Endpoint::Http(server) if server.address.socket.is_some())
+    }
+
+    pub(super) fn place(&self) -> usize {
+        self.place
+    }
+
+    /// How long requests to it are waited for.
+    pub(super) fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
+    /// Whether this entry would make the same.
+    pub(super) fn is_made_from(&self, entry: &ServerEntry) -> bool {
+        self.entry.made_from == entry.made_from && stands("unchanged-server-goes-on")
     }
 
     pub(super) fn request_timeout(&self) -> Duration {
@@ -162,6 +214,14 @@ impl Backend {
     /// How often it was started.
     pub(super) fn starts(&self) -> u64 {
         self.state().starts
+    }
+
+    pub(super) fn memory(&self) -> Option<&Memory> {
+        self.entry.memory.as_ref()
+    }
+
+    pub(super) fn rules(&self) -> &ToolRules {
+        &self.entry.tool_rules
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -189,6 +249,7 @@ impl Backend {
             starts: state.starts,
             restarts: state.starts.saturating_sub(1),
             in_flight: state.in_flight,
+            waiting: self.turns.waiting(),
             failures: state.breaker.failures(),
             failures_total: state.failures,
             breaker: state.breaker.phase(self.origin.elapsed()).into(),
@@ -214,6 +275,12 @@ impl Backend {
         self.state().was_listed
     }
 
+    /// It is known what it offers, or what it offered in the last run; or it has failed to be listed.
+    pub(super) fn has_known_lists(&self) -> bool {
+        let state = self.state();
+        state.was_listed || state.recalled.has_lists
+    }
+
     /// The client, once it is ready; started where it is not there. The caller has the deadline.
     pub(super) async fn ready(&self, starter: Starter) -> Result<(Client, Arc<Session>), Error> {
         loop {
@@ -223,7 +290,7 @@ impl Backend {
             }
             match self.next(starter) {
                 Next::Ask(client) => {
-                    let session = client.ready().await?;
+                    let session = client.ready().await.inspect_err(|error| self.doubt(error))?;
                     return Ok((*client, session));
                 }
                 Next::Wait(until) => sleep_until(until).await,
@@ -266,7 +333,7 @@ impl Backend {
         {
             return Next::Refuse(rest);
         }
-        let client = Client::start(self.entry.spec.clone());
+        let client = Client::start_knowing(self.entry.spec.clone(), state.recalled.started());
         state.client = Some(client.clone());
         state.starts += 1;
         state.wanted.started();
@@ -320,12 +387,14 @@ impl Backend {
             // Nobody declares them by themselves, and many have none.
             client.list(List::ResourceTemplates, &options),
         );
-        let offered = Offered {
-            tools: self.allowed(tools?),
+        let listed = Offered {
+            tools: tools?,
             prompts: self.or_none(prompts),
             resources: self.or_none(resources),
             templates: self.or_none(templates),
         };
+        self.remember(&session, &listed);
+        let offered = Offered { tools: self.allowed(listed.tools), ..listed };
         self.watch_again(&client).await;
         self.set_level().await;
         if session.revision.is_stateless() && self.state().subscription.is_none() {
@@ -414,6 +483,9 @@ impl Backend {
         }
         // One that is being stopped already is waited for as well.
         let _stopped = deadline.timeout(self.stop.lock()).await;
+        if let Some(memory) = self.memory() {
+            memory.settled().await;
+        }
     }
 
     /// Our verdict for a caller whose time was over before the server was ready.
@@ -457,6 +529,11 @@ impl Backend {
 }
 
 impl State {
+    /// This is known from the last run, and counts until the server has been listed.
+    pub(super) fn recall(&mut self, offered: Offered, recalled: Recalled) {
+        (self.offered, self.recalled) = (Arc::new(offered), recalled);
+    }
+
     /// Notes how the client that there is has ended, where it has.
     fn note_end(&mut self) {
         if let Some(failure) = self.client.as_ref().and_then(Client::why_over) {

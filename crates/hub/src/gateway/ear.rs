@@ -84,8 +84,9 @@ impl Ear {
 impl Listener for Ear {
     /// What clients offer. Which one it is that calls is not known yet; one that does not offer it declines for itself.
     fn capabilities(&self) -> Map<String, Value> {
-        let offered = ["elicitation", "sampling", "roots"].map(|name| (name.to_owned(), json!({})));
-        offered.into_iter().collect()
+        let elicitation = json!({ "form": {}, "url": {} });
+        let offered = [("elicitation", elicitation), ("sampling", json!({})), ("roots", json!({}))];
+        offered.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     fn asks(&self, method: &str) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {

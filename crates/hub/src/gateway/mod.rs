@@ -16,16 +16,19 @@
 mod backend;
 mod ear;
 mod level;
+mod memory;
+mod places;
 mod rest;
+mod roster;
 mod status;
 pub(crate) mod tally;
 mod turns;
 mod watched;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     pin::{Pin, pin},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -45,22 +48,28 @@ use unhang_wire::Json;
 
 use self::{
     backend::{Backend, Starter},
+    places::Places,
+    roster::Roster,
     tally::{Counted, Tally},
+    turns::Wanting,
 };
 pub use self::{
     level::Level,
+    memory::Memory,
+    roster::Change,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
     watched::{Updated, Watch},
 };
 use crate::{
     client::{ClientSpec, Error, Manner, Signed},
-    config::{CALL_TIMEOUT, DISPOSE_LIMIT, REQUEST_TIMEOUT},
+    config::{CALL_TIMEOUT, DISPOSE_LIMIT, MAX_IN_FLIGHT_OF_ALL, MAX_WAITING_OF_ALL, REQUEST_TIMEOUT},
     route::{
         catalog::{Catalog, Source},
         names::Style,
         rules::ToolRules,
     },
     secrets::Secrets,
+    telemetry::{Subject, Trace},
 };
 
 /// Servers that start at the same time. Each keeps a processor busy, and all at once are late together.
@@ -83,6 +92,10 @@ pub struct ServerEntry {
     pub idle_timeout: Option<Duration>,
     /// What is not to be shown of what it writes.
     pub secrets: Secrets,
+    /// What all of this was made from, in any words: while they stay the same in a new configuration the server goes on as it is.
+    pub made_from: String,
+    /// Where it is kept what it offers, for the next run; nowhere where this says nothing.
+    pub memory: Option<Memory>,
 }
 
 /// How long requests to a server are waited for.
@@ -131,9 +144,15 @@ pub struct Known {
     /// What they offer.
     pub catalog: Arc<Catalog>,
     /// By the place of the server.
-    pub patience: Arc<[Patience]>,
-    /// Every server has been listed, or has failed to be, since we began.
+    pub patience: Arc<BTreeMap<usize, Patience>>,
+    /// Every server has been listed, or has failed to be, since it is there.
     pub is_settled: bool,
+    /// That was so at some time, whatever servers have come since.
+    pub was_settled: bool,
+    /// They are those of another gateway, whose clients come back with states of its own.
+    pub follows: bool,
+    /// The same, or it is known what it offered in the last run.
+    pub has_lists: bool,
 }
 
 /// What a server is asked.
@@ -157,6 +176,10 @@ pub struct Asked {
     pub limit: Duration,
     /// The URI that it is about, as JSON.
     pub asked_for: Option<String>,
+    /// Who asks, where others want their turn as well.
+    pub asker: Asker,
+    /// The trace that it belongs to, where somebody wants to see it.
+    pub trace: Option<Trace>,
 }
 
 /// What came of it.
@@ -172,7 +195,10 @@ pub struct Answered {
     pub asked_for: Option<String>,
 }
 
-pub use crate::client::question::{Aside, Question, Replied};
+pub use crate::{
+    client::question::{Aside, Question, Replied},
+    fair::{Asker, Bounds},
+};
 
 /// An answer that is on its way.
 pub type Answering = Pin<Box<dyn Future<Output = Answered> + Send>>;
@@ -184,18 +210,20 @@ pub type Progress = watch::Sender<Option<Box<RawValue>>>;
 #[derive(Clone)]
 pub struct Servers {
     shared: Arc<Shared>,
-    /// One for each server, which keeps its lists, and one that stops it when nobody wants it, where that is wanted.
-    keepers: Arc<Mutex<JoinSet<()>>>,
+    /// For each server, by its place: one that keeps its lists, and one that stops it when nobody wants it, where that is wanted.
+    keepers: Arc<Mutex<HashMap<usize, JoinSet<()>>>>,
 }
 
 /// What the keepers need. They do not keep themselves alive.
 struct Shared {
-    style: Style,
-    own: Vec<String>,
-    backends: Vec<Arc<Backend>>,
+    roster: Mutex<Roster>,
     known: watch::Sender<Known>,
     updates: broadcast::Sender<Updated>,
     starts: Semaphore,
+    /// From which level on somebody has asked them to log.
+    level: Mutex<Option<Level>>,
+    /// Requests with all of them together.
+    all: Arc<Places>,
 }
 
 impl Servers {
@@ -203,27 +231,29 @@ impl Servers {
     /// server's tool can have. Must be called in a runtime.
     #[must_use]
     pub fn start(style: Style, own: Vec<String>, entries: Vec<ServerEntry>) -> Self {
-        let patience: Arc<[Patience]> = entries.iter().map(Patience::from).collect();
         let (updates, _) = broadcast::channel(UPDATES);
-        let backends = entries.into_iter().enumerate();
-        let backends = backends.map(|(place, entry)| Arc::new(Backend::new(entry, place, updates.clone())));
         let shared = Arc::new(Shared {
-            style,
-            own,
-            known: watch::Sender::new(Known { patience, ..Known::default() }),
-            backends: backends.collect(),
+            roster: Mutex::default(),
+            known: watch::Sender::default(),
             updates,
             starts: Semaphore::new(STARTS),
+            level: Mutex::default(),
+            all: Places::new(Bounds { places: MAX_IN_FLIGHT_OF_ALL, room: MAX_WAITING_OF_ALL }),
         });
-        shared.publish();
-        let mut keepers = JoinSet::new();
-        for backend in &shared.backends {
-            keepers.spawn(keep(Arc::clone(&shared), Arc::clone(backend)));
-            if let Some(idle) = backend.idle_timeout() {
-                keepers.spawn(Arc::clone(backend).rest_after(idle));
-            }
-        }
-        Self { shared, keepers: Arc::new(Mutex::new(keepers)) }
+        let servers = Self { shared, keepers: Arc::default() };
+        servers.replace(style, own, entries);
+        servers
+    }
+
+    /// From now on they have so many requests together. Nobody loses their place by that.
+    pub fn bound(&self, bounds: Bounds) {
+        self.shared.all.bound(bounds);
+    }
+
+    /// How many requests wait because all of them together have as many as they may.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.all.waiting()
     }
 
     /// What is known of them, now and from now on.
@@ -243,7 +273,7 @@ impl Servers {
     /// # Errors
     /// Why it does not.
     pub async fn watch(&self, server: usize, uri: Arc<str>, limit: Duration) -> Result<Watch, Error> {
-        let backend = self.shared.backends.get(server).map(Arc::clone).ok_or(Error::Disposed)?;
+        let backend = self.shared.roster().at(server).ok_or(Error::Disposed)?;
         let waited = Arc::clone(&backend);
         let _use = waited.used();
         let watched = Deadline::after(limit).timeout(backend.watch(uri, limit)).await;
@@ -252,8 +282,11 @@ impl Servers {
 
     /// Has servers log from this level on, of those that somebody has asked for the one that says most.
     pub fn log_from(&self, level: Level) {
-        for backend in &self.shared.backends {
-            let backend = Arc::clone(backend);
+        {
+            let mut wanted = self.shared.level();
+            *wanted = Some(wanted.map_or(level, |wanted| wanted.min(level)));
+        }
+        for backend in self.shared.current() {
             if backend.logs_less_than(level) {
                 tokio::spawn(async move { backend.set_level().await });
             }
@@ -263,12 +296,13 @@ impl Servers {
     /// How they are, in their order.
     #[must_use]
     pub fn status(&self) -> Vec<ServerStatus> {
-        self.shared.backends.iter().map(|backend| backend.status()).collect()
+        self.shared.current().iter().map(|backend| backend.status()).collect()
     }
 
-    /// What came of what clients asked of them, in their order.
-    pub(crate) fn tallies(&self) -> impl Iterator<Item = &Tally> {
-        self.shared.backends.iter().map(|backend| &*backend.tally)
+    /// What came of what clients asked of them, in their order, each with its name.
+    pub(crate) fn tallies(&self) -> Vec<(String, Arc<Tally>)> {
+        let current = self.shared.current().into_iter();
+        current.map(|backend| (backend.name().to_owned(), Arc::clone(&backend.tally))).collect()
     }
 
     /// Asks one of them. Whoever stops waiting withdraws the request.
@@ -279,26 +313,35 @@ impl Servers {
         progress: Option<Progress>,
         asides: Option<mpsc::Sender<Aside>>,
     ) -> Answering {
-        let backend = self.shared.backends.get(asked.server).map(Arc::clone);
+        let backend = self.shared.roster().at(asked.server);
+        let all = Arc::clone(&self.shared.all);
         Box::pin(async move {
             let Some(backend) = backend else {
                 let Asked { client: era, asked_for, .. } = asked;
                 return Answered { era, server_info: None, outcome: Err(Error::Disposed), asked_for };
             };
             let counted = Counted::begin(Arc::clone(&backend.tally), asked.method);
-            let answered = put(&backend, asked, progress, asides).await;
+            let span = asked.trace.as_ref().map(|trace| {
+                let subject =
+                    Subject { method: asked.method, tool: asked.tool.as_deref(), ..Subject::default() };
+                trace.server(backend.name(), &subject)
+            });
+            let answered = put(&backend, &all, asked, progress, asides).await;
             counted.ended(&answered.outcome);
+            if let Some(span) = span {
+                span.ended(&answered.outcome);
+            }
             answered
         })
     }
 
     /// Ends all of them, and waits for that as long as it may take.
     pub async fn close(&self) {
-        self.keepers.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        let all = self.shared.roster().close();
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let deadline = Deadline::after(DISPOSE_LIMIT);
         let mut ends = JoinSet::new();
-        for backend in &self.shared.backends {
-            let backend = Arc::clone(backend);
+        for backend in all {
             ends.spawn(async move { backend.close(deadline).await });
         }
         // One that panics keeps no other from its end.
@@ -309,18 +352,23 @@ impl Servers {
 /// Puts a question to a server, once it is ready and it is this caller's turn.
 async fn put(
     backend: &Arc<Backend>,
+    all: &Arc<Places>,
     asked: Asked,
     progress: Option<Progress>,
     asides: Option<mpsc::Sender<Aside>>,
 ) -> Answered {
-    let Asked { method, params, client, signature, tool, limit, asked_for, .. } = asked;
+    let Asked { method, params, client, signature, tool, limit, asked_for, asker, .. } = asked;
     let mut answered = Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
     let deadline = Deadline::after(limit);
     let _use = backend.used();
+    let wanting = Wanting { asker: &asker, method, tool: tool.as_deref(), limit, deadline };
     // Before anything else, so that what is waited for longest is not what grew old meanwhile.
-    let Ok(_turn_of_tool) = deadline.timeout(backend.turn_of(tool.as_deref())).await else {
-        answered.outcome = Err(backend.tool_still_busy(tool.as_deref(), method, limit));
-        return answered;
+    let _turn = match backend.turn(&wanting).await {
+        Ok(turn) => turn,
+        Err(error) => {
+            answered.outcome = Err(error);
+            return answered;
+        }
     };
     // A server that is still starting has its own deadline, which may be longer than this caller's.
     let ready = deadline.timeout(backend.ready(Starter::Caller)).await;
@@ -349,10 +397,16 @@ async fn put(
         (Era::Modern, _) => (asides, Signed::ByUs),
         (Era::Legacy, None) => (None, Signed::ByUs),
     };
-    let turn = deadline.timeout(backend.turn(answered.era)).await;
-    let Ok(_turn) = turn else {
-        answered.outcome = Err(backend.still_busy(method, limit));
-        return answered;
+    let turns = async {
+        let alone = backend.turn_alone(answered.era, &wanting).await?;
+        Ok((alone, backend.turn_of_all(all, &wanting).await?))
+    };
+    let _turns = match turns.await {
+        Ok(turns) => turns,
+        Err(error) => {
+            answered.outcome = Err(error);
+            return answered;
+        }
     };
     let manner = Manner { timeout: Some(deadline.remaining()), progress, asides, signed };
     let trial = backend.trial();
@@ -397,41 +451,64 @@ impl Shared {
     fn publish(&self) {
         // One after the other, so that what is known never goes back to what was.
         self.known.send_if_modified(|known| {
-            let offered: Vec<_> = self.backends.iter().map(|backend| backend.offered()).collect();
-            let sources: Vec<Source<'_>> = (self.backends.iter().zip(&offered))
-                .map(|(backend, offered)| Source { name: backend.name(), prefix: backend.prefix(), offered })
+            let roster = self.roster();
+            let offered: Vec<_> = roster.current.iter().map(|backend| backend.offered()).collect();
+            let sources: Vec<Source<'_>> = (roster.current.iter().zip(&offered))
+                .map(|(backend, offered)| Source {
+                    place: backend.place(),
+                    name: backend.name(),
+                    prefix: backend.prefix(),
+                    offered,
+                })
                 .collect();
-            let own: Vec<&str> = self.own.iter().map(String::as_str).collect();
-            let catalog = Catalog::new(&self.style, &own, &sources);
-            let is_settled = self.backends.iter().all(|backend| backend.was_listed());
+            let own: Vec<&str> = roster.own.iter().map(String::as_str).collect();
+            let catalog = Catalog::new(&roster.style, &own, &sources);
+            let patience: BTreeMap<usize, Patience> =
+                roster.current.iter().map(|backend| (backend.place(), backend.patience().clone())).collect();
+            let is_settled = roster.current.iter().all(|backend| backend.was_listed());
+            let was_settled = known.was_settled || is_settled;
+            let has_lists = roster.current.iter().all(|backend| backend.has_known_lists());
             // A server that tells of changes where there are none wakes nobody.
-            if is_settled == known.is_settled && catalog == *known.catalog && stands("unchanged-wakes-nobody")
+            if (is_settled, was_settled, has_lists) == (known.is_settled, known.was_settled, known.has_lists)
+                && patience == *known.patience
+                && catalog == *known.catalog
+                && stands("unchanged-wakes-nobody")
             {
                 return false;
             }
-            self.tell_clashes(&known.catalog, &catalog);
-            known.catalog = Arc::new(catalog);
-            known.is_settled = is_settled;
+            tell_clashes(&known.catalog, &catalog, &roster);
+            let (catalog, patience) = (Arc::new(catalog), Arc::new(patience));
+            let follows = roster.current.iter().any(|backend| backend.is_gateway());
+            *known = Known { catalog, patience, is_settled, was_settled, has_lists, follows };
             true
         });
     }
 
-    /// Tells of names that two would have had, once.
-    fn tell_clashes(&self, before: &Catalog, now: &Catalog) {
-        let is_new = |wanted: &str| before.clashes().all(|clash| clash.wanted != wanted);
-        for clash in now.clashes().filter(|clash| is_new(&clash.wanted)) {
-            let of = |server: usize| match server.checked_sub(1).and_then(|place| self.backends.get(place)) {
-                Some(backend) => format!("`{}`", backend.name()),
-                None => "unhang itself".to_owned(),
-            };
-            tracing::warn!(
-                "{} and {} would both have `{}`; that of the latter is called `{}`; give it another prefix to choose its name",
-                of(clash.first.server),
-                of(clash.second.server),
-                clash.wanted,
-                clash.given
-            );
-        }
+    /// Those of the configuration.
+    fn current(&self) -> Vec<Arc<Backend>> {
+        self.roster().current.clone()
+    }
+
+    fn level(&self) -> MutexGuard<'_, Option<Level>> {
+        self.level.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells of names that two would have had, once.
+fn tell_clashes(before: &Catalog, now: &Catalog, roster: &Roster) {
+    let is_new = |wanted: &str| before.clashes().all(|clash| clash.wanted != wanted);
+    for clash in now.clashes().filter(|clash| is_new(&clash.wanted)) {
+        let of = |server: usize| match server.checked_sub(1).and_then(|server| roster.current.get(server)) {
+            Some(backend) => format!("`{}`", backend.name()),
+            None => "unhang itself".to_owned(),
+        };
+        tracing::warn!(
+            "{} and {} would both have `{}`; that of the latter is called `{}`; give it another prefix to choose its name",
+            of(clash.first.server),
+            of(clash.second.server),
+            clash.wanted,
+            clash.given
+        );
     }
 }
 
@@ -443,8 +520,6 @@ pub(crate) mod tests {
     use crate::{
         client::{Address, Endpoint, HttpServer, Silent},
         config::Limits,
-        fault::Kind,
-        route::rules::ToolRule,
     };
 
     /// A server that takes connections and never answers, for as long as the first of the two is kept.
@@ -467,12 +542,14 @@ pub(crate) mod tests {
                 tool_rules,
                 idle_timeout: None,
                 secrets: Secrets::default(),
+                made_from: String::new(),
+                memory: None,
             },
         )
     }
 
     /// A call of this tool of the only server.
-    fn call(tool: &str, limit: Duration) -> Asked {
+    pub(super) fn call(tool: &str, limit: Duration) -> Asked {
         Asked {
             server: 0,
             method: "tools/call",
@@ -483,37 +560,9 @@ pub(crate) mod tests {
             tool: Some(tool.to_owned()),
             limit,
             asked_for: None,
+            asker: Asker::new("one"),
+            trace: None,
         }
-    }
-
-    #[tokio::test]
-    async fn calls_of_a_tool_wait_for_their_turn_and_not_for_ever() {
-        let (_mute, entry) = mute();
-        let one = ToolRule { max_in_flight: Some(1), ..ToolRule::default() };
-        let tool_rules = ToolRules { tools: [("slow".to_owned(), one)].into(), ..ToolRules::default() };
-        let entry = ServerEntry { tool_rules, ..entry };
-        let servers = Servers::start(Style::default(), Vec::new(), vec![entry]);
-        let asked = |tool: &str| {
-            let answering = servers.ask(call(tool, Duration::from_millis(50)), None, None);
-            async move {
-                match answering.await.outcome {
-                    Err(Error::Failure(failure)) => *failure,
-                    other => panic!("it never answers: {other:?}"),
-                }
-            }
-        };
-        let first = tokio::spawn(servers.ask(call("slow", Duration::from_secs(60)), None, None));
-        tokio::task::yield_now().await;
-        let second = asked("slow").await;
-        assert_eq!(
-            (second.kind, &*second.happened),
-            (Kind::Overloaded, "`slow` of `srv` was not free within 50ms")
-        );
-        assert!(second.hint.contains("max-in-flight = 1"), "{}", second.hint);
-        assert_eq!(asked("quick").await.kind, Kind::Deadline, "others are not bounded");
-        first.abort();
-        assert!(first.await.is_err(), "it was withdrawn");
-        assert_eq!(asked("slow").await.kind, Kind::Deadline, "it is its turn");
     }
 
     #[tokio::test]

@@ -51,6 +51,18 @@ impl Backend {
         Use(self)
     }
 
+    /// Whether somebody wants something of it now.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.state().wanted.users > 0
+    }
+
+    /// Waits until nobody does.
+    pub(super) async fn until_unwanted(&self) {
+        while self.is_wanted() {
+            self.unwanted.notified().await;
+        }
+    }
+
     /// Stops it whenever it has been asked nothing for so long. Never ends.
     pub(super) async fn rest_after(self: Arc<Self>, idle: Duration) {
         loop {
@@ -102,6 +114,9 @@ impl Drop for Use<'_> {
         let mut state = self.0.state();
         state.wanted.users -= 1;
         state.wanted.last = Instant::now();
+        if state.wanted.users == 0 {
+            self.0.unwanted.notify_one();
+        }
     }
 }
 
@@ -118,7 +133,7 @@ mod tests {
     async fn who_keeps_its_lists_does_not_wake_it() {
         let (_mute, entry) = mute();
         let (updates, _) = broadcast::channel(1);
-        let backend = Backend::new(entry, 0, updates);
+        let backend = Backend::new(entry, 0, updates, None);
         let backend = Arc::new(backend);
         let for_ever = timeout(SOON / 10, Arc::clone(&backend).rest_after(Duration::MAX)).await;
         assert!(for_ever.is_err(), "so long nobody waits");

@@ -30,6 +30,8 @@ pub struct ServerStatus {
     pub restarts: u64,
     /// Requests that it has not answered.
     pub in_flight: usize,
+    /// Requests that wait for their turn.
+    pub waiting: usize,
     /// Failures in a row, since it last answered.
     pub failures: u32,
     /// Failures since the beginning: ends and failed starts, each counted when the server is wanted again.

@@ -1,106 +1,318 @@
-//! Whose turn it is at a server: one call at a time where it asks things about its calls, and as many of a tool as are wanted.
+//! Whose turn it is at a server: as many requests at a time as it may have, as many calls of a tool as are wanted, and one call alone
+//! where it asks things about its calls.
 //!
 //! Invariants
 //!
-//! - Turns come in the order in which they were asked for. Who stops waiting for one keeps nobody from theirs.
-//! - The turn of a tool is taken before the server's, so that no two wait for each other.
+//! - At each of these turns come fairly between those who ask ([`Fair`](crate::fair::Fair)). Who stops waiting for one keeps nobody
+//!   from theirs.
+//! - The turn of a tool is taken before the server's, and that before the one of all servers together, so that no two wait for each
+//!   other, and nobody has what others need while they wait for something else.
 
-use std::{collections::HashMap, pin::pin, time::Duration};
+use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
 
-use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::timeout,
-};
+use tokio::time::timeout;
 use unhang_bridge::Era;
+use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-use super::backend::Backend;
+use super::{
+    backend::Backend,
+    places::{Full, Place, Places},
+};
 use crate::{
     client::{Error, Failure},
+    config::Limits,
+    fair::{Asker, Bounds},
     fault::{Kind, in_words},
     route::rules::ToolRules,
 };
 
 /// The turns at one server.
 pub(super) struct Turns {
-    /// At the server as a whole.
-    server: Semaphore,
-    /// At single tools.
-    tools: HashMap<String, ToolTurns>,
+    /// Requests that are with it, or wait for it to start.
+    server: Arc<Places>,
+    /// Calls, where it asks things about them.
+    alone: Arc<Places>,
+    /// Calls of single tools.
+    tools: HashMap<String, Arc<Places>>,
 }
 
-struct ToolTurns {
-    /// How many there are.
-    most: usize,
-    free: Semaphore,
+/// A request that wants its turn.
+pub(super) struct Wanting<'a> {
+    pub asker: &'a Asker,
+    pub method: &'a str,
+    /// The tool that is called, as the server calls it.
+    pub tool: Option<&'a str>,
+    /// How long it may wait, and by when that is over.
+    pub limit: Duration,
+    pub deadline: Deadline,
 }
+
+/// What a request holds while it is with a server.
+#[expect(dead_code, reason = "held, and given back when they are dropped")]
+pub(super) struct Held(Option<Place>, Option<Place>);
 
 impl Turns {
-    pub(super) fn new(rules: &ToolRules) -> Self {
+    pub(super) fn new(rules: &ToolRules, limits: &Limits) -> Self {
+        let bounds = |places| Bounds { places, room: limits.max_waiting };
         let tools = rules.tools.iter().filter_map(|(name, rule)| {
-            let most = rule.max_in_flight?.min(Semaphore::MAX_PERMITS);
-            Some((name.clone(), ToolTurns { most, free: Semaphore::new(most) }))
+            let most = rule.max_in_flight?;
+            Some((name.clone(), Places::new(bounds(most))))
         });
-        Self { server: Semaphore::new(1), tools: tools.collect() }
+        Self {
+            server: Places::new(bounds(limits.max_in_flight)),
+            alone: Places::new(bounds(1)),
+            tools: tools.collect(),
+        }
     }
 
-    fn of(&self, tool: Option<&str>) -> Option<&ToolTurns> {
-        self.tools.get(tool?)
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        let tools = self.tools.values().map(|places| places.waiting());
+        self.server.waiting() + self.alone.waiting() + tools.sum::<usize>()
     }
+}
+
+/// Waits for a place, for as long as the request may.
+async fn turn(places: &Arc<Places>, wanting: &Wanting<'_>) -> Result<Place, Refused> {
+    match wanting.deadline.timeout(places.take(wanting.asker)).await {
+        Ok(Ok(place)) => Ok(place),
+        Ok(Err(full)) => Err(Refused::Full(full)),
+        Err(_) => Err(Refused::Late),
+    }
+}
+
+/// Why it is not somebody's turn.
+enum Refused {
+    /// There is no room to wait.
+    Full(Full),
+    /// Their own time was over before.
+    Late,
 }
 
 impl Backend {
-    /// Waits until this tool may be called; there is nothing to wait for where that may be done as often as anybody likes. Cancel-safe.
-    pub(super) async fn turn_of(&self, tool: Option<&str>) -> Option<SemaphorePermit<'_>> {
-        let turns = self.turns.of(tool).filter(|_| stands("calls-of-a-tool-bounded"))?;
-        // It is never closed.
-        turns.free.acquire().await.ok()
+    /// Waits until a request may go to this server, and until this tool may be called where it is a call. Cancel-safe.
+    ///
+    /// # Errors
+    /// It may not, and what to do.
+    pub(super) async fn turn(&self, wanting: &Wanting<'_>) -> Result<Held, Error> {
+        let tool = wanting.tool.and_then(|tool| self.turns.tools.get_key_value(tool));
+        let of_tool = match tool.filter(|_| stands("calls-of-a-tool-bounded")) {
+            Some((tool, places)) => {
+                let place = turn(places, wanting).await;
+                Some(place.map_err(|refused| self.tool_busy(tool, places, wanting, &refused))?)
+            }
+            None => None,
+        };
+        let of_server = match stands("requests-of-a-server-bounded") {
+            true => {
+                let place = turn(&self.turns.server, wanting).await;
+                Some(place.map_err(|refused| self.busy(wanting, &refused))?)
+            }
+            false => None,
+        };
+        Ok(Held(of_tool, of_server))
     }
 
     /// Waits until it may be asked: a server that asks back has one call at a time, so that it is known what its questions are about
     /// (protocol.md 3.3, row 8). Cancel-safe.
-    pub(super) async fn turn(&self, era: Era) -> Option<SemaphorePermit<'_>> {
-        match era == Era::Legacy && self.ear.asks() && stands("one-call-where-questions-come") {
-            true => {
-                let mut turn = pin!(self.turns.server.acquire());
-                let turn = match timeout(self.turn_patience, turn.as_mut()).await {
-                    Ok(turn) => turn,
-                    Err(_) => {
-                        if stands("nobody-keeps-a-server-by-silence") {
-                            self.ear.ring();
-                        }
-                        turn.await
-                    }
-                };
-                // It is never closed.
-                turn.ok()
+    ///
+    /// # Errors
+    /// It may not, and what to do.
+    pub(super) async fn turn_alone(&self, era: Era, wanting: &Wanting<'_>) -> Result<Option<Place>, Error> {
+        if era != Era::Legacy || !self.ear.asks() || !stands("one-call-where-questions-come") {
+            return Ok(None);
+        }
+        let mut turn = pin!(turn(&self.turns.alone, wanting));
+        let turn = match timeout(self.turn_patience, turn.as_mut()).await {
+            Ok(turn) => turn,
+            Err(_) => {
+                if stands("nobody-keeps-a-server-by-silence") {
+                    self.ear.ring();
+                }
+                turn.await
             }
-            false => None,
+        };
+        turn.map(Some).map_err(|refused| {
+            let what = "it asks things about its calls and has one at a time";
+            self.overloaded(wanting, &refused, &format!("`{}`", self.name()), what)
+        })
+    }
+
+    /// Waits until a request may go to any server. Cancel-safe.
+    ///
+    /// # Errors
+    /// It may not, and what to do.
+    pub(super) async fn turn_of_all(
+        &self,
+        all: &Arc<Places>,
+        wanting: &Wanting<'_>,
+    ) -> Result<Option<Place>, Error> {
+        if !stands("requests-of-all-bounded") {
+            return Ok(None);
+        }
+        turn(all, wanting).await.map(Some).map_err(|refused| {
+            let what = format!(
+                "all servers together have max-in-flight = {} of [gateway] requests at a time",
+                all.bounds().places
+            );
+            self.overloaded(wanting, &refused, "unhang", &what)
+        })
+    }
+
+    fn busy(&self, wanting: &Wanting<'_>, refused: &Refused) -> Error {
+        let (name, most) = (self.name(), self.turns.server.bounds().places);
+        let what = format!("it has max-in-flight = {most} of [servers.{name}.limits] requests at a time");
+        self.overloaded(wanting, refused, &format!("`{name}`"), &what)
+    }
+
+    fn tool_busy(&self, tool: &str, places: &Places, wanting: &Wanting<'_>, refused: &Refused) -> Error {
+        let (name, most) = (self.name(), places.bounds().places);
+        let what = format!("it has max-in-flight = {most} of [servers.{name}.tools.{tool}] calls at a time");
+        self.overloaded(wanting, refused, &format!("`{tool}` of `{name}`"), &what)
+    }
+
+    /// Our verdict for a caller who did not have their turn.
+    fn overloaded(&self, wanting: &Wanting<'_>, refused: &Refused, whose: &str, what: &str) -> Error {
+        let Wanting { method, limit, deadline, .. } = *wanting;
+        let elapsed = limit.saturating_sub(deadline.remaining());
+        match refused {
+            Refused::Late => {
+                let happened = format!("{whose} was not free for `{method}` within {}", in_words(limit));
+                let hint = format!("{what}; ask again when others have ended");
+                let failure = self.failure(Kind::Overloaded, method, happened, &hint);
+                Failure { limit: Some(limit), elapsed: limit, ..failure }.into()
+            }
+            Refused::Full(Full { bounds, retry_after }) => {
+                let happened = format!(
+                    "{whose} has no room for `{method}`: {} wait for their turn already",
+                    bounds.room
+                );
+                let hint = format!("{what}; ask again in {}", in_words(*retry_after));
+                let failure = self.failure(Kind::Overloaded, method, happened, &hint);
+                Failure { elapsed, retry_after: Some(*retry_after), ..failure }.into()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::{JoinHandle, yield_now};
+
+    use super::{
+        super::{
+            Answered, Asked, ServerEntry, Servers,
+            tests::{call, mute},
+        },
+        *,
+    };
+    use crate::route::{names::Style, rules::ToolRule};
+
+    const SOON: Duration = Duration::from_millis(50);
+    const LATE: Duration = Duration::from_secs(60);
+
+    /// The only server, which never answers, and what it may have.
+    fn servers(entry: ServerEntry, max_in_flight: usize, max_waiting: usize) -> Servers {
+        let mut entry = entry;
+        let limits = &mut entry.spec.limits;
+        (limits.max_in_flight, limits.max_waiting) = (max_in_flight, max_waiting);
+        Servers::start(Style::default(), Vec::new(), vec![entry])
+    }
+
+    /// Asks, and goes on until that waits for something.
+    async fn asking(servers: &Servers, asked: Asked) -> JoinHandle<Answered> {
+        let asking = tokio::spawn(servers.ask(asked, None, None));
+        yield_now().await;
+        asking
+    }
+
+    fn by(asker: &str, limit: Duration) -> Asked {
+        Asked { asker: Asker::new(asker), ..call("tool", limit) }
+    }
+
+    fn failed(answered: Answered) -> Failure {
+        match answered.outcome {
+            Err(Error::Failure(failure)) => *failure,
+            other => panic!("it never answers: {other:?}"),
         }
     }
 
-    /// Our verdict for a caller whose time was over before it was their turn.
-    pub(super) fn still_busy(&self, method: &str, limit: Duration) -> Error {
-        let happened = format!("`{}` was not free for `{method}` within {}", self.name(), in_words(limit));
-        let hint =
-            "it asks things about its calls and has one at a time; ask again when the others have ended";
-        self.overloaded(method, limit, happened, hint)
+    async fn failure(servers: &Servers, asked: Asked) -> Failure {
+        failed(servers.ask(asked, None, None).await)
     }
 
-    /// The same where others were calling the same tool.
-    pub(super) fn tool_still_busy(&self, tool: Option<&str>, method: &str, limit: Duration) -> Error {
-        let (name, most) = (self.name(), self.turns.of(tool).map_or(0, |turns| turns.most));
-        let tool = tool.unwrap_or_default();
-        let happened = format!("`{tool}` of `{name}` was not free within {}", in_words(limit));
-        let hint = format!(
-            "it has max-in-flight = {most} calls at a time; ask again when the others have ended, or raise that in \
-             [servers.{name}.tools.{tool}]"
+    #[tokio::test]
+    async fn calls_of_a_tool_wait_for_their_turn_and_not_for_ever() {
+        let (_mute, entry) = mute();
+        let one = ToolRule { max_in_flight: Some(1), ..ToolRule::default() };
+        let tool_rules = ToolRules { tools: [("slow".to_owned(), one)].into(), ..ToolRules::default() };
+        let servers = servers(ServerEntry { tool_rules, ..entry }, 1000, 1000);
+        let first = asking(&servers, call("slow", LATE)).await;
+        let second = failure(&servers, call("slow", SOON)).await;
+        assert_eq!(
+            (second.kind, &*second.happened),
+            (Kind::Overloaded, "`slow` of `srv` was not free for `tools/call` within 50ms")
         );
-        self.overloaded(method, limit, happened, &hint)
+        assert!(second.hint.contains("max-in-flight = 1 of [servers.srv.tools.slow]"), "{}", second.hint);
+        assert_eq!(
+            failure(&servers, call("quick", SOON)).await.kind,
+            Kind::Deadline,
+            "others are not bounded"
+        );
+        first.abort();
+        assert!(first.await.is_err(), "it was withdrawn");
+        assert_eq!(failure(&servers, call("slow", SOON)).await.kind, Kind::Deadline, "it is its turn");
     }
 
-    fn overloaded(&self, method: &str, limit: Duration, happened: String, hint: &str) -> Error {
-        let failure = self.failure(Kind::Overloaded, method, happened, hint);
-        Failure { limit: Some(limit), elapsed: limit, ..failure }.into()
+    #[tokio::test]
+    async fn a_server_has_so_many_requests_and_no_more() {
+        let (_mute, entry) = mute();
+        let servers = servers(entry, 1, 1000);
+        let first = asking(&servers, by("one", LATE)).await;
+        let second = failure(&servers, by("two", SOON)).await;
+        assert_eq!((second.kind, second.limit), (Kind::Overloaded, Some(SOON)));
+        assert!(second.hint.contains("max-in-flight = 1 of [servers.srv.limits]"), "{}", second.hint);
+        first.abort();
+        assert!(first.await.is_err(), "it was withdrawn");
+        assert_eq!(failure(&servers, by("two", SOON)).await.kind, Kind::Deadline, "it is its turn");
+    }
+
+    #[tokio::test]
+    async fn where_there_is_no_room_to_wait_it_is_said_when_there_will_be() {
+        let (_mute, entry) = mute();
+        let servers = servers(entry, 1, 2);
+        let _first = asking(&servers, by("many", LATE)).await;
+        let _second = asking(&servers, by("many", LATE)).await;
+        let third = asking(&servers, by("many", LATE)).await;
+        let refused = failure(&servers, by("many", LATE)).await;
+        assert_eq!((refused.kind, refused.limit), (Kind::Overloaded, None));
+        assert!(refused.retry_after.is_some() && refused.hint.contains("ask again in "), "{refused:?}");
+        assert_eq!(servers.status()[0].waiting, 2);
+        let _few = asking(&servers, by("few", LATE)).await;
+        let displaced = failed(third.await.expect("no panic"));
+        assert_eq!(displaced.kind, Kind::Overloaded, "whoever asks most has to give way");
+        assert!(displaced.fault().data()["retryAfterMs"].is_u64());
+    }
+
+    #[tokio::test]
+    async fn all_servers_together_have_so_many_requests_and_no_more() {
+        let (_mute, entry) = mute();
+        let servers = servers(entry, 1000, 1000);
+        servers.bound(Bounds { places: 0, room: 1 });
+        // It is never ready to be asked; where it is, whoever has no turn asks nothing.
+        let (backend, all) = (&servers.shared.current()[0], &servers.shared.all);
+        let asker = Asker::new("one");
+        let wanting = || {
+            let (deadline, limit) = (Deadline::after(SOON), SOON);
+            Wanting { asker: &asker, method: "tools/call", tool: None, limit, deadline }
+        };
+        let Err(Error::Failure(refused)) = backend.turn_of_all(all, &wanting()).await else {
+            panic!("there is no place")
+        };
+        assert!(refused.hint.contains("max-in-flight = 0 of [gateway]"), "{}", refused.hint);
+        servers.bound(Bounds { places: 1, room: 1 });
+        assert!(backend.turn_of_all(all, &wanting()).await.is_ok());
+        assert_eq!(servers.waiting(), 0);
     }
 }

@@ -456,6 +456,7 @@ impl Machine {
             hint: telling.hint,
             elapsed: Duration::ZERO,
             limit: None,
+            retry_after: None,
             exit: None,
             evidence: crate::fault::Evidence::default(),
         };

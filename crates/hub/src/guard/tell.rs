@@ -36,6 +36,7 @@ impl Machine {
             hint: telling.hint,
             elapsed: self.now.saturating_sub(call.since),
             limit: (telling.kind == Kind::Deadline).then_some(call.limit).flatten(),
+            retry_after: None,
             exit: exit.map(Exit::to_string),
             evidence: self.evidence(outside),
         };
@@ -55,6 +56,7 @@ impl Machine {
             hint: telling.hint,
             elapsed: Duration::ZERO,
             limit: None,
+            retry_after: None,
             exit: exit.filter(|_| telling.kind == Kind::StartFailed),
             evidence: if with_evidence { self.evidence(outside) } else { Evidence::default() },
         };

@@ -35,6 +35,8 @@ pub struct Offered {
 /// One server, in the order of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
+    /// What it is known by, whatever comes before it in the configuration.
+    pub place: usize,
     /// What it is called.
     pub name: &'a str,
     /// What its names begin with, see [`Style`].
@@ -46,6 +48,8 @@ pub struct Source<'a> {
 /// All of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalog {
+    /// The places of the servers, in the order in which names and URIs count them.
+    places: Vec<usize>,
     tools: Names,
     prompts: Names,
     resources: Uris,
@@ -57,9 +61,12 @@ pub struct Catalog {
 /// One list as JSON, for clients of both eras.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Listed {
-    modern: String,
+    /// As servers of either era wrote it.
+    written: String,
     /// Where it differs.
     legacy: Option<String>,
+    /// Where it differs.
+    modern: Option<String>,
 }
 
 impl Catalog {
@@ -76,13 +83,25 @@ impl Catalog {
             Listed::new(List::Resources, &listed_resources),
             Listed::new(List::ResourceTemplates, &listed_templates),
         ];
-        Self { tools, prompts, resources, templates, lists }
+        let places = sources.iter().map(|source| source.place).collect();
+        Self { places, tools, prompts, resources, templates, lists }
+    }
+
+    /// With the place of a server for its number.
+    fn of_server(&self, number: usize, name: &str) -> Option<Owner> {
+        Some(Owner { server: *self.places.get(number)?, name: name.to_owned() })
+    }
+
+    /// Our own tools are the first that have names.
+    fn behind_ours(&self, owner: Option<&Owner>) -> Option<Owner> {
+        let owner = owner?;
+        self.of_server(owner.server.checked_sub(1)?, &owner.name)
     }
 
     /// Whose this tool is; none where it is no server's.
     #[must_use]
     pub fn tool(&self, public: &str) -> Option<Owner> {
-        of_server(self.tools.owner(public))
+        self.behind_ours(self.tools.owner(public))
     }
 
     /// The public names of all tools of servers.
@@ -98,33 +117,35 @@ impl Catalog {
     /// Whose this prompt is.
     #[must_use]
     pub fn prompt(&self, public: &str) -> Option<Owner> {
-        of_server(self.prompts.owner(public))
+        self.behind_ours(self.prompts.owner(public))
     }
 
     /// Whose this resource is, and what that server calls it: one that is listed, that names its server, or that a template describes.
     #[must_use]
     pub fn resource(&self, public: &str) -> Option<Owner> {
-        let owner = |(server, name): (usize, &str)| Owner { server, name: name.to_owned() };
-        if let Some(found) = self.resources.owner(public) {
-            return Some(owner(found));
+        if let Some((server, own)) = self.resources.owner(public) {
+            return self.of_server(server, own);
         }
         // Of several that fit, the one that says most by itself.
         let fitting = self.templates.listed().filter(|(_, _, own)| template::fits(own, public));
-        fitting
-            .max_by_key(|(_, _, own)| template::literals(own))
-            .map(|(_, server, _)| owner((server, public)))
+        let (_, server, _) = fitting.max_by_key(|(_, _, own)| template::literals(own))?;
+        self.of_server(server, public)
     }
 
     /// Whose this template is, and what that server calls it.
     #[must_use]
     pub fn template(&self, public: &str) -> Option<Owner> {
-        self.templates.owner(public).map(|(server, own)| Owner { server, name: own.to_owned() })
+        let (server, own) = self.templates.owner(public)?;
+        self.of_server(server, own)
     }
 
-    /// What clients call a resource that a server has just mentioned.
+    /// What clients call a resource that the server at this place has just mentioned. What one says that is no more is as it wrote it.
     #[must_use]
-    pub fn uri_of(&self, server: usize, uri: &str) -> String {
-        self.resources.public_of(server, uri)
+    pub fn uri_of(&self, place: usize, uri: &str) -> String {
+        match self.places.iter().position(|known| *known == place) {
+            Some(server) => self.resources.public_of(server, uri),
+            None => uri.to_owned(),
+        }
     }
 
     /// A whole list as JSON, for a client of that era. Tools of our own are not in it.
@@ -136,13 +157,14 @@ impl Catalog {
             List::Resources => &self.lists[2],
             List::ResourceTemplates => &self.lists[3],
         };
-        match (era, &listed.legacy) {
-            (Era::Legacy, Some(legacy)) => legacy,
-            _ => &listed.modern,
+        match era {
+            Era::Legacy => listed.legacy.as_ref(),
+            Era::Modern => listed.modern.as_ref(),
         }
+        .unwrap_or(&listed.written)
     }
 
-    /// Tools and prompts that would have had the same name. Servers are numbered from 1, our own tools are of 0.
+    /// Tools and prompts that would have had the same name. Servers are numbered from 1 in their order, our own tools are of 0.
     pub fn clashes(&self) -> impl Iterator<Item = &Clash> {
         self.tools.clashes().iter().chain(self.prompts.clashes())
     }
@@ -150,21 +172,17 @@ impl Catalog {
 
 impl Listed {
     fn new(list: List, items: &[String]) -> Self {
-        let modern = format!("[{}]", items.join(","));
-        let whole = format!(r#"{{"{}":{modern}}}"#, list.member());
+        let written = format!("[{}]", items.join(","));
+        let whole = format!(r#"{{"{}":{written}}}"#, list.member());
         let translated =
             Json::new(whole.as_bytes()).and_then(|whole| result::to_legacy(list.method(), whole));
         let legacy = translated.filter(|translated| *translated != whole).and_then(|translated| {
             Some(Json::new(translated.as_bytes())?.member(list.member())?.get().to_owned())
         });
-        Self { modern, legacy }
+        let tools = Json::new(written.as_bytes()).filter(|_| list == List::Tools);
+        let modern = tools.and_then(result::tools_to_modern);
+        Self { written, legacy, modern }
     }
-}
-
-/// Our own tools are the first that have names.
-fn of_server(owner: Option<&Owner>) -> Option<Owner> {
-    let owner = owner?;
-    Some(Owner { server: owner.server.checked_sub(1)?, name: owner.name.clone() })
 }
 
 /// The names of tools or prompts, and the items under them.
@@ -251,13 +269,19 @@ mod tests {
     }
 
     fn catalog(sources: &[(&str, &str, &Offered)]) -> Catalog {
-        let sources: Vec<Source<'_>> =
-            sources.iter().map(|&(name, prefix, offered)| Source { name, prefix, offered }).collect();
+        // As after some have gone.
+        let sources = (GONE..).zip(sources);
+        let sources: Vec<Source<'_>> = sources
+            .map(|(place, &(name, prefix, offered))| Source { place, name, prefix, offered })
+            .collect();
         Catalog::new(&Style::default(), &["get_job_status"], &sources)
     }
 
+    /// Servers that were there before.
+    const GONE: usize = 5;
+
     fn owner(server: usize, name: &str) -> Option<Owner> {
-        Some(Owner { server, name: name.to_owned() })
+        Some(Owner { server: GONE + server, name: name.to_owned() })
     }
 
     #[test]
@@ -304,6 +328,15 @@ mod tests {
     }
 
     #[test]
+    fn a_modern_client_hears_nothing_of_tasks_that_it_does_not_know() {
+        let tool = r#"{"name":"a","execution":{"taskSupport":"required"}}"#;
+        let offered = Offered { tools: raw(&[tool]), ..Offered::default() };
+        let catalog = catalog(&[("s", "", &offered)]);
+        assert_eq!(catalog.list(List::Tools, Era::Legacy), format!("[{tool}]"));
+        assert_eq!(catalog.list(List::Tools, Era::Modern), r#"[{"name":"a"}]"#);
+    }
+
+    #[test]
     fn a_resource_is_found_by_its_uri_its_server_or_a_template() {
         let files = Offered {
             resources: raw(&[r#"{"uri":"file:///a","name":"a"}"#]),
@@ -338,6 +371,7 @@ mod tests {
         }
         assert_eq!(catalog.template("others+db://{table}/{row}"), owner(1, "db://{table}/{row}"));
         assert_eq!(catalog.template("file:///{path}"), owner(0, "file:///{path}"));
-        assert_eq!(catalog.uri_of(0, "file:///a"), "files+file:///a");
+        assert_eq!(catalog.uri_of(GONE, "file:///a"), "files+file:///a");
+        assert_eq!(catalog.uri_of(0, "file:///a"), "file:///a", "nobody is there any more");
     }
 }

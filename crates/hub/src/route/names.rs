@@ -24,6 +24,19 @@ impl Default for Style {
     }
 }
 
+/// The longest separator.
+const LONGEST_SEPARATOR: usize = 8;
+
+impl Style {
+    /// With this between prefix and name. It has characters that names may have (2025-11-25, server/tools), so that none is spelt otherwise
+    /// for its sake. None where it has others, is empty or has more than eight.
+    #[must_use]
+    pub fn separated_by(separator: &str) -> Option<Style> {
+        let is_usable = (1..=LONGEST_SEPARATOR).contains(&separator.len()) && separator.chars().all(is_plain);
+        is_usable.then(|| Style { separator: separator.to_owned(), ..Style::default() })
+    }
+}
+
 /// What one server offers, as it calls it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer<'a> {
@@ -120,10 +133,13 @@ impl Names {
     }
 }
 
+/// Whether names may have this.
+fn is_plain(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.')
+}
+
 /// The name as it can be used everywhere.
 fn spelt(whole: &str, longest: usize) -> String {
-    let is_plain =
-        |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.');
     let plain: String = whole.chars().map(|one| if is_plain(one) { one } else { '_' }).collect();
     if plain == whole && plain.len() <= longest && !plain.is_empty() {
         return plain;
@@ -188,6 +204,21 @@ mod tests {
         );
         let is_plain = |one: char| one.is_ascii_alphanumeric() || "_-.".contains(one);
         assert!(listed.iter().all(|name| name.len() <= 64 && name.chars().all(is_plain)));
+    }
+
+    #[test]
+    fn a_separator_has_what_names_may_have() {
+        for (separator, is_usable) in [
+            ("__", true),
+            (".", true),
+            ("-to-", true),
+            ("", false),
+            ("::", false),
+            ("ä", false),
+            ("123456789", false),
+        ] {
+            assert_eq!(Style::separated_by(separator).is_some(), is_usable, "{separator}");
+        }
     }
 
     #[test]

@@ -221,7 +221,7 @@ mod tests {
         ];
         assert_eq!(texts(&tools), expect);
         let offered = Offered { tools, ..Offered::default() };
-        let source = Source { name: "s", prefix: "", offered: &offered };
+        let source = Source { place: 0, name: "s", prefix: "", offered: &offered };
         let catalog = Catalog::new(&Style::default(), &[], &[source]);
         assert_eq!(catalog.list(List::Tools, Era::Modern), format!("[{}]", expect[..3].join(",")));
         assert_eq!((catalog.tool("delete_a"), catalog.tool("delete_b")), (None, None));

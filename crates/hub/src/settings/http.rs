@@ -2,12 +2,16 @@
 //!
 //! Invariants: nothing of a token is told, whatever is wrong with it; no file is opened here.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+};
 
 use unhang_net::{http::Url, oauth::ResourceSettings};
 
 use super::{
-    keys::{HTTP, RESOURCE, TLS},
+    keys::{HTTP, RESOURCE, TLS, WEIGHT},
     section::{Complaint, Field},
     server::{checked_url, texts},
 };
@@ -22,6 +26,10 @@ pub struct HttpSettings {
     pub allowed_hosts: Vec<String>,
     /// Origins of pages that may ask, as browsers tell them.
     pub allowed_origins: Vec<String>,
+    /// Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision.
+    pub sse: bool,
+    /// How many times as much as others a client may have, by what it is called.
+    pub weights: BTreeMap<String, NonZeroU32>,
     /// What proves who we are.
     pub tls: Option<TlsSettings>,
     /// Who gives tokens besides.
@@ -47,6 +55,8 @@ pub(super) fn read(field: &Field<'_>, folder: &Path) -> Result<HttpSettings, Com
         tokens: section.get("tokens").map(|field| tokens(&field)).transpose()?.unwrap_or_default(),
         allowed_hosts: all("allowed-hosts", host)?,
         allowed_origins: all("allowed-origins", origin)?,
+        sse: section.get("sse").map(|field| field.flag()).transpose()?.unwrap_or_default(),
+        weights: section.get("weights").map(|field| weights(&field)).transpose()?.unwrap_or_default(),
         tls: section.get("tls").map(|field| tls(&field, folder)).transpose()?,
         oauth: section.get("oauth").map(|field| oauth(&field)).transpose()?,
     })
@@ -64,6 +74,21 @@ fn token(field: &Field<'_>) -> Result<Token, Complaint> {
         return Err(field.complaint("expected a text in quotes"));
     }
     Token::new(field.plain()?).map_err(|why| field.complaint(why))
+}
+
+fn weights(field: &Field<'_>) -> Result<BTreeMap<String, NonZeroU32>, Complaint> {
+    let weight = |(name, field): (&str, Field<'_>)| {
+        let is_token = name.strip_prefix("token ").is_some_and(|number| number.parse::<u64>().is_ok());
+        let is_subject = name.strip_prefix("subject ").is_some_and(|subject| !subject.is_empty());
+        if !is_token && !is_subject {
+            return Err(field.complaint(
+                "is none of the clients, which are called as in \"token 1\" or \"subject NAME\"",
+            ));
+        }
+        let weight = NonZeroU32::new(field.whole(WEIGHT)?).unwrap_or(NonZeroU32::MIN);
+        Ok((name.to_owned(), weight))
+    };
+    field.fields()?.into_iter().map(weight).collect()
 }
 
 fn host(field: &Field<'_>) -> Result<String, Complaint> {

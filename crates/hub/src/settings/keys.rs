@@ -27,6 +27,8 @@ pub(super) enum Kind {
     Whole((u32, u32)),
     /// A table of texts.
     Texts,
+    /// A table of whole numbers between these.
+    Wholes((u32, u32)),
     /// A list of texts, in which a list of texts stands for items that are left out together.
     Command,
     /// A JSON schema.
@@ -51,7 +53,48 @@ pub(super) const FILE: &[Key] = &[
     key("jobs", Kind::Section(JOBS), "How background jobs are run."),
     key("tools", Kind::Sections(TOOL), "Commands that are offered as tools, by name."),
     key("servers", Kind::Sections(SERVER), "MCP servers, by name."),
+    key(
+        "separator",
+        Kind::Text,
+        "What stands behind `unhang serve` between the prefix of a server and the names of its tools and prompts. Default: __.",
+    ),
     key("http", Kind::Section(HTTP), "Who may ask `unhang serve --http`."),
+    key("gateway", Kind::Section(GATEWAY), "What the servers behind `unhang serve` have together."),
+    key(
+        "telemetry",
+        Kind::Section(TELEMETRY),
+        "Where `unhang serve` tells of requests, as traces of OpenTelemetry.",
+    ),
+];
+
+/// `[gateway]`.
+pub(super) const GATEWAY: &[Key] = &[
+    key(
+        "max-in-flight",
+        Kind::Whole(COUNT),
+        "Requests with all servers at the same time; others wait for their turn. Default: 4096.",
+    ),
+    key(
+        "max-waiting",
+        Kind::Whole(COUNT),
+        "Requests that wait for their turn because of that; further ones are refused. Default: 4096.",
+    ),
+];
+
+/// `[telemetry]`.
+pub(super) const TELEMETRY: &[Key] = &[
+    key(
+        "otlp",
+        Kind::Text,
+        "The URL of a collector that takes OTLP over HTTP, as http://127.0.0.1:4318; `/v1/traces` is put behind it. Default: \
+         OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else OTEL_EXPORTER_OTLP_ENDPOINT, else nobody is told.",
+    ),
+    key(
+        "headers",
+        Kind::Texts,
+        "What goes along with every post to it. Default: OTEL_EXPORTER_OTLP_HEADERS.",
+    ),
+    key("service-name", Kind::Text, "What we are called there. Default: OTEL_SERVICE_NAME, else unhang."),
 ];
 
 /// `[http]`.
@@ -71,6 +114,17 @@ pub(super) const HTTP: &[Key] = &[
         "allowed-origins",
         Kind::List,
         "Pages that may ask, as in https://app.example.org. Default: those of this machine.",
+    ),
+    key(
+        "sse",
+        Kind::Flag,
+        "Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision at /sse and /messages. Default: false.",
+    ),
+    key(
+        "weights",
+        Kind::Wholes(WEIGHT),
+        "How many times as much as others a client may have where clients wait for one another, by what the log calls it: `token 1` \
+         is the first of `tokens`, `subject NAME` whom the authorization server calls so. Default: 1 each.",
     ),
     key("tls", Kind::Section(TLS), "What proves to clients who we are. Default: plain HTTP."),
     key("oauth", Kind::Section(RESOURCE), "Who gives tokens besides: we as an OAuth resource server."),
@@ -238,7 +292,17 @@ pub(super) const LIMITS: &[Key] = &[
     key("eof-grace", Kind::Duration, "For calls in flight after the client has ended. Default: 5s."),
     key("stop-grace", Kind::Duration, "Between closing stdin, SIGTERM and SIGKILL. Default: 1s."),
     key("max-message", Kind::Size, "One message in either direction. Default: 64MiB."),
-    key("max-in-flight", Kind::Whole(COUNT), "Requests at the same time. Default: 1000."),
+    key(
+        "max-in-flight",
+        Kind::Whole(COUNT),
+        "Requests with it at the same time, of all clients of `unhang serve` together; others wait for their turn. Default: 1000; \
+         over HTTP 200 at most.",
+    ),
+    key(
+        "max-waiting",
+        Kind::Whole(COUNT),
+        "Requests that wait for their turn at it there; further ones are refused. Default: 1000.",
+    ),
     key("queue-bytes", Kind::Size, "What may wait for a peer that does not read. Default: 16MiB."),
     key(
         "restart-delay",
@@ -256,6 +320,8 @@ pub(super) const LIMITS: &[Key] = &[
     key("stderr-log", Kind::Size, "Its log on the disk. Default: 10MiB."),
 ];
 
+/// How many times as much as others somebody may have.
+pub(super) const WEIGHT: (u32, u32) = (1, 1000);
 /// A number of things.
 pub(super) const COUNT: (u32, u32) = (1, u32::MAX);
 
@@ -305,6 +371,10 @@ fn kind(kind: &Kind) -> Value {
         Kind::Flag => json!({ "type": "boolean" }),
         Kind::List => json!({ "type": "array", "items": { "type": "string" } }),
         Kind::Whole((least, most)) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Kind::Wholes((least, most)) => {
+            let whole = json!({ "type": "integer", "minimum": least, "maximum": most });
+            json!({ "type": "object", "additionalProperties": whole })
+        }
         Kind::Texts => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
         Kind::Command => {
             let text = json!({ "type": "string" });

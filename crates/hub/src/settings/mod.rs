@@ -15,6 +15,7 @@ mod http;
 mod keys;
 mod section;
 mod server;
+mod telemetry;
 mod tool;
 mod tool_rules;
 
@@ -28,15 +29,21 @@ use std::{
 use toml::de::DeTable;
 use unhang_jobs::{document::Field, engine::Options, folder::FileName, record::Patch};
 
-use crate::tools::{ArgumentSchema, Template};
+use crate::{
+    config::{MAX_IN_FLIGHT_OF_ALL, MAX_WAITING_OF_ALL},
+    gateway::Bounds,
+    route::names::Style,
+    tools::{ArgumentSchema, Template},
+};
 
 pub use foreign::{ForeignFile, ForeignServer, read_foreign};
 pub use http::{HttpSettings, TlsSettings};
 pub use keys::file_schema;
 pub use section::Complaint;
 pub use server::{HttpDialect, LimitSettings, ServerSettings, Transport};
+pub use telemetry::TelemetrySettings;
 
-use keys::{CONCURRENT, FILE, JOBS, PERCENT};
+use keys::{CONCURRENT, COUNT, FILE, GATEWAY, JOBS, PERCENT};
 use section::{Section, Source};
 
 /// All that the file says, with the defaults in place of what it does not.
@@ -48,8 +55,35 @@ pub struct Settings {
     pub tools: Vec<ToolSettings>,
     /// `[servers.*]`, in the order of the file.
     pub servers: Vec<ServerSettings>,
+    /// How names of tools and prompts are made.
+    pub style: Style,
     /// `[http]`.
     pub http: HttpSettings,
+    /// `[gateway]`.
+    pub gateway: GatewaySettings,
+    /// `[telemetry]`.
+    pub telemetry: TelemetrySettings,
+}
+
+/// `[gateway]`: what all servers have together, as far as the file says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GatewaySettings {
+    /// Requests with servers at the same time.
+    pub max_in_flight: Option<u32>,
+    /// Requests that wait because of that.
+    pub max_waiting: Option<u32>,
+}
+
+impl GatewaySettings {
+    /// What that comes to, with the defaults of what is not said.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        let count = |said: Option<u32>| said.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+        Bounds {
+            places: count(self.max_in_flight).unwrap_or(MAX_IN_FLIGHT_OF_ALL),
+            room: count(self.max_waiting).unwrap_or(MAX_WAITING_OF_ALL),
+        }
+    }
 }
 
 /// `[jobs]`: how background jobs are run, as far as the file says it.
@@ -169,7 +203,30 @@ fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Re
         Some(field) => http::read(&field, folder)?,
         None => HttpSettings::default(),
     };
-    Ok(Settings { jobs, tools, servers, http })
+    let style = match top.get("separator") {
+        Some(field) => {
+            let separator = field.text()?;
+            Style::separated_by(separator).ok_or_else(|| {
+                field
+                    .complaint(format!("`{separator}` must be one to eight letters, digits, `_`, `-` or `.`"))
+            })?
+        }
+        None => Style::default(),
+    };
+    let gateway = match top.get("gateway") {
+        Some(field) => gateway(&field.section(GATEWAY)?)?,
+        None => GatewaySettings::default(),
+    };
+    let telemetry = match top.get("telemetry") {
+        Some(field) => telemetry::read(&field)?,
+        None => TelemetrySettings::default(),
+    };
+    Ok(Settings { jobs, tools, servers, style, http, gateway, telemetry })
+}
+
+fn gateway(section: &Section<'_>) -> Result<GatewaySettings, Complaint> {
+    let count = |name| section.get(name).map(|field| field.whole(COUNT)).transpose();
+    Ok(GatewaySettings { max_in_flight: count("max-in-flight")?, max_waiting: count("max-waiting")? })
 }
 
 fn jobs(section: &Section<'_>) -> Result<JobSettings, Complaint> {

@@ -110,6 +110,8 @@ pub struct LimitSettings {
     /// As there.
     pub max_in_flight: Option<u32>,
     /// As there.
+    pub max_waiting: Option<u32>,
+    /// As there.
     pub queue_bytes: Option<u64>,
     /// As there.
     pub restart_delay: Option<Duration>,
@@ -144,6 +146,7 @@ impl LimitSettings {
         put(self.stop_grace, &mut limits.stop_grace);
         put(bytes(self.max_message), &mut limits.max_message);
         put(count(self.max_in_flight), &mut limits.max_in_flight);
+        put(count(self.max_waiting), &mut limits.max_waiting);
         put(bytes(self.queue_bytes), &mut limits.queue_bytes);
         put(self.restart_delay, &mut limits.restart_delay);
         put(self.breaker_failures, &mut limits.breaker_failures);
@@ -166,6 +169,7 @@ impl LimitSettings {
             stop_grace: duration("stop-grace")?,
             max_message: size("max-message")?,
             max_in_flight: count("max-in-flight")?,
+            max_waiting: count("max-waiting")?,
             queue_bytes: size("queue-bytes")?,
             restart_delay: duration("restart-delay")?,
             breaker_failures: count("breaker-failures")?,

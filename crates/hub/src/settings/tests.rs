@@ -1,5 +1,7 @@
 //! Files as users write them, right and wrong.
 
+use std::num::NonZeroU32;
+
 use unhang_jobs::{document::Pointer, shims::ShimCommand, submission::LOG_LIMIT};
 use unhang_net::oauth::{ClientSettings, ResourceSettings};
 
@@ -52,7 +54,7 @@ quiet = true
 allow = ["get_*", "${MODEL:-convert}_time"]
 deny = ["*_secret"]
 idle-timeout = "10m"
-limits = { call-timeout = "30s", max-message = "1MiB", max-in-flight = 7 }
+limits = { call-timeout = "30s", max-message = "1MiB", max-in-flight = 7, max-waiting = 8 }
 
 [servers.time.tools.get_time]
 description = "What time it is, ${here}"
@@ -69,12 +71,22 @@ oauth = { client-id = "unhang", client-secret = "${PYTHON}", client-metadata-url
 tokens = ["0123456789abcdef", "${PYTHON}-and-a-bit-more"]
 allowed-hosts = ["MCP.example.org", "192.0.2.1", "[2001:db8::1]"]
 allowed-origins = ["https://app.example.org:443", "http://localhost:3000/"]
+sse = true
+weights = { "token 1" = 4, "subject me" = 2 }
 tls = { certificate = "cert.pem", key = "/keys/key.pem" }
+
+[gateway]
+max-in-flight = 9
 
 [http.oauth]
 issuer = "https://login.example.org"
 resource = "https://mcp.example.org/mcp"
 scopes = ["mcp"]
+
+[telemetry]
+otlp = "http://127.0.0.1:4318"
+headers = { Authorization = "Bearer ${PYTHON}" }
+service-name = "ours"
 "#;
 
 #[test]
@@ -128,6 +140,7 @@ fn servers_are_read_with_their_limits() {
         call_timeout: Duration::from_secs(30),
         max_message: 1 << 20,
         max_in_flight: 7,
+        max_waiting: 8,
         quiet: true,
         ..Limits::default()
     };
@@ -142,6 +155,7 @@ fn servers_are_read_with_their_limits() {
     };
     assert_eq!(rules.tools, BTreeMap::from([("get_time".to_owned(), rule)]));
     assert_eq!(search.tool_rules, ToolRules::default());
+    assert_eq!(settings.gateway.bounds(), Bounds { places: 9, room: MAX_WAITING_OF_ALL });
     assert_eq!((time.idle_timeout, search.idle_timeout), (Some(Duration::from_secs(600)), None));
     let http = Transport::Http {
         url: "https://example.org/mcp".to_owned(),
@@ -166,6 +180,10 @@ fn who_may_ask_is_read() {
         tokens: vec![token("0123456789abcdef"), token("/opt/python-and-a-bit-more")],
         allowed_hosts: ["mcp.example.org", "192.0.2.1", "[2001:db8::1]"].map(str::to_owned).to_vec(),
         allowed_origins: ["https://app.example.org", "http://localhost:3000"].map(str::to_owned).to_vec(),
+        sse: true,
+        weights: [("token 1", 4), ("subject me", 2)]
+            .map(|(name, weight)| (name.to_owned(), NonZeroU32::new(weight).expect("a weight")))
+            .into(),
         tls: Some(TlsSettings { certificate: "/project/cert.pem".into(), key: "/keys/key.pem".into() }),
         oauth: Some(ResourceSettings {
             issuer: "https://login.example.org".to_owned(),
@@ -176,6 +194,15 @@ fn who_may_ask_is_read() {
     assert_eq!(settings.http, expect);
     assert!(!format!("{settings:?}").contains("0123456789abcdef"));
     assert_eq!(read("").expect("an empty file is one").settings.http, HttpSettings::default());
+}
+
+#[test]
+fn where_requests_are_told_is_read() {
+    let telemetry = read(EXAMPLE).expect("it is right").settings.telemetry;
+    assert_eq!(telemetry.otlp.as_deref(), Some("http://127.0.0.1:4318"));
+    assert_eq!(telemetry.headers.expect("they are said")["Authorization"], "Bearer /opt/python");
+    assert_eq!(telemetry.service_name.as_deref(), Some("ours"));
+    assert_eq!(read("").expect("it is right").settings.telemetry, TelemetrySettings::default());
 }
 
 #[test]
@@ -192,6 +219,8 @@ fn what_is_wrong_with_a_token_is_told_without_the_token() {
         ),
         ("tokens = [7351735173517351]", "unhang.toml:2:11: http.tokens[0]: expected a text in quotes"),
         ("tokens = [\"${TEAM_TOKEN}\"]", "http.tokens[0]: the variable TEAM_TOKEN is not set"),
+        ("weights = { me = 2 }", "unhang.toml:2:13: http.weights.me: is none of the clients"),
+        ("weights = { \"token 1\" = 0 }", "http.weights.\"token 1\": "),
         ("tokens = [\"${TEAM_TOKEN:-}\"]", "http.tokens[0]: has 0 characters"),
     ] {
         let told = read(&format!("[http]\n{text}")).expect_err(text).to_string();
@@ -214,6 +243,8 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ("[jobs]\nlog-limit = \"8\"", "jobs.log-limit: needs a unit"),
         ("jobs = 3", "unhang.toml:1:1: jobs: expected a table, found the number 3"),
         ("[jobs", "unhang.toml:1:6: is no valid TOML: "),
+        ("separator = \"::\"", "unhang.toml:1:1: separator: `::` must be one to eight letters, digits,"),
+        ("separator = \"\"", "separator: `` must be one to eight letters"),
         ("[tools.a]\nmode = \"job\"", "unhang.toml:1:8: tools.a: `command` is missing"),
         ("[tools.a]\ncommand = \"run it\"", "tools.a.command: expected a list, found the text \"run it\""),
         ("[tools.a]\ncommand = []", "tools.a.command: is empty"),
@@ -310,6 +341,8 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
             "[http]\nallowed-hosts = [\"a:80\"]",
             "unhang.toml:2:18: http.allowed-hosts[0]: `a:80` is no name of a host",
         ),
+        ("[telemetry]\notlp = \"a:4317\"", "telemetry.otlp: `a:4317` is no URL that begins with"),
+        ("[telemetry]\nheaders = { a = \"b\\u0001\" }", "telemetry.headers.a: has a character in it"),
         ("[http]\nallowed-hosts = [\"https://a\"]", "`https://a` is no name of a host alone"),
         ("[http]\nallowed-hosts = [\"*.a\"]", "`*.a` is no name of a host alone"),
         ("[http]\nallowed-hosts = [\"2001:db8::1\"]", "`2001:db8::1` is no name of a host alone"),

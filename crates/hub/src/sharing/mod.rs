@@ -13,6 +13,9 @@
 //! of them ([`Place`]), which starts the servers anew and listens in its place; the others' next requests find it there. So the end of
 //! a leader costs those who follow the calls that were in flight, and nothing else.
 //!
+//! When the configuration changes each process reads it by itself. Where windows meet does not depend on it, so that they go on as they
+//! are: the leader's servers are exchanged, and those who follow hear of it as of any change.
+//!
 //! Invariants
 //!
 //! - At any time one process at most leads at a place. It lets go of that before it ends what it has, so that nobody waits for its end.
@@ -20,7 +23,13 @@
 
 mod place;
 
-use std::{path::PathBuf, pin::pin, sync::Arc, thread, time::Duration};
+use std::{
+    path::PathBuf,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
 
 use tokio::{
     sync::{oneshot, watch},
@@ -34,7 +43,7 @@ use crate::{
     client::{ClientSpec, Endpoint, Silent},
     config::{DISPOSE_LIMIT, FLUSH_LIMIT, Limits},
     front::http::{DRAIN, serve_windows},
-    gateway::{Patience, ServerEntry, Servers},
+    gateway::{Bounds, Change, Patience, ServerEntry, Servers},
     route::{names::Style, rules::ToolRules},
     secrets::Secrets,
     upstream::http::HttpServer,
@@ -60,13 +69,47 @@ pub struct SharingSpec {
     pub entries: Vec<ServerEntry>,
     /// The limits of the sessions of those who follow us.
     pub limits: Limits,
+    /// What the servers have together.
+    pub bounds: Bounds,
 }
 
 /// Servers, here or where somebody leads.
 pub struct Sharing {
-    servers: Servers,
+    shared: Shared,
     end: watch::Sender<bool>,
     leading: JoinHandle<()>,
+}
+
+/// The servers that are shared. Clones are the same.
+#[derive(Clone)]
+pub struct Shared {
+    /// Those that we ask.
+    servers: Servers,
+    own: Arc<Mutex<Own>>,
+    /// Where somebody leads, if we follow.
+    follows: Option<PathBuf>,
+}
+
+/// The servers that a process has, or would have if it led.
+struct Own {
+    style: Style,
+    /// The names of its own tools.
+    tools: Vec<String>,
+    entries: Vec<ServerEntry>,
+    /// What they have together.
+    bounds: Bounds,
+    /// They are started.
+    servers: Option<Servers>,
+}
+
+impl Own {
+    /// The servers, which are there from now on.
+    fn start(&mut self) -> Servers {
+        let start = || Servers::start(self.style.clone(), self.tools.clone(), self.entries.clone());
+        let servers = self.servers.get_or_insert_with(start).clone();
+        servers.bound(self.bounds);
+        servers
+    }
 }
 
 /// What leading takes.
@@ -80,22 +123,28 @@ impl Sharing {
     /// Starts the servers, or finds them. Must be called in a runtime.
     #[must_use]
     pub fn start(spec: SharingSpec) -> Sharing {
-        let SharingSpec { place, may_follow, style, own, entries, limits } = spec;
+        let SharingSpec { place, may_follow, style, own, entries, limits, bounds } = spec;
         let (end, ending) = watch::channel(false);
         let lead = place.as_ref().map(Place::take).transpose().unwrap_or_else(|error| {
             tracing::warn!("servers are not shared with other windows: {error}");
             None
         });
-        let (servers, leading) = match (place, lead) {
+        let own =
+            Arc::new(Mutex::new(Own { style: style.clone(), tools: own, entries, bounds, servers: None }));
+        let (servers, follows, leading) = match (place, lead) {
             (Some(place), Some(None)) if may_follow => {
                 tracing::info!("the servers are those of the gateway that runs already");
-                let follower = follower(place.socket(), &entries);
-                let servers = Servers::start(style.clone(), own.clone(), vec![follower]);
-                let start = move || Servers::start(style, own, entries);
-                (servers, tokio::spawn(succeed(place, start, limits, ending)))
+                let socket = place.socket();
+                let servers = {
+                    let own = own_of(&own);
+                    let leader = follower(socket.clone(), &own.entries);
+                    Servers::start(style, own.tools.clone(), vec![leader])
+                };
+                let leading = tokio::spawn(succeed(place, Arc::clone(&own), limits, ending));
+                (servers, Some(socket), leading)
             }
             (place, lead) => {
-                let servers = Servers::start(style, own, entries);
+                let servers = own_of(&own).start();
                 let realm = Realm { servers: servers.clone(), limits, ending };
                 let leading = async move {
                     match (lead, place) {
@@ -109,16 +158,22 @@ impl Sharing {
                         _ => {}
                     }
                 };
-                (servers, tokio::spawn(leading))
+                (servers, None, tokio::spawn(leading))
             }
         };
-        Sharing { servers, end, leading }
+        Sharing { shared: Shared { servers, own, follows }, end, leading }
     }
 
     /// The servers.
     #[must_use]
     pub fn servers(&self) -> Servers {
-        self.servers.clone()
+        self.shared.servers.clone()
+    }
+
+    /// What exchanges them.
+    #[must_use]
+    pub fn shared(&self) -> Shared {
+        self.shared.clone()
     }
 
     /// What is to be told that the end begins, so that somebody else can lead while what is in flight gets its time.
@@ -129,13 +184,45 @@ impl Sharing {
 
     /// Ends what is ours. What is in flight for those who follow us gets what is left of its time.
     pub async fn close(self) {
-        let Sharing { servers, end, mut leading } = self;
+        let Sharing { shared, end, mut leading } = self;
         end.send_replace(true);
         if Deadline::after(DRAIN + FLUSH_LIMIT + DISPOSE_LIMIT).timeout(&mut leading).await.is_err() {
             leading.abort();
         }
-        servers.close().await;
+        shared.servers.close().await;
     }
+}
+
+impl Shared {
+    /// Has these servers from now on, or would have them if we led, with names in this style, and tools of ours with these names. Gives what has changed of the
+    /// servers that are here.
+    pub fn replace(
+        &self,
+        style: Style,
+        tools: Vec<String>,
+        entries: Vec<ServerEntry>,
+        bounds: Bounds,
+    ) -> Change {
+        let mut own = own_of(&self.own);
+        if let Some(socket) = &self.follows {
+            self.servers.replace(style.clone(), tools.clone(), vec![follower(socket.clone(), &entries)]);
+        }
+        own.style = style;
+        own.tools = tools;
+        own.entries = entries;
+        own.bounds = bounds;
+        match &own.servers {
+            Some(servers) => {
+                servers.bound(bounds);
+                servers.replace(own.style.clone(), own.tools.clone(), own.entries.clone())
+            }
+            None => Change::default(),
+        }
+    }
+}
+
+fn own_of(own: &Mutex<Own>) -> MutexGuard<'_, Own> {
+    own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The right to lead, once it is ours; none where the end comes first.
@@ -157,15 +244,10 @@ async fn inherited(place: Place, mut ending: watch::Receiver<bool>) -> Option<Le
 }
 
 /// Waits until the leader has gone, and leads in its place.
-async fn succeed(
-    place: Place,
-    start: impl FnOnce() -> Servers,
-    limits: Limits,
-    ending: watch::Receiver<bool>,
-) {
+async fn succeed(place: Place, own: Arc<Mutex<Own>>, limits: Limits, ending: watch::Receiver<bool>) {
     let Some(lead) = inherited(place, ending.clone()).await else { return };
     tracing::info!("the gateway that had the servers has ended; they are started here");
-    let servers = start();
+    let servers = own_of(&own).start();
     Realm { servers: servers.clone(), limits, ending }.lead(lead).await;
     servers.close().await;
 }
@@ -216,13 +298,22 @@ fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
     let spec = ClientSpec { name: LEADER.to_owned(), endpoint, limits, listener: Arc::new(Silent) };
     let secrets = Secrets::of_all(entries.iter().map(|entry| &entry.secrets));
     // What the rules say is done where the servers are.
-    ServerEntry { spec, prefix: String::new(), tool_rules: ToolRules::default(), idle_timeout: None, secrets }
+    ServerEntry {
+        made_from: format!("{:?}", spec.limits),
+        spec,
+        prefix: String::new(),
+        tool_rules: ToolRules::default(),
+        idle_timeout: None,
+        secrets,
+        // What is to be remembered is remembered where the servers are.
+        memory: None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{gateway::tests::mute, route::rules::ToolRule};
+    use crate::{gateway::tests::mute, route::rules::ToolRule, settings::GatewaySettings};
 
     #[test]
     fn the_leader_is_waited_for_as_long_as_its_slowest_tool_may_take() {
@@ -251,6 +342,7 @@ mod tests {
                     own: Vec::new(),
                     entries: vec![entry],
                     limits: Limits::default(),
+                    bounds: GatewaySettings::default().bounds(),
                 });
                 tokio::task::yield_now().await;
             });

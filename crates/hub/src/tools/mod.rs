@@ -29,5 +29,5 @@ pub use arguments::ArgumentSchema;
 pub use definition::{Definition, Hints, ToolAnswer};
 pub use engine::EngineService;
 pub use policy::ModeOverrides;
-pub use table::Table;
+pub use table::{CurrentTable, Table};
 pub use template::{Template, Word};

@@ -3,9 +3,13 @@
 //! Invariants: a name stands for one tool; arguments are checked before the tool sees them (J-16); a check that may take long
 //! runs beside the event loop, so that it delays no other call (promise 8).
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 use unhang_switches::stands;
 
 use super::{
@@ -31,7 +35,7 @@ enum Work {
 
 /// The tools of one configuration, on one [`JobService`].
 pub struct Table {
-    definitions: Vec<Definition>,
+    definitions: Arc<[Definition]>,
     tools: HashMap<String, Arc<Tool>>,
     service: Arc<dyn JobService>,
 }
@@ -46,7 +50,11 @@ impl Table {
         overrides: &ModeOverrides,
         service: Arc<dyn JobService>,
     ) -> Result<Table, String> {
-        let mut table = Table { definitions: Vec::new(), tools: HashMap::new(), service };
+        let (mut definitions, mut by_name) = (Vec::new(), HashMap::new());
+        let mut add = |definition: Definition, schema: ArgumentSchema, work: Work| {
+            by_name.insert(definition.name.clone(), Arc::new(Tool { schema, work }));
+            definitions.push(definition);
+        };
         for settings in tools {
             if Builtin::ALL.iter().any(|builtin| builtin.name() == settings.name) {
                 return Err(format!(
@@ -57,25 +65,20 @@ impl Table {
             let mode = overrides.mode(&settings.name, settings.mode);
             let schema = settings.input_schema.clone();
             let declared = Declared { settings, mode };
-            table.add(declared.definition(), schema, Work::Declared(Box::new(declared)));
+            add(declared.definition(), schema, Work::Declared(Box::new(declared)));
         }
         for builtin in Builtin::ALL {
             let definition = builtin.definition();
             let schema = ArgumentSchema::new(definition.input_schema.clone())?;
-            table.add(definition, schema, Work::Builtin(builtin));
+            add(definition, schema, Work::Builtin(builtin));
         }
-        Ok(table)
-    }
-
-    fn add(&mut self, definition: Definition, schema: ArgumentSchema, work: Work) {
-        self.tools.insert(definition.name.clone(), Arc::new(Tool { schema, work }));
-        self.definitions.push(definition);
+        Ok(Table { definitions: definitions.into(), tools: by_name, service })
     }
 }
 
 impl Toolbox for Table {
-    fn definitions(&self) -> Vec<Definition> {
-        self.definitions.clone()
+    fn definitions(&self) -> Arc<[Definition]> {
+        Arc::clone(&self.definitions)
     }
 
     fn call(&self, call: ToolCall) -> Answering {
@@ -96,6 +99,44 @@ impl Toolbox for Table {
                 Work::Declared(declared) => declared.call(&*service, arguments, cancellation).await,
             }
         })
+    }
+}
+
+/// A table that another one can take the place of: who begins a call later calls that one.
+pub struct CurrentTable {
+    table: RwLock<Arc<Table>>,
+    changes: watch::Sender<()>,
+}
+
+impl CurrentTable {
+    /// This one, for now.
+    #[must_use]
+    pub fn new(table: Table) -> CurrentTable {
+        CurrentTable { table: RwLock::new(Arc::new(table)), changes: watch::Sender::default() }
+    }
+
+    /// From now on it is this one. Calls that have begun go on with theirs.
+    pub fn replace(&self, table: Table) {
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+        self.changes.send_replace(());
+    }
+
+    fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Toolbox for CurrentTable {
+    fn definitions(&self) -> Arc<[Definition]> {
+        self.table().definitions()
+    }
+
+    fn changes(&self) -> Option<watch::Receiver<()>> {
+        Some(self.changes.subscribe())
+    }
+
+    fn call(&self, call: ToolCall) -> Answering {
+        self.table().call(call)
     }
 }
 

@@ -238,7 +238,8 @@ async fn cancellable(
     cancellation: Cancellation,
 ) -> ToolAnswer {
     let table = table(service);
-    let definition = table.definitions().into_iter().find(|known| known.name == tool).expect("it is listed");
+    let definition =
+        table.definitions().iter().find(|known| known.name == tool).cloned().expect("it is listed");
     let length = arguments.to_string().len();
     let Value::Object(arguments) = arguments else { panic!("no arguments") };
     let answer = table.call(ToolCall { tool: tool.to_owned(), arguments, length, cancellation }).await;
@@ -435,7 +436,8 @@ async fn each_member_of_an_answer_is_in_the_schema_of_its_tool() {
         ("list_state", json!({})),
     ] {
         let answer = fields(&call(&service, tool, arguments).await);
-        let schema = table.definitions().into_iter().find(|known| known.name == tool).expect("it is listed");
+        let schema =
+            table.definitions().iter().find(|known| known.name == tool).cloned().expect("it is listed");
         let properties = schema.output_schema.expect("all have one")["properties"].clone();
         for member in keys(&answer) {
             assert!(properties.get(member).is_some(), "{tool} promises no `{member}`");

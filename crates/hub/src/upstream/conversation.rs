@@ -137,6 +137,7 @@ impl<R> Conversation<R> {
             hint: hint.to_owned(),
             elapsed: now.saturating_sub(call.since),
             limit: (kind == Kind::Deadline).then_some(call.limit),
+            retry_after: None,
             exit: None,
             evidence: self.evidence(&[]),
         }

@@ -51,6 +51,8 @@ pub(crate) struct Spoken {
     pub(crate) limits: Limits,
     pub(crate) introduction: Introduction,
     pub(crate) listener: Arc<dyn Listener>,
+    /// The server was found to know handshakes alone.
+    pub(crate) is_legacy: bool,
 }
 
 /// Whose request it is.
@@ -104,6 +106,7 @@ pub(crate) struct Dialogue {
     pub(crate) limits: Limits,
     introduction: Introduction,
     listener: Arc<dyn Listener>,
+    is_legacy: bool,
     mailbox: Mailbox,
     origin: Instant,
     timer: Pin<Box<Sleep>>,
@@ -124,7 +127,7 @@ pub(crate) struct Dialogue {
 impl Dialogue {
     /// Nothing is said before [`Dialogue::begin`].
     pub(crate) fn new(spoken: Spoken, mailbox: Mailbox, tail: Tail) -> Self {
-        let Spoken { name, limits, introduction, listener } = spoken;
+        let Spoken { name, limits, introduction, listener, is_legacy } = spoken;
         Self {
             conversation: Conversation::new(&name, limits.max_message),
             handshake: Handshake::new(&name, Duration::ZERO, Ask::Discover),
@@ -140,9 +143,19 @@ impl Dialogue {
             limits,
             introduction,
             listener,
+            is_legacy,
             mailbox,
             tail,
         }
+    }
+
+    /// The first handshake begins, in the way that the server was found to understand.
+    pub(crate) fn greet(&mut self) {
+        if !self.is_legacy {
+            return self.begin(Ask::Discover);
+        }
+        self.handshake = Handshake::guessing(&self.name, self.now());
+        self.ask(Ask::Initialize);
     }
 
     /// The handshake begins with this.
@@ -277,6 +290,7 @@ impl Dialogue {
             hint: hint.to_owned(),
             elapsed: self.now(),
             limit: None,
+            retry_after: None,
             exit: None,
             evidence: self.conversation.evidence(&self.tail.last_lines(TAIL_LINES)),
         }
@@ -286,7 +300,7 @@ impl Dialogue {
     pub(crate) fn end(&mut self, failure: Failure) {
         let (now, mut events) = (self.now(), Vec::new());
         self.conversation.lose_all(now, &failure, |event| events.push(event));
-        self.tell(Phase::Over(failure));
+        self.tell(Phase::Over(failure.into()));
         self.is_ending = true;
         self.questions.abort_all();
         self.take(events);

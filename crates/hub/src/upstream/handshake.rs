@@ -7,8 +7,11 @@
 //! server that is slow to start is silent too, so the clock for that runs from its first sign of life. Whichever of the two is
 //! answered first counts, also when the other has gone out by then (protocol.md 1.4).
 //!
+//! A server that was found to know handshakes alone is greeted with `initialize` at once. That is a guess: where it is refused, or
+//! nothing comes of it, `server/discover` goes out, and all goes on as if nothing had been known.
+//!
 //! Invariants: each of the two goes out at most once, but for a server that refuses the revision that it says it speaks, which is
-//! asked once more; a server is ready, or has failed, once.
+//! asked once more, and for one that refused a guess; a server is ready, or has failed, once.
 
 use std::time::Duration;
 
@@ -144,6 +147,18 @@ pub(crate) struct Handshake {
     is_initializing: bool,
     /// `server/discover` went out once more.
     was_repeated: bool,
+    /// `initialize` went out first, for that is what the server understood the last time.
+    guess: Guess,
+}
+
+/// What was known of a server when the handshake began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Guess {
+    None,
+    /// That it knows handshakes alone.
+    Made,
+    /// The same, and it does not look like that; `server/discover` has gone out.
+    Doubted,
 }
 
 impl Handshake {
@@ -156,7 +171,13 @@ impl Handshake {
             is_discovering: first == Ask::Discover,
             is_initializing: first == Ask::Initialize,
             was_repeated: false,
+            guess: Guess::None,
         }
+    }
+
+    /// It begins with `initialize`, for the server was found to know handshakes alone.
+    pub(crate) fn guessing(server: &str, now: Duration) -> Self {
+        Self { guess: Guess::Made, ..Self::new(server, now, Ask::Initialize) }
     }
 
     /// When it began.
@@ -176,15 +197,28 @@ impl Handshake {
         let patience = self.alive_since.map(|since| since + PROBE_PATIENCE);
         let silence = self.since + PROBE_SILENCE;
         let is_due = !self.is_initializing && stands("silence-means-initialize");
+        let is_due = is_due || self.may_be_wrong();
         is_due.then(|| patience.map_or(silence, |patience| patience.min(silence)))
     }
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Duration) -> Step {
         match self.next_tick() {
+            Some(at) if now >= at && self.may_be_wrong() => self.discover(),
             Some(at) if now >= at => self.initialize(),
             _ => Step::Wait,
         }
+    }
+
+    /// Whether what goes out rests on what was known of the server alone.
+    fn may_be_wrong(&self) -> bool {
+        self.guess == Guess::Made && stands("guessed-era-may-be-wrong")
+    }
+
+    fn discover(&mut self) -> Step {
+        self.guess = Guess::Doubted;
+        self.is_discovering = true;
+        Step::Ask(Ask::Discover)
     }
 
     fn initialize(&mut self) -> Step {
@@ -254,6 +288,20 @@ impl Handshake {
     }
 
     fn initialized(&mut self, outcome: Result<Box<RawValue>, Error>) -> Step {
+        let is_refusal = match &outcome {
+            Err(Error::Server(_)) => true,
+            Err(Error::Failure(failure)) => failure.kind == Kind::BadResponse,
+            _ => false,
+        };
+        if is_refusal && self.may_be_wrong() {
+            self.is_initializing = false;
+            return self.discover();
+        }
+        if is_refusal && self.is_discovering && self.guess == Guess::Doubted {
+            // What it says to the other one decides.
+            self.is_initializing = false;
+            return Step::Wait;
+        }
         let answer = match outcome {
             Ok(answer) => answer,
             // It has taken to the other era, and its answer to the first question is on its way.
@@ -445,6 +493,40 @@ mod tests {
             "wait",
             "initialize is out already"
         );
+    }
+
+    #[test]
+    fn what_was_known_of_a_server_is_a_guess() {
+        let failure = |kind| Err(Failure { kind, ..Failure::ended() }.into());
+        let begin = || Handshake::guessing("srv", at(0));
+        assert_eq!(short(&begin().answered(Ask::Initialize, Ok(raw(LEGACY)))), "2025-06-18 l");
+        assert_eq!(short(&begin().answered(Ask::Initialize, failure(Kind::ServerExited))), "server_exited");
+        // It knows the other one alone by now, and says so.
+        for refused in [refusal(-32022, "null"), refusal(-32601, "null"), failure(Kind::BadResponse)] {
+            let mut changed = begin();
+            assert_eq!(short(&changed.answered(Ask::Initialize, refused)), "server/discover");
+            assert_eq!(short(&changed.answered(Ask::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
+        }
+        // It refuses whatever comes first.
+        let mut odd = begin();
+        assert_eq!(short(&odd.answered(Ask::Initialize, refusal(-32000, "null"))), "server/discover");
+        assert_eq!(short(&odd.answered(Ask::Discover, refusal(-32601, "null"))), "initialize");
+        assert_eq!(
+            short(&odd.answered(Ask::Initialize, refusal(-32000, "null"))),
+            "start_failed: `srv` refused `initialize`: no (error -32000)"
+        );
+        // It says nothing to the first; both may be answered late.
+        let mut mute = begin();
+        mute.alive(at(1_000));
+        assert_eq!(short(&mute.tick(at(3_999))), "wait");
+        assert_eq!(short(&mute.tick(at(4_000))), "server/discover");
+        assert_eq!((mute.next_tick(), short(&mute.tick(at(99_000)))), (None, "wait".to_owned()));
+        assert_eq!(short(&mute.answered(Ask::Initialize, refusal(-32601, "null"))), "wait");
+        assert_eq!(short(&mute.answered(Ask::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
+        let mut slow = begin();
+        assert_eq!(short(&slow.tick(PROBE_SILENCE)), "server/discover");
+        assert_eq!(short(&slow.answered(Ask::Discover, refusal(-32601, "null"))), "wait");
+        assert_eq!(short(&slow.answered(Ask::Initialize, Ok(raw(LEGACY)))), "2025-06-18 l");
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(crate) enum Phase {
     Starting,
     Ready(Arc<Session>),
     /// It answers nothing any more, for this reason.
-    Over(Failure),
+    Over(Box<Failure>),
 }
 
 /// What everybody may know about a server at any time (C-48).
@@ -133,7 +133,7 @@ impl Link {
         let seen = state.wait_for(|state| !matches!(state.phase, Phase::Starting)).await;
         match seen.map(|state| state.phase.clone()) {
             Ok(Phase::Ready(session)) => Ok(session),
-            Ok(Phase::Over(failure)) => Err(failure.into()),
+            Ok(Phase::Over(failure)) => Err(Error::Failure(failure)),
             Ok(Phase::Starting) | Err(_) => Err(Failure::ended().into()),
         }
     }
@@ -160,7 +160,7 @@ impl Link {
     /// Why it cannot be asked any more, where that is so.
     pub(crate) fn why_over(&self) -> Option<Failure> {
         match &self.state.borrow().phase {
-            Phase::Over(failure) => Some(failure.clone()),
+            Phase::Over(failure) => Some((**failure).clone()),
             Phase::Starting | Phase::Ready(_) => None,
         }
     }
@@ -176,7 +176,7 @@ impl Link {
 
     fn over(&self) -> Error {
         match &self.state.borrow().phase {
-            Phase::Over(failure) => failure.clone().into(),
+            Phase::Over(failure) => Error::Failure(failure.clone()),
             _ => Failure::ended().into(),
         }
     }

@@ -6,7 +6,7 @@
 
 use std::{io, time::Duration};
 
-use tokio::time::Instant;
+use tokio::{task::yield_now, time::Instant};
 use unhang_proc::{
     drain::Tail,
     server::{Exit, ServerEvent, ServerSpec},
@@ -17,7 +17,6 @@ use unhang_wire::Lines;
 use super::{
     Mailbox, conversation,
     dialogue::{Dialogue, Heard, Out, Spoken},
-    handshake::Ask,
     process::{Awaited, Process, awaited},
 };
 use crate::{
@@ -26,7 +25,7 @@ use crate::{
     fault::{Kind, in_words},
     health::{Advice, Health},
     queue::{Class, Queue},
-    shell::{gathered, is_passing},
+    shell::{Turn, gathered, is_passing},
 };
 
 /// Between two looks whether a server that is starting has written to its stderr.
@@ -49,6 +48,9 @@ pub(crate) async fn live(server: ServerSpec, spoken: Spoken, mailbox: Mailbox) {
             },
         }
         actor.send();
+        if actor.turn.is_over() && stands("flood-gives-way") {
+            yield_now().await;
+        }
     }
     actor.finish();
 }
@@ -59,6 +61,7 @@ struct Actor {
     process: Option<Process>,
     to_server: Queue,
     lines: Lines,
+    turn: Turn,
     tail: Tail,
     /// Bytes of stderr at the last look, which is all that a server may give as a sign of life.
     stderr_seen: u64,
@@ -72,6 +75,7 @@ impl Actor {
         let tail = Tail::new(spoken.limits.stderr_tail);
         Self {
             lines: Lines::new(spoken.limits.max_message),
+            turn: Turn::default(),
             // Never shed: what is asked of a server is asked. It is bounded by refusing to take more.
             to_server: Queue::new(usize::MAX),
             health: Health::new(&spoken.limits, Duration::ZERO),
@@ -93,7 +97,7 @@ impl Actor {
         match Process::start(&self.dialogue.name, &self.server, self.tail.clone(), |_| {}) {
             Ok(process) => {
                 self.process = Some(process);
-                self.dialogue.begin(Ask::Discover);
+                self.dialogue.greet();
                 self.send();
             }
             Err(error) => self.start_failed(&error.to_string()),
@@ -202,6 +206,7 @@ impl Actor {
         match read {
             Ok(count @ 1..) => {
                 self.lines.filled(count);
+                self.turn.took(count);
                 self.dialogue.alive();
                 self.health.life(self.dialogue.now());
                 while let Some(line) = self.lines.next_line() {

@@ -57,6 +57,10 @@ pub struct AuthorizationSpec {
     pub agent: Arc<dyn Agent>,
 }
 
+/// For how long it is believed that there is no file of a login: most servers want none, and a look at the disk before each request costs
+/// more than the request. A server that refuses one has the file looked for at once.
+const ABSENT_KEPT: Duration = Duration::from_secs(1);
+
 /// The tokens of one server.
 #[derive(Clone)]
 pub struct Authorization(Arc<Inner>);
@@ -66,6 +70,8 @@ struct Inner {
     store: TokenStore,
     agent: Arc<dyn Agent>,
     known: Mutex<Option<Login>>,
+    /// When there was no file of a login.
+    absent: Mutex<Option<Instant>>,
     turn: Arc<AsyncMutex<Turn>>,
     /// Flows that have ended.
     ended: AtomicU64,
@@ -159,6 +165,7 @@ impl Authorization {
             store,
             agent,
             known,
+            absent: Mutex::default(),
             turn: Arc::default(),
             ended: AtomicU64::default(),
         })))
@@ -426,11 +433,19 @@ impl Inner {
         if let Some(login) = self.known() {
             return Ok(Some(login));
         }
+        if self.lock_absent().is_some_and(|seen| seen.elapsed() < ABSENT_KEPT) {
+            return Ok(None);
+        }
         let login = self.store.load(&self.server.url).await?;
-        if let Some(login) = &login {
-            self.set_known(login.clone());
+        match &login {
+            Some(login) => self.set_known(login.clone()),
+            None => *self.lock_absent() = Some(Instant::now()),
         }
         Ok(login)
+    }
+
+    fn lock_absent(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> Option<Login> {
@@ -443,5 +458,41 @@ impl Inner {
 
     fn lock_known(&self) -> MutexGuard<'_, Option<Login>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::oauth::Nobody;
+
+    #[tokio::test]
+    async fn where_there_was_no_login_the_disk_is_asked_once_a_second() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = TokenStore::new(folder.path().to_owned());
+        let url = "http://127.0.0.1:1/mcp";
+        let path = store.path(&Url::parse(url).expect("a URL"));
+        let authorization = Authorization::new(AuthorizationSpec {
+            name: "srv".to_owned(),
+            url: url.to_owned(),
+            store,
+            settings: ClientSettings::default(),
+            limits: RequestLimits { answer: Duration::from_secs(1), body: 1 },
+            agent: Arc::new(Nobody { server: "srv".to_owned() }),
+        });
+        let authorization = authorization.expect("a server");
+        let begun = Instant::now();
+        assert_eq!(authorization.token().await, Ok(None));
+        fs::write(path, "no login").expect("a file");
+        let again = authorization.token().await;
+        // Unless this machine stood still meanwhile.
+        assert!(again == Ok(None) || begun.elapsed() >= ABSENT_KEPT, "it was looked for just now");
+        // How long it is believed is what is tested; nobody else is waited for.
+        sleep(ABSENT_KEPT).await;
+        assert!(authorization.token().await.is_err(), "it is found, and is of no use");
     }
 }

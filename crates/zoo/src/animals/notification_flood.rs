@@ -1,6 +1,6 @@
 //! Sends so many log notifications before it answers a call.
 
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use crate::arguments::Arguments;
@@ -16,12 +16,21 @@ pub(crate) const ANIMAL: Animal = Animal {
     run,
 };
 
+/// What is written at once.
+const BLOCK: usize = 64 << 10;
+
 fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     let count = arguments.number(0, 10_000)?;
     Plain::new(ANIMAL.name).serve_calls(|_, answer| {
+        let line = pipe::log(&format!("message # of {count}")).to_string();
+        let (before, behind) = line.split_once('#').unwrap_or_default();
+        // Faster than anybody reads them, so that the pipe is never empty.
+        let mut stdout = BufWriter::with_capacity(BLOCK, io::stdout().lock());
         for number in 1..=count {
-            pipe::send(&pipe::log(&format!("message {number} of {count}")))?;
+            writeln!(stdout, "{before}{number}{behind}")?;
         }
+        stdout.flush()?;
+        drop(stdout);
         pipe::send(&answer)
     })
 }

@@ -50,14 +50,14 @@ fn answer(line: &[u8], plain: &Plain, texts: &mut HashMap<usize, Vec<u8>>) -> io
 }
 
 /// Returns id and size of a call for a text; `None` for any other message.
-fn call(line: &[u8]) -> Option<(u64, usize)> {
+pub(super) fn call(line: &[u8]) -> Option<(u64, usize)> {
     let is_call = line.windows(12).any(|window| window == b"\"tools/call\"");
     let size = usize::try_from(number_after(line, b"\"bytes\":").filter(|_| is_call)?).ok()?;
     number_after(line, b"\"id\":").filter(|_| size < TOO_LARGE).map(|id| (id, size))
 }
 
 /// Returns what follows the id of an answer, with its line end.
-fn rest_of_answer(size: usize) -> Vec<u8> {
+pub(super) fn rest_of_answer(size: usize) -> Vec<u8> {
     format!("{}}}\n", pipe::text(&"x".repeat(size))).into_bytes()
 }
 

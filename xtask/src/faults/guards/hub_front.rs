@@ -73,6 +73,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "idle-session-ends" [5]
         "A session of which nobody hears any more is forgotten."
         unit("hub", "front::http::tests::sessions_are_bounded_and_forgotten");
+    "one-stream-ends-its-session" [5]
+        "A session of a client of 2024-11-05 ends with its stream, for nobody can come back to it."
+        unit("hub", "front::http::tests::old::a_session_ends_with_its_stream");
     "gone-client-withdraws" [5]
         "A request that stands alone is withdrawn when its client goes before there is an answer."
         unit("hub", "front::http::tests::what_stands_alone_is_withdrawn_with_its_connection");
@@ -118,6 +121,21 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "logs-as-asked" [2]
         "A client hears what is logged from the level on that it has named, and a request that names none hears nothing."
         unit("hub", "front::tests::questions::a_request_that_stands_alone_hears_what_is_logged_if_it_says_so");
+    "unchanged-server-goes-on" [8]
+        "A server that a new configuration describes as before goes on as it is."
+        unit("hub", "gateway::roster::tests::what_stays_as_it_was_keeps_its_place_and_no_place_is_given_twice");
+    "server-that-goes-answers-first" [1]
+        "A server that is left out of a new configuration, or described otherwise, answers first what it was asked."
+        unit("hub", "gateway::roster::tests::what_a_server_that_goes_was_asked_it_may_still_answer");
+    "watched-resource-is-followed" [8]
+        "Whoever hears of a resource hears of it from the server that has it now."
+        unit("hub", "front::tests::subscriptions::what_is_watched_is_watched_where_it_has_gone");
+    "revoked-sessions-end" [2]
+        "What somebody has begun whose token is good no more ends."
+        unit("hub", "front::http::tests::access::what_a_token_began_ends_with_it");
+    "a-number-is-one-tokens" [2]
+        "A token is known by a number that no other token ever has, however tokens are listed later."
+        unit("hub", "front::http::access::tests::a_token_keeps_its_number_and_no_other_ever_has_it");
     "unchanged-wakes-nobody" [8]
         "A server that tells of changes where there are none wakes no session."
         unit("hub", "gateway::tests::what_has_not_changed_wakes_nobody");
@@ -169,6 +187,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "late-discovery-counts" [1]
         "A server that refuses initialize because it has taken to the newer era is waited for."
         unit("hub", "upstream::handshake::tests::silence_means_initialize_but_counts_from_the_first_sign_of_life");
+    "guessed-era-may-be-wrong" [1]
+        "A server that was found to know handshakes alone and has changed since is asked what it knows now."
+        unit("hub", "upstream::handshake::tests::what_was_known_of_a_server_is_a_guess");
     "handshake-once" [1]
         "A server is asked for its handshake once, however often something calls for it (X-11)."
         unit("hub", "upstream::handshake::tests::silence_means_initialize_but_counts_from_the_first_sign_of_life");
@@ -232,6 +253,21 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "list-waits-for-servers" [1]
         "A list waits for servers that are still starting, so that a client that asks once does not take them for missing."
         unit("hub", "front::tests::servers::a_list_waits_for_servers_and_not_for_ever");
+    "lists-of-the-last-run" [1]
+        "What servers offered in the last run is listed before they have come up, so that a client that asks once does not take them for missing."
+        end_to_end("gateway_memory::the_lists_of_the_last_run_are_there_before_the_servers");
+    "lists-wait-for-no-disk" [8]
+        "A disk that is stuck keeps no server from being listed."
+        unit("hub", "gateway::memory::tests::a_stuck_disk_keeps_no_server_from_being_listed");
+    "kept-lists-bounded" [3]
+        "What a server offers is not kept on the disk where it is too much."
+        unit("hub", "gateway::memory::tests::what_is_too_large_is_not_kept");
+    "old-lists-removed" [5]
+        "Lists of servers that nobody has used for a month are removed."
+        unit("hub", "gateway::memory::tests::what_nobody_has_used_for_long_is_removed");
+    "changed-server-is-asked-anew" [1]
+        "A server that calls itself something else than in the last run is not taken for what it was at the next start."
+        unit("hub", "gateway::memory::tests::a_server_that_has_changed_is_asked_anew_what_it_knows");
     "gateway-fences-off" [6]
         "A server behind the gateway that keeps failing is left alone for a while, and whoever asks it is told at once."
         end_to_end("gateway::l_56_a_server_that_keeps_failing_is_left_alone_for_a_while");
@@ -246,7 +282,34 @@ pub(super) const GUARDS: &[Guard] = guards! {
         end_to_end("gateway_routing::a_tool_that_is_not_allowed_is_unknown_and_its_server_hears_nothing_of_it");
     "calls-of-a-tool-bounded" [8]
         "A tool that is to have so many calls at a time has no more, however many clients call it."
-        unit("hub", "gateway::tests::calls_of_a_tool_wait_for_their_turn_and_not_for_ever");
+        unit("hub", "gateway::turns::tests::calls_of_a_tool_wait_for_their_turn_and_not_for_ever");
+    "requests-of-a-server-bounded" [8]
+        "A server has so many requests at a time and no more, of all clients together; the others wait for their turn."
+        unit("hub", "gateway::turns::tests::a_server_has_so_many_requests_and_no_more");
+    "requests-of-all-bounded" [8]
+        "All servers together have so many requests at a time and no more."
+        unit("hub", "gateway::turns::tests::all_servers_together_have_so_many_requests_and_no_more");
+    "turns-are-fair" [8]
+        "Whoever asks once is next, though another has asked five hundred times before."
+        end_to_end("gateway_fair::promise_8_who_asks_once_is_next_though_another_asks_five_hundred_times");
+    "flood-gives-way" [8]
+        "A server that writes without a pause keeps nobody else from their turn."
+        end_to_end("gateway_fair::promise_8_a_server_that_logs_without_an_end_keeps_no_other_from_its_turn");
+    "flooding-client-gives-way" [8]
+        "A client that writes without a pause keeps no other window from its turn."
+        end_to_end("gateway_fair::promise_8_a_client_that_writes_without_an_end_keeps_no_other_window_from_its_turn");
+    "progress-by-the-newest-token" [1]
+        "A client that comes back to its call with an answer hears of progress under the token that it names then."
+        unit("hub", "front::tests::questions::a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call");
+    "waiting-is-bounded" [3]
+        "There are at most so many requests that wait for their turn; further ones are told when to ask again."
+        unit("hub", "gateway::turns::tests::where_there_is_no_room_to_wait_it_is_said_when_there_will_be");
+    "longest-line-gives-way" [8]
+        "Whoever fills the room for those who wait does not keep others from waiting: whoever has the longest line gives way."
+        unit("hub", "fair::tests::whoever_has_the_longest_line_gives_way");
+    "who-left-waits-no-more" [8]
+        "Whoever stops waiting for their turn takes up no room from then on."
+        unit("hub", "gateway::places::tests::who_stops_waiting_takes_up_no_room_and_no_turn");
     "server-in-use-does-not-rest" [1]
         "A server is not stopped for being idle while somebody waits for its answer or wants to hear of its resources."
         end_to_end("gateway_routing::a_server_that_nobody_asks_anything_rests_until_it_is_asked_and_never_in_a_call");
@@ -268,6 +331,12 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "unknown-methods-are-one" [3]
         "Methods that there are none of are counted as one, so that no outsider makes the metrics grow."
         unit("hub", "front::http::tests::operators::no_outsider_makes_series_grow");
+    "trace-of-the-client-kept" [2]
+        "What is told of a request is in the trace that its client named."
+        end_to_end("gateway_traces::a_request_is_told_in_its_clients_trace_and_the_servers_part_in_it");
+    "telemetry-end-bounded" [5]
+        "A collector that never answers keeps the program from its end for a second, and no longer."
+        end_to_end("gateway_traces::a_collector_that_never_answers_delays_no_call_and_no_end");
     "status-waits-for-no-disk" [8]
         "Whoever asks how all is hears it without the jobs where the disk that knows of them is stuck."
         unit("hub", "front::http::tests::operators::a_stuck_disk_keeps_nobody_from_hearing_how_the_rest_is");

@@ -59,6 +59,14 @@ pub(super) fn milliseconds(time: std::time::Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
+pub(super) fn microseconds(time: std::time::Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+pub(super) fn show_microseconds(value: f64) -> String {
+    format!("{value:.1} µs")
+}
+
 pub(super) fn show_milliseconds(value: f64) -> String {
     format!("{value:.1} ms")
 }

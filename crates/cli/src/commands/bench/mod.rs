@@ -1,4 +1,4 @@
-//! `unhang bench`: what the guard and the jobs cost, measured in one run beside what nobody can do without.
+//! `unhang bench`: what the guard, the jobs, the command line and the gateway cost, measured in one run beside what nobody can do without.
 //!
 //! The load generator is the zoo's; here the parts are assembled, compared and shown. The figures say what was measured, never
 //! what should have been.
@@ -6,6 +6,7 @@
 //! Invariant: what one part cannot measure does not take the figures of the other.
 
 mod commands;
+mod gateway;
 mod jobs;
 mod measures;
 mod report;
@@ -31,6 +32,10 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
     }
     if !is_wanted(BenchPart::Jobs) && !bench.job_peer.is_empty() {
         output::error("a --job-peer is measured beside the jobs, which --only leaves out", None);
+        return ExitCode::from(exit::USAGE);
+    }
+    if !is_wanted(BenchPart::Gateway) && bench.nginx.is_some() {
+        output::error("an --nginx is measured beside the gateway, which --only leaves out", None);
         return ExitCode::from(exit::USAGE);
     }
     let program = match own_path() {
@@ -63,6 +68,15 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
     if is_wanted(BenchPart::Commands) {
         match commands::measure(&program, bench) {
             Ok(part) => parts.push(part),
+            Err(_) => is_whole = false,
+        }
+    }
+    if is_wanted(BenchPart::Gateway) {
+        match gateway::measure(&program, bench) {
+            Ok((measured, is_complete)) => {
+                parts.extend(measured);
+                is_whole &= is_complete;
+            }
             Err(_) => is_whole = false,
         }
     }

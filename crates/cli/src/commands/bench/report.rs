@@ -71,7 +71,9 @@ impl Part {
     fn text(&self) -> String {
         let missed: Vec<String> =
             self.bars.iter().filter(|bar| !bar.met).map(|bar| format!("\n  {bar}")).collect();
-        let verdict = if missed.is_empty() {
+        let verdict = if self.bars.is_empty() {
+            "No bar was held against it.".to_owned()
+        } else if missed.is_empty() {
             "Every bar is met.".to_owned()
         } else {
             format!("Missed by {}:{}", self.name, missed.concat())

@@ -2,16 +2,14 @@
 //!
 //! Invariant: only `unhang wrap` has bars. A peer is shown beside it, and judged by nobody.
 
-use std::time::Duration;
-
 use serde_json::json;
 use unhang::exit;
 use unhang_zoo::load::{self, Plan, Round, Way, median};
 
 use super::{
     measures::{
-        Beside, Limit, Measure, Subject, bytes, compare, highest, judge, milliseconds, show_mebibytes,
-        show_milliseconds,
+        Beside, Limit, Measure, Subject, bytes, compare, highest, judge, microseconds, milliseconds,
+        show_mebibytes, show_microseconds, show_milliseconds,
     },
     report::{PEER, Part, WayReport, peer_notes, rows},
 };
@@ -22,14 +20,6 @@ const DIRECT: usize = 0;
 const FLOOR: usize = 1;
 /// The one that has bars.
 const GUARD: usize = 2;
-
-fn microseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
-}
-
-fn show_microseconds(value: f64) -> String {
-    format!("{value:.1} µs")
-}
 
 /// All rows, in the order of the table.
 const MEASURES: [Measure<Round>; 8] = [
@@ -183,6 +173,8 @@ fn ways(own: &str, bench: &Bench) -> Vec<(String, Way)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::commands::bench::measures::Value;
 

@@ -131,8 +131,16 @@ pub(crate) enum Named {
     Clients(Vec<ForeignServer>),
 }
 
+/// Gives what a variable holds.
+pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
 /// Reads a file that was named: ours, or any client's as it is.
 pub(crate) fn read_named(path: &Path) -> Result<Named, String> {
+    read_named_with(path, &|name| env::var(name).ok())
+}
+
+/// The same, with variables that hold what this says.
+pub(crate) fn read_named_with(path: &Path, lookup: &Lookup<'_>) -> Result<Named, String> {
     let told = path.display().to_string();
     let text = read_at_most(path).map_err(|error| format!("{told} cannot be read: {error}"))?;
     let folder = folder_of(path).map_err(|error| format!("the folder of {told} cannot be found: {error}"))?;
@@ -143,12 +151,11 @@ pub(crate) fn read_named(path: &Path) -> Result<Named, String> {
         // Called otherwise, it is known by how it begins: with an object, or a comment in front of one.
         _ => text.trim_start().starts_with(['{', '/']),
     };
-    let lookup = |name: &str| env::var(name).ok();
     let named = if !is_json && !is_codex() {
-        Settings::read(&text, &told, &folder, &lookup).map(|loaded| Named::Ours(Box::new(loaded)))
+        Settings::read(&text, &told, &folder, lookup).map(|loaded| Named::Ours(Box::new(loaded)))
     } else {
         let project = project_of(&folder);
-        read_foreign(&text, ForeignFile { file: &told, project: &project }, &lookup).map(Named::Clients)
+        read_foreign(&text, ForeignFile { file: &told, project: &project }, lookup).map(Named::Clients)
     };
     named.map_err(|complaint| complaint.to_string())
 }

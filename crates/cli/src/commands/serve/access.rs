@@ -1,7 +1,7 @@
-//! Who may ask `unhang serve --http`, and where it listens.
+//! Who may ask `unhang serve --http`.
 //!
-//! Invariants: all files are read and understood before anything listens; where other machines come, nobody is let in unasked; what is
-//! secret stands in no file that others can read, and in no sentence.
+//! Invariants: all files are read and understood before anything listens; what is secret stands in no file that others can read, and in
+//! no sentence.
 
 use std::{
     env, fmt,
@@ -13,7 +13,6 @@ use std::{
 };
 
 use rustix::fs::OFlags;
-use tokio::net::{TcpListener, lookup_host};
 use unhang::{
     front::http::{Acceptor, Access, Hosts, Token, is_of_its_owner_alone, name_of},
     settings::{HttpSettings, TlsSettings},
@@ -28,6 +27,8 @@ const MAX_FILE: u64 = 1 << 20;
 pub(super) struct Door {
     pub(super) access: Access,
     pub(super) tls: Option<Acceptor>,
+    /// Clients of 2024-11-05 are let in too.
+    pub(super) sse: bool,
     hosts: Vec<String>,
     origins: Vec<String>,
 }
@@ -35,7 +36,7 @@ pub(super) struct Door {
 impl Door {
     /// Reads the files that flags and settings name.
     pub(super) fn prepare(serve: &Serve, settings: HttpSettings) -> Result<Door, String> {
-        let HttpSettings { mut tokens, allowed_hosts, allowed_origins, tls, oauth } = settings;
+        let HttpSettings { mut tokens, allowed_hosts, allowed_origins, weights, sse, tls, oauth } = settings;
         if let Some(path) = &serve.token_file {
             tokens.extend(tokens_of(path)?);
         }
@@ -46,60 +47,21 @@ impl Door {
             None => Access::new(tokens),
         };
         Ok(Door {
-            access,
+            access: access.with_weights(weights),
             tls: tls.as_ref().map(acceptor).transpose()?,
+            sse: sse || serve.sse,
             hosts: allowed_hosts,
             origins: allowed_origins,
         })
     }
 
-    /// The names under which we may be asked that listen at this address.
-    pub(super) fn hosts(&self, address: SocketAddr) -> Hosts {
+    /// The names under which we may be asked that listen at these addresses.
+    pub(super) fn hosts(&self, addresses: &[SocketAddr]) -> Hosts {
         // All addresses at once are none that anybody could ask for.
-        let own = (!address.ip().is_unspecified()).then(|| name_of(address.ip()));
-        Hosts::new(own.into_iter().chain(self.hosts.iter().cloned()))
+        let own = addresses.iter().map(SocketAddr::ip).filter(|address| !address.is_unspecified());
+        Hosts::new(own.map(name_of).chain(self.hosts.iter().cloned()))
             .with_origins(self.origins.iter().cloned())
     }
-
-    /// Where MCP is.
-    pub(super) fn url(&self, address: SocketAddr) -> String {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{address}/mcp")
-    }
-}
-
-/// Where we listen.
-pub(super) struct Listening {
-    pub(super) listener: TcpListener,
-    pub(super) address: SocketAddr,
-    /// What whoever runs this ought to know about it.
-    pub(super) warning: Option<String>,
-}
-
-/// Listens; where other machines can ask, only if they are asked who they are.
-pub(super) async fn listen(address: &str, door: &Door) -> Result<Listening, String> {
-    let wrong = |why: &dyn fmt::Display| format!("--http {address}: {why}");
-    let all = lookup_host(address)
-        .await
-        .map_err(|error| wrong(&format!("{error}; give an address and a port, as in 127.0.0.1:8808")))?;
-    let all: Vec<SocketAddr> = all.collect();
-    if !all.iter().all(|address| door.access.suffices_at(address.ip())) {
-        return Err(wrong(
-            &"other machines could ask whatever your servers can do, and nothing would ask who they are; add \
-              `tokens = [\"${TOKEN}\"]` under [http] of unhang.toml, or [http.oauth], or give --token-file, or an address of this machine \
-              alone, as 127.0.0.1",
-        ));
-    }
-    let listener = TcpListener::bind(&*all).await.map_err(|error| wrong(&error))?;
-    let address = listener.local_addr().map_err(|error| wrong(&error))?;
-    let is_readable = !address.ip().is_loopback() && door.tls.is_none();
-    let warning = is_readable.then(|| {
-        format!(
-            "whoever stands between clients and {address} can read their tokens; name `tls` under [http] of unhang.toml, or have a \
-             reverse proxy speak TLS in front of it"
-        )
-    });
-    Ok(Listening { listener, address, warning })
 }
 
 /// The tokens of a file, one a line.

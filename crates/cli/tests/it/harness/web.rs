@@ -4,7 +4,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     process::Command,
     time::Instant,
 };
@@ -56,6 +56,11 @@ impl Web {
         let url = told().expect("it was told");
         let address = url.split_once("://").and_then(|(_, rest)| rest.strip_suffix("/mcp"));
         (process, Web { address: address.expect("an address").to_owned(), token: None })
+    }
+
+    /// One that listens at this address, or will.
+    pub(crate) fn at(address: SocketAddr) -> Web {
+        Web { address: address.to_string(), token: None }
     }
 
     /// The same gateway, asked by whoever has this token.
@@ -160,6 +165,14 @@ impl WebAnswer {
                 return Some(serde_json::from_str(&format!("{{{data}")).expect("JSON"));
             }
         }
+    }
+
+    /// The next line of the body, as it is.
+    #[track_caller]
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.body.read_line(&mut line).expect("a line in time");
+        line.trim_end().to_owned()
     }
 
     /// The body as it is.

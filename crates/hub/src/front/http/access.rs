@@ -8,9 +8,10 @@
 //! - What belongs to one caller is not there for any other.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     net::IpAddr,
+    num::NonZeroU32,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -21,8 +22,9 @@ use unhang_net::{
 };
 use unhang_switches::stands;
 
-use crate::config::{
-    CLOCK_LEEWAY, KEYS_FIRST_PAUSE, KEYS_KEPT, KEYS_PAUSE, OAUTH_ANSWER, OAUTH_ANSWER_BYTES,
+use crate::{
+    config::{CLOCK_LEEWAY, KEYS_FIRST_PAUSE, KEYS_KEPT, KEYS_PAUSE, OAUTH_ANSWER, OAUTH_ANSWER_BYTES},
+    fair::Asker,
 };
 
 /// A shorter token can be guessed.
@@ -67,15 +69,60 @@ impl fmt::Debug for Token {
 /// Whom we let in. By default it is whoever comes.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    tokens: Vec<Token>,
+    /// Each with its number, which is never another's.
+    tokens: Vec<(u64, Token)>,
+    /// The next number.
+    next: u64,
     resource: Option<Resource>,
+    /// By what they are called.
+    weights: Arc<BTreeMap<String, NonZeroU32>>,
 }
 
 impl Access {
     /// Lets those in who have one of these; whoever comes, where there are none.
     #[must_use]
     pub fn new(tokens: Vec<Token>) -> Access {
-        Access { tokens, resource: None }
+        Access::default().numbering(tokens)
+    }
+
+    /// The same as a successor of this one: whoever could come and still can is known as who they were.
+    #[must_use]
+    pub fn after(self, before: &Access) -> Access {
+        let resource = match (self.resource, &before.resource) {
+            // It knows the keys already.
+            (Some(now), Some(before)) if now.is_same(before) => Some(before.clone()),
+            (now, _) => now,
+        };
+        let tokens = self.tokens.into_iter().map(|(_, token)| token).collect();
+        Access { resource, weights: self.weights, ..before.clone().numbering(tokens) }
+    }
+
+    /// With these tokens in the place of those that there are. One that is there keeps its number.
+    fn numbering(self, tokens: Vec<Token>) -> Access {
+        let mut next = self.next.max(1);
+        let mut numbered: Vec<(u64, Token)> = Vec::new();
+        for token in tokens {
+            let known = self.tokens.iter().find(|(_, known)| *known == token).map(|(number, _)| *number);
+            let known = known.filter(|_| stands("a-number-is-one-tokens"));
+            let number = known.unwrap_or_else(|| {
+                next += 1;
+                next - 1
+            });
+            numbered.push((number, token));
+        }
+        Access { tokens: numbered, next, ..self }
+    }
+
+    /// Whether whoever could come before as this one is let in as the same.
+    pub(super) fn still_knows(&self, caller: &Caller, before: &Access) -> bool {
+        match caller {
+            Caller::Anybody => self.is_open(),
+            Caller::Token(number) => self.tokens.iter().any(|(known, _)| known == number),
+            Caller::Subject(_) => {
+                let both = self.resource.as_ref().zip(before.resource.as_ref());
+                both.is_some_and(|(now, before)| now.is_same(before))
+            }
+        }
     }
 
     /// Lets those in as well whose tokens this authorization server has given for us. It is asked when the first of them comes.
@@ -91,6 +138,28 @@ impl Access {
             leeway: CLOCK_LEEWAY,
         };
         Ok(Access { resource: Some(Resource::new(settings, limits)?), ..self })
+    }
+
+    /// Gives these clients so many times as much as others where clients wait for one another: `token 1` who has the first of the
+    /// tokens, `subject NAME` whom the authorization server calls so.
+    #[must_use]
+    pub fn with_weights(self, weights: BTreeMap<String, NonZeroU32>) -> Access {
+        Access { weights: weights.into(), ..self }
+    }
+
+    /// Who a caller is where clients wait for one another. Whom nothing tells from others is what they are called otherwise.
+    pub(super) fn asker(&self, caller: &Caller, otherwise: impl FnOnce() -> Asker) -> Asker {
+        let (name, told) = match caller {
+            Caller::Anybody => return otherwise(),
+            Caller::Token(number) => {
+                let place =
+                    self.tokens.iter().position(|(known, _)| known == number).map_or(0, |place| place + 1);
+                (format!("token {number}"), format!("token {place}"))
+            }
+            Caller::Subject(subject) => (format!("subject {subject}"), format!("subject {subject}")),
+        };
+        let weight = self.weights.get(&told).copied().unwrap_or(NonZeroU32::MIN);
+        Asker::new(&name).weighing(weight)
     }
 
     /// Whether nobody is asked who they are.
@@ -129,9 +198,9 @@ impl Access {
     /// Whose token this is. Every one is looked at, whichever it is.
     fn holder(&self, presented: &str) -> Option<Caller> {
         let (mut is_known, mut number) = (Choice::from(0), 0u64);
-        for (place, token) in (1..).zip(&self.tokens) {
+        for (of_this, token) in &self.tokens {
             let is_this = token.0.as_bytes().ct_eq(presented.as_bytes());
-            number.conditional_assign(&place, is_this);
+            number.conditional_assign(of_this, is_this);
             is_known |= is_this;
         }
         bool::from(is_known).then_some(Caller::Token(number))
@@ -161,7 +230,7 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Stranger> {
 pub(super) enum Caller {
     /// Whoever reaches us.
     Anybody,
-    /// Who has the token of this number, counted from 1 as they stand in the configuration.
+    /// Who has the token of this number, counted from 1 as they stand in the configuration, and on through those that come later.
     Token(u64),
     /// Who is called so by the authorization server.
     Subject(Arc<str>),
@@ -244,6 +313,7 @@ mod tests {
     use super::*;
 
     const ONE: &str = "one-0123456789abcdef";
+    const THREE: &str = "three-0123456789abcd";
     const TWO: &str = "two-0123456789abcdef";
 
     fn token(text: &str) -> Token {
@@ -296,6 +366,24 @@ mod tests {
             assert_eq!(asks(&values).await, Err(why), "{values:?}");
         }
         assert_eq!(Access::default().caller(&headers(&["Bearer x"])).await, Ok(Caller::Anybody));
+    }
+
+    #[tokio::test]
+    async fn a_token_keeps_its_number_and_no_other_ever_has_it() {
+        let first = Access::new(vec![token(ONE), token(TWO)]);
+        let then = Access::new(vec![token(THREE), token(TWO)]).after(&first);
+        let last = Access::new(vec![token(ONE)]).after(&then);
+        let asks = async |access: &Access, text| access.caller(&headers(&[&format!("Bearer {text}")])).await;
+        assert_eq!(asks(&then, TWO).await, Ok(Caller::Token(2)));
+        assert_eq!(asks(&then, THREE).await, Ok(Caller::Token(3)));
+        assert_eq!(asks(&then, ONE).await, Err(Stranger::Unknown));
+        assert_eq!(
+            asks(&last, ONE).await,
+            Ok(Caller::Token(4)),
+            "what the first has begun is nobody's any more"
+        );
+        assert!(!then.still_knows(&Caller::Token(1), &first) && then.still_knows(&Caller::Token(2), &first));
+        assert!(!then.still_knows(&Caller::Anybody, &first));
     }
 
     #[test]

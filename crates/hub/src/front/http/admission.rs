@@ -6,6 +6,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use http_body::{Frame, SizeHint};
@@ -28,12 +29,15 @@ use unhang_switches::stands;
 use super::{
     Gate,
     access::{Access, Caller, Share, Stranger},
-    handlers::refused,
+    handlers::{put_off, refused},
 };
-use crate::fault::Kind;
+use crate::{config::KEYS_FIRST_PAUSE, fault::Kind};
 
 /// What whoever watches over us may ask without a token: it says nothing of anybody.
 const OPEN: [&str; 2] = ["/health", "/ready"];
+
+/// When one of so many requests has ended.
+const REQUESTS_PAUSE: Duration = Duration::from_secs(1);
 
 /// Lets those in who may ask, as the [`Caller`] that their request has from here on.
 pub(super) async fn admitted(
@@ -45,16 +49,17 @@ pub(super) async fn admitted(
     if is_open(request.uri().path()) {
         return next.run(request).await;
     }
-    let caller = match gate.access.caller(request.headers()).await {
+    let door = gate.door();
+    let caller = match door.access.caller(request.headers()).await {
         Ok(caller) => caller,
         Err(stranger) if stands("strangers-need-a-token") => {
-            return turned_away(&gate.access, peer, &stranger);
+            return turned_away(&door.access, peer, &stranger);
         }
         Err(_) => Caller::Anybody,
     };
     let Some(share) = gate.requests.take(&caller) else {
         let happened = "as many requests of this client are in flight as one client may have".to_owned();
-        return busy(peer, happened, "1");
+        return busy(peer, happened, REQUESTS_PAUSE);
     };
     request.extensions_mut().insert(caller);
     let response = next.run(request).await;
@@ -103,9 +108,7 @@ fn no_keys(peer: Peer, why: &TokenRefusal) -> Response {
     // What went wrong is for them alone.
     tracing::warn!("a token cannot be judged: {why}");
     let happened = "the keys of the authorization server are not known".to_owned();
-    let mut response = refused(peer, status, Kind::Overloaded, happened, hint);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-    response
+    put_off(peer, status, happened, hint, KEYS_FIRST_PAUSE)
 }
 
 /// What stands in `WWW-Authenticate` (RFC 6750, RFC 9728).
@@ -122,12 +125,8 @@ fn challenge(access: &Access, error: Option<&str>) -> String {
 }
 
 /// One client has as much as one may have.
-pub(super) fn busy(peer: Peer, happened: String, seconds: &'static str) -> Response {
-    let status = StatusCode::TOO_MANY_REQUESTS;
-    let hint = "come back when some have ended";
-    let mut response = refused(peer, status, Kind::Overloaded, happened, hint);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
-    response
+pub(super) fn busy(peer: Peer, happened: String, after: Duration) -> Response {
+    put_off(peer, StatusCode::TOO_MANY_REQUESTS, happened, "come back when some have ended", after)
 }
 
 /// An answer that counts for its caller until it is taken, or its connection has ended.

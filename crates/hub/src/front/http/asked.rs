@@ -83,6 +83,19 @@ pub(super) fn asked(headers: &HeaderMap, body: &[u8]) -> Asked {
     }
 }
 
+/// What a post is that was to be a message, by its body alone; nothing, where it is one, or several of one sender's in an array.
+pub(super) fn no_message(body: &[u8]) -> Option<Asked> {
+    let mut pieces = read(body);
+    match (pieces.next(), pieces.next()) {
+        (Some(Piece::Message(_) | Piece::Batch(_)), None) => None,
+        // What it is instead is said by whoever answers it.
+        (Some(Piece::Invalid(_) | Piece::Junk(_)), None) => {
+            Some(Asked::Alone { is_introduced: true, state: None })
+        }
+        _ => Some(Asked::Crowd),
+    }
+}
+
 /// In what the headers differ from the body.
 fn differs(
     headers: &HeaderMap,

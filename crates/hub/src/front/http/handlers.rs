@@ -25,19 +25,21 @@ use unhang_switches::stands;
 use unhang_wire::Id;
 
 use super::{
-    Full, Gate,
+    Full, Gate, Way,
     access::Caller,
     admission::{admitted, busy},
     asked::{Asked, asked},
+    old,
     operators::{counted, health, metrics, ready, status, told},
     session::{Mail, Mailbox, Reply},
     shown,
     stream::parse_id,
 };
 use crate::{
-    config::BODY_PATIENCE,
+    config::{BODY_PATIENCE, RETRY_MOST},
     fault::{Evidence, Fault, Kind},
     revision::Revision,
+    telemetry::Parent,
     upstream::http::headers::{REVISION, SESSION},
 };
 
@@ -55,8 +57,9 @@ const EVENTS: &str = "text/event-stream";
 pub(super) const JSON: &str = "application/json";
 
 /// All that can be asked for.
-pub(super) fn router(gate: Arc<Gate>) -> Router {
-    Router::new()
+pub(super) fn router(gate: Arc<Gate>, offers_sse: bool) -> Router {
+    let router = if offers_sse { old::router() } else { Router::new() };
+    router
         .route(PATH, post(posted).get(listened).delete(ended).fallback(no_such_verb))
         .route("/health", get(health))
         .route("/ready", get(ready))
@@ -79,11 +82,13 @@ struct Refusal<'a> {
     id: Option<&'a Id>,
     happened: String,
     hint: &'a str,
+    /// When it is worth another try, where that can be said.
+    retry_after: Option<Duration>,
 }
 
 impl Refusal<'_> {
     fn answer(self, peer: Peer) -> Response {
-        let Refusal { status, kind, id, happened, hint } = self;
+        let Refusal { status, kind, id, happened, hint, retry_after } = self;
         let fault = Fault {
             kind,
             server: NAME,
@@ -92,17 +97,34 @@ impl Refusal<'_> {
             hint,
             elapsed: Duration::ZERO,
             limit: None,
+            retry_after,
             exit: None,
             evidence: Evidence::default(),
         };
         let (number, kind) = (status.as_u16(), kind.word());
         tracing::info!(%peer, status = number, kind, "{peer} was refused with {number}: {}", fault.message());
-        (status, [(header::CONTENT_TYPE, JSON)], fault.response(id)).into_response()
+        let mut response = (status, [(header::CONTENT_TYPE, JSON)], fault.response(id)).into_response();
+        if let Some(after) = retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, after.as_secs().max(1).into());
+        }
+        response
     }
 }
 
 pub(super) fn refused(peer: Peer, status: StatusCode, kind: Kind, happened: String, hint: &str) -> Response {
-    Refusal { status, kind, id: None, happened, hint }.answer(peer)
+    Refusal { status, kind, id: None, happened, hint, retry_after: None }.answer(peer)
+}
+
+/// The same where it is worth another try after a while.
+pub(super) fn put_off(
+    peer: Peer,
+    status: StatusCode,
+    happened: String,
+    hint: &str,
+    after: Duration,
+) -> Response {
+    Refusal { status, kind: Kind::Overloaded, id: None, happened, hint, retry_after: Some(after) }
+        .answer(peer)
 }
 
 /// Nothing is answered to a page that only claims to be from here; one that is from here may read the answers.
@@ -116,7 +138,7 @@ async fn guarded(
     let (host, origin) = (text(headers, &header::HOST), headers.get(header::ORIGIN).cloned());
     let from = origin.as_ref().map(|origin| origin.to_str().unwrap_or_default());
     let arrived = request.extensions().get::<Arrived>().map(|Arrived(address)| address.ip());
-    if !gate.hosts.allow(host, from, arrived) && stands("strangers-are-refused") {
+    if !gate.door().hosts.allow(host, from, arrived) && stands("strangers-are-refused") {
         let happened = format!(
             "a request for the host `{}`{} came here",
             host.unwrap_or_default().escape_debug(),
@@ -147,17 +169,20 @@ async fn guarded(
 
 /// What a client takes as an answer.
 #[derive(Clone, Copy)]
-struct Accepts {
+pub(super) struct Accepts {
     json: bool,
     events: bool,
 }
 
 impl Accepts {
+    /// All that there is.
+    pub(super) const ALL: Accepts = Accepts { json: true, events: true };
+
     fn by(headers: &HeaderMap) -> Accepts {
         let mut kinds = headers.get_all(header::ACCEPT).iter().peekable();
         if kinds.peek().is_none() {
             // Whoever does not say it takes everything (RFC 9110).
-            return Accepts { json: true, events: true };
+            return Accepts::ALL;
         }
         let kinds: Vec<String> =
             kinds.map(|kinds| String::from_utf8_lossy(kinds.as_bytes()).to_lowercase()).collect();
@@ -176,11 +201,8 @@ async fn posted(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let kind = text(&headers, &header::CONTENT_TYPE).unwrap_or_default();
-    if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON) {
-        let happened = format!("a body of the type `{}` came", kind.escape_debug());
-        let hint = "send one JSON-RPC message as application/json";
-        return refused(peer, StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::InvalidRequest, happened, hint);
+    if let Some(refusal) = no_json(peer, &headers) {
+        return refusal;
     }
     let takes = Accepts::by(&headers);
     if !takes.json && !takes.events {
@@ -193,39 +215,55 @@ async fn posted(
         Err(refusal) => return *refusal,
     };
     let asked = asked(&headers, &body);
-    let post = Post { peer, caller, takes, body };
+    brought(&gate, Post { peer, caller, takes, trace: trace(&headers), body }, asked).await
+}
+
+/// A body of another type is refused: a page can send some without having asked whether it may.
+pub(super) fn no_json(peer: Peer, headers: &HeaderMap) -> Option<Response> {
+    let kind = text(headers, &header::CONTENT_TYPE).unwrap_or_default();
+    if kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON) {
+        return None;
+    }
+    let happened = format!("a body of the type `{}` came", kind.escape_debug());
+    let hint = "send one JSON-RPC message as application/json";
+    Some(refused(peer, StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::InvalidRequest, happened, hint))
+}
+
+/// A post that is this comes to whoever answers it.
+pub(super) async fn brought(gate: &Arc<Gate>, post: Post, asked: Asked) -> Response {
+    let peer = post.peer;
     match asked {
         Asked::Alone { is_introduced, state } => {
             let statuses = if is_introduced { Statuses::Alone } else { Statuses::Nobody };
             let holder = state.and_then(|state| gate.holder(&state, &post.caller));
-            match holder.map_or_else(|| gate.alone(&post.caller), Ok) {
+            match holder.map_or_else(|| gate.alone(&post.caller, peer), Ok) {
                 Ok(session) => post.to(session, statuses).await,
                 Err(full) => too_many(peer, full, "requests"),
             }
         }
-        Asked::Begins => begun(&gate, post).await,
-        Asked::Belongs(name) => match gate.session(&name, &post.caller) {
+        Asked::Begins => begun(gate, post).await,
+        Asked::Belongs(name) => match gate.session(&name, &post.caller, Way::Streamable) {
             Some(session) => post.to(session, Statuses::Session).await,
             None => no_such_session(peer),
         },
         Asked::Differs(id, why) => {
             let hint = "say the same in both";
             let (status, kind) = (StatusCode::BAD_REQUEST, Kind::HeaderMismatch);
-            Refusal { status, kind, id: id.as_ref(), happened: why, hint }.answer(peer)
+            Refusal { status, kind, id: id.as_ref(), happened: why, hint, retry_after: None }.answer(peer)
         }
         Asked::Foreign(id, name) => {
             let happened =
                 format!("{REVISION} names `{}`, which is no revision that we speak", name.escape_debug());
             let hint = "name the one that `initialize` has come to";
             let (status, kind) = (StatusCode::BAD_REQUEST, Kind::InvalidRequest);
-            Refusal { status, kind, id: id.as_ref(), happened, hint }.answer(peer)
+            Refusal { status, kind, id: id.as_ref(), happened, hint, retry_after: None }.answer(peer)
         }
         Asked::Homeless(id) => {
             let happened = format!("a message of no session came: it has no {SESSION}");
             let hint = "begin with `initialize`, and send the name of the session from then on; or name the revision 2026-07-28 \
                         in the headers and the body";
             let (status, kind) = (StatusCode::BAD_REQUEST, Kind::InvalidRequest);
-            Refusal { status, kind, id: id.as_ref(), happened, hint }.answer(peer)
+            Refusal { status, kind, id: id.as_ref(), happened, hint, retry_after: None }.answer(peer)
         }
         Asked::Crowd => {
             let happened = "the body is not one JSON-RPC message".to_owned();
@@ -236,7 +274,7 @@ async fn posted(
 }
 
 /// The body, within its limits.
-async fn whole(gate: &Gate, peer: Peer, body: Body) -> Result<Bytes, Box<Response>> {
+pub(super) async fn whole(gate: &Gate, peer: Peer, body: Body) -> Result<Bytes, Box<Response>> {
     let limit = gate.limits.max_message;
     let too_large = || {
         let happened = format!("the body is longer than the limit of {limit} bytes");
@@ -273,7 +311,7 @@ fn no_such_session(peer: Peer) -> Response {
     refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, "begin another with `initialize`")
 }
 
-fn ending(peer: Peer) -> Response {
+pub(super) fn ending(peer: Peer) -> Response {
     let hint = "ask again in a moment";
     refused(
         peer,
@@ -284,24 +322,23 @@ fn ending(peer: Peer) -> Response {
     )
 }
 
-fn too_many(peer: Peer, full: Full, what: &str) -> Response {
+pub(super) fn too_many(peer: Peer, full: Full, what: &str) -> Response {
     match full {
         Full::Ending => return ending(peer),
         Full::OfOne => {
-            return busy(peer, format!("this client has as many {what} as one client may have"), "60");
+            let happened = format!("this client has as many {what} as one client may have");
+            return busy(peer, happened, RETRY_MOST);
         }
         Full::All => {}
     }
     let happened = format!("there are too many {what}");
     let status = StatusCode::SERVICE_UNAVAILABLE;
-    let mut response = refused(peer, status, Kind::Overloaded, happened, "come back when some have ended");
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
-    response
+    put_off(peer, status, happened, "come back when some have ended", RETRY_MOST)
 }
 
 /// How the codes of errors are told as statuses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Statuses {
+pub(super) enum Statuses {
     /// In a session they are not, but for what is no message.
     Session,
     /// As 2026-07-28 has it.
@@ -322,12 +359,20 @@ impl Statuses {
     }
 }
 
+/// The trace that headers name.
+pub(super) fn trace(headers: &HeaderMap) -> Option<Parent> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    Parent::read(text("traceparent")?, text("tracestate"))
+}
+
 /// A post on its way to whoever answers it.
-struct Post {
-    peer: Peer,
-    caller: Caller,
-    takes: Accepts,
-    body: Bytes,
+pub(super) struct Post {
+    pub(super) peer: Peer,
+    pub(super) caller: Caller,
+    pub(super) takes: Accepts,
+    /// The trace that its headers name.
+    pub(super) trace: Option<Parent>,
+    pub(super) body: Bytes,
 }
 
 impl Post {
@@ -339,9 +384,10 @@ impl Post {
         }
     }
 
-    async fn ask(self, session: &Mailbox) -> Option<Reply> {
+    pub(super) async fn ask(self, session: &Mailbox) -> Option<Reply> {
         let (reply, replied) = oneshot::channel();
-        let mail = Mail::Post { body: self.body, takes_events: self.takes.events, reply };
+        let Post { body, trace, .. } = self;
+        let mail = Mail::Post { body, takes_events: self.takes.events, trace, reply };
         session.send(mail).await.ok()?;
         replied.await.ok()
     }
@@ -350,7 +396,7 @@ impl Post {
 /// A session begins, unless what begins it is refused.
 async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
     let (peer, takes, caller) = (post.peer, post.takes, post.caller.clone());
-    let (name, session) = match gate.begin(&caller) {
+    let (name, session) = match gate.begin(&caller, Way::Streamable) {
         Ok(begun) => begun,
         Err(full) => return too_many(peer, full, "sessions"),
     };
@@ -371,7 +417,7 @@ async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
     response
 }
 
-fn answer(reply: Reply, takes: Accepts, statuses: Statuses) -> Response {
+pub(super) fn answer(reply: Reply, takes: Accepts, statuses: Statuses) -> Response {
     match reply {
         Reply::Taken => StatusCode::ACCEPTED.into_response(),
         Reply::Whole(line, error) if takes.json || error.is_some() => {
@@ -393,6 +439,16 @@ fn events(body: Body) -> Response {
     (headers, body).into_response()
 }
 
+/// Who listens has to take events.
+pub(super) fn no_events(peer: Peer, headers: &HeaderMap) -> Option<Response> {
+    if Accepts::by(headers).events {
+        return None;
+    }
+    let happened = "the request does not accept events, which is all that there is to hear".to_owned();
+    let hint = "accept text/event-stream; messages are sent with POST";
+    Some(refused(peer, StatusCode::NOT_ACCEPTABLE, Kind::InvalidRequest, happened, hint))
+}
+
 /// Somebody listens to a session.
 async fn listened(
     State(gate): State<Arc<Gate>>,
@@ -400,10 +456,8 @@ async fn listened(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Response {
-    if !Accepts::by(&headers).events {
-        let happened = "the request does not accept events, which is all that there is to hear".to_owned();
-        let hint = "accept text/event-stream; messages are sent with POST";
-        return refused(peer, StatusCode::NOT_ACCEPTABLE, Kind::InvalidRequest, happened, hint);
+    if let Some(refusal) = no_events(peer, &headers) {
+        return refusal;
     }
     let session = match session_of(&gate, peer, &caller, &headers) {
         Ok(session) => session,
@@ -424,7 +478,7 @@ async fn listened(
     let sent = session.send(Mail::Listen { after, reply }).await;
     match (sent, replied.await) {
         (Ok(()), Ok(Reply::Gone)) => unknown(),
-        (Ok(()), Ok(reply)) => answer(reply, Accepts { json: true, events: true }, Statuses::Session),
+        (Ok(()), Ok(reply)) => answer(reply, Accepts::ALL, Statuses::Session),
         _ => no_such_session(peer),
     }
 }
@@ -466,26 +520,34 @@ fn session_of(
         let hint = "begin one with `initialize`";
         return Err(Box::new(refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)));
     };
-    gate.session(name, caller).ok_or_else(|| Box::new(no_such_session(peer)))
+    gate.session(name, caller, Way::Streamable).ok_or_else(|| Box::new(no_such_session(peer)))
 }
 
 fn not_allowed(peer: Peer, why: &str) -> Response {
-    let hint = "send messages with POST";
-    let mut response =
-        refused(peer, StatusCode::METHOD_NOT_ALLOWED, Kind::InvalidRequest, why.to_owned(), hint);
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+    wrong_verb(peer, why, "POST", "send messages with POST")
+}
+
+/// Refuses a verb where there are only these.
+pub(super) fn wrong_verb(peer: Peer, why: &str, verbs: &'static str, hint: &str) -> Response {
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let mut response = refused(peer, status, Kind::InvalidRequest, why.to_owned(), hint);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(verbs));
     response
 }
 
 async fn no_such_verb(Extension(peer): Extension<Peer>, method: Method) -> Response {
-    let mut response = not_allowed(peer, &format!("{method} means nothing here"));
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
-    response
+    let why = format!("{method} means nothing here");
+    wrong_verb(peer, &why, "GET, POST, DELETE", "send messages with POST")
 }
 
 async fn nowhere(Extension(peer): Extension<Peer>, request: Request) -> Response {
     let happened = format!("there is nothing at {}", request.uri().path().escape_debug());
-    let hint = "MCP is at /mcp; there are also /health, /ready, /status and /metrics";
+    let hint = match request.uri().path() {
+        old::STREAM | old::MESSAGES => {
+            "MCP is at /mcp; the HTTP+SSE of 2024-11-05 is there with --sse, or with `sse = true` under [http] of unhang.toml"
+        }
+        _ => "MCP is at /mcp; there are also /health, /ready, /status and /metrics",
+    };
     refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, hint)
 }
 
@@ -495,7 +557,7 @@ async fn resource_metadata(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Response {
-    match gate.access.resource() {
+    match gate.door().access.resource() {
         Some(resource) => told(StatusCode::OK, &resource.metadata()),
         None => nowhere(Extension(peer), request).await,
     }

@@ -99,6 +99,9 @@ impl Snapshot {
     fn of_the_whole(&self, page: &mut Page<'_>) -> fmt::Result {
         let version = [([("version", env!("CARGO_PKG_VERSION"))], 1)];
         page.gauges("unhang_build_info", "Always 1; the version is a label.", version)?;
+        let waiting = self.servers.as_ref().map_or(0, Servers::waiting);
+        let help = "Requests that wait because all servers together have as many as they may.";
+        page.gauge("unhang_requests_waiting", help, wide(waiting))?;
         let uptime = self.uptime.as_secs();
         page.gauge("unhang_uptime_seconds", "Seconds since the start.", uptime)
     }
@@ -139,6 +142,8 @@ impl Snapshot {
         page.counters("unhang_junk_lines", help, each(|status| status.junk_lines))?;
         let help = "Requests that a server has not answered.";
         page.gauges("unhang_server_in_flight", help, each(|status| wide(status.in_flight)))?;
+        let help = "Requests that wait for their turn at a server.";
+        page.gauges("unhang_server_waiting", help, each(|status| wide(status.waiting)))?;
         let help = "Failures of a server in a row, since it last answered.";
         page.gauges("unhang_breaker_failures", help, each(|status| status.failures.into()))?;
         let states = self.statuses.iter().flat_map(|status| {
@@ -150,11 +155,10 @@ impl Snapshot {
     }
 
     fn of_requests(&self, page: &mut Page<'_>) -> fmt::Result {
-        let tallies = self.servers.iter().flat_map(Servers::tallies);
-        let named: Vec<_> = self.statuses.iter().map(|status| &*status.name).zip(tallies).collect();
+        let named = self.servers.as_ref().map(Servers::tallies).unwrap_or_default();
         let requests = named.iter().flat_map(|(server, tally)| {
             tally.requests().map(move |(method, outcome, count)| {
-                ([("server", *server), ("method", method), ("outcome", outcome)], count)
+                ([("server", &**server), ("method", method), ("outcome", outcome)], count)
             })
         });
         let help = "Requests of clients to a server, by what came of them.";
@@ -162,8 +166,8 @@ impl Snapshot {
         let help = "How long these took, waiting for the server to start included.";
         let mut encoder =
             page.0.encode_descriptor("unhang_request_duration_seconds", help, None, MetricType::Histogram)?;
-        for (server, tally) in named {
-            tally.durations.encode(encoder.encode_family(&[("server", server)])?)?;
+        for (server, tally) in &named {
+            tally.durations.encode(encoder.encode_family(&[("server", server.as_str())])?)?;
         }
         Ok(())
     }

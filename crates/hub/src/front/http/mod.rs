@@ -1,4 +1,5 @@
-//! The front over HTTP: both forms of Streamable HTTP on one path, and what tells operators whether all is well.
+//! The front over HTTP: both forms of Streamable HTTP on one path, the HTTP+SSE before it where that is wanted, and what tells operators
+//! whether all is well.
 //!
 //! ```text
 //! connection (net::serve) ─ admitted() ─ handler ─ asked() ─┬ begins ──► a new session ─┐
@@ -19,6 +20,7 @@ mod asked;
 mod handlers;
 mod hosts;
 mod metrics;
+mod old;
 mod operators;
 mod session;
 mod stream;
@@ -33,11 +35,13 @@ use std::{
 };
 
 use tokio::{
-    net::{TcpListener, UnixListener},
-    sync::{mpsc, watch},
+    net::UnixListener,
+    sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
     time::Instant,
 };
-use unhang_net::serve::{self, Bounds, Claim, Listener};
+pub use unhang_net::serve::Listener;
+use unhang_net::serve::{self, Bounds, Claim, Peer};
 pub use unhang_net::tls::{Acceptor, CertificateError};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
@@ -49,7 +53,7 @@ pub use self::{
 use self::{
     access::{Caller, Shares},
     operators::Jobs,
-    session::{Mailbox, Session, mailbox},
+    session::{Mail, Mailbox, Manner, Session, mailbox},
 };
 use super::{
     AtEnd,
@@ -63,8 +67,9 @@ use crate::{
         MAX_CONNECTIONS, MAX_SESSIONS, REQUESTS_OF_ONE, SESSIONS_OF_ONE,
     },
     exit,
-    gateway::Servers,
+    gateway::{Asker, Servers},
     guard::Stop,
+    telemetry::Telemetry,
     tools::service::JobService,
 };
 
@@ -91,15 +96,26 @@ pub struct HttpSpec {
     pub jobs: Option<Arc<dyn JobService>>,
     /// What clients are told about the whole, to give to their models.
     pub instructions: Option<String>,
+    /// Where its requests are told, where somebody wants to see them.
+    pub telemetry: Option<Telemetry>,
     /// What else has to end with it.
     pub at_end: Option<AtEnd>,
     /// Told when the end begins.
     pub ending: watch::Sender<bool>,
     /// Where clients come.
-    pub listener: TcpListener,
-    /// What is spoken there: TLS, or nothing but HTTP.
-    pub tls: Option<Acceptor>,
-    /// The names under which it may be asked.
+    pub listeners: Vec<Listener>,
+    /// What is spoken over the network: TLS, or nothing but HTTP. Whoever comes later is spoken to as it says then.
+    pub tls: watch::Receiver<Option<Acceptor>>,
+    /// Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision at `/sse` and `/messages`.
+    pub offers_sse: bool,
+    /// Who may come; what is there of those who may not any more is ended.
+    pub door: watch::Receiver<Arc<Door>>,
+}
+
+/// Who may come. By default it is whoever knows us by a name of this machine for itself.
+#[derive(Clone, Debug, Default)]
+pub struct Door {
+    /// The names under which we may be asked.
     pub hosts: Hosts,
     /// Who may ask. It is up to whoever listens where other machines come that nobody is let in unasked.
     pub access: Access,
@@ -113,21 +129,26 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
         servers,
         jobs,
         instructions,
+        telemetry,
         at_end,
         ending: end,
-        listener,
+        listeners,
         tls,
-        hosts,
-        access,
+        offers_sse,
+        door,
     } = spec;
     let ending = end.subscribe();
     // Where this machine alone comes, all that come have one address.
-    let is_at_home = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
+    let is_at_home = listeners.iter().all(|listener| match listener {
+        Listener::Network(listener) => listener.local_addr().is_ok_and(|address| address.ip().is_loopback()),
+        Listener::Local(..) => true,
+    });
     let of_one = if is_at_home { MAX_CONNECTIONS } else { CONNECTIONS_OF_ONE };
-    let behind = Behind::new(toolbox, servers, instructions);
-    let gate = Gate::new(limits, behind, Jobs::of(jobs), hosts, access, ending.clone());
-    let router = handlers::router(Arc::clone(&gate));
-    let mut serving = tokio::spawn(serve::serve(listener, router, Bounds { of_one, ..BOUNDS }, tls, ending));
+    let behind = Behind::new(toolbox, servers, instructions).traced_by(telemetry, "tcp");
+    let gate = Gate::new(limits, behind, Jobs::of(jobs), door, ending.clone());
+    let _watching = Watching(tokio::spawn(Arc::clone(&gate).watch_door()));
+    let router = handlers::router(Arc::clone(&gate), offers_sse);
+    let mut serving = tokio::spawn(serve::serve(listeners, router, Bounds { of_one, ..BOUNDS }, tls, ending));
     let code = tokio::select! {
         stop = stops.recv() => stop.unwrap_or(Stop::Terminate).exit_code(),
         // It ends when it is told to; before that it can only panic, which was told.
@@ -163,8 +184,20 @@ pub(crate) async fn serve_windows(
 ) {
     let behind = Behind::new(Arc::new(NoTools), Some(servers), None);
     // Whoever can open the socket is who has started us.
-    let gate = Gate::new(limits, behind, Jobs::of(None), Hosts::default(), Access::default(), ending.clone());
-    serve::serve(Listener::Local(listener, claim), handlers::router(gate), BOUNDS, None, ending).await;
+    let door = watch::channel(Arc::default()).1;
+    let gate = Gate::new(limits, behind, Jobs::of(None), door, ending.clone());
+    let tls = watch::channel(None).1;
+    let listeners = vec![Listener::Local(listener, Some(claim))];
+    serve::serve(listeners, handlers::router(gate, false), BOUNDS, tls, ending).await;
+}
+
+/// Ends a task with its owner.
+struct Watching(JoinHandle<()>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What all connections share.
@@ -172,8 +205,7 @@ struct Gate {
     limits: Limits,
     behind: Behind,
     jobs: Jobs,
-    hosts: Hosts,
-    access: Access,
+    door: watch::Receiver<Arc<Door>>,
     /// What each client has of requests in flight.
     requests: Shares,
     /// Those that there are, by their names.
@@ -192,6 +224,16 @@ struct Gate {
 struct Owned {
     owner: Caller,
     mailbox: Mailbox,
+    way: Way,
+}
+
+/// By which way a session is reached. By the other it is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Streamable HTTP.
+    Streamable,
+    /// The HTTP+SSE of 2024-11-05.
+    Old,
 }
 
 impl Owned {
@@ -217,8 +259,7 @@ impl Gate {
         mut limits: Limits,
         behind: Behind,
         jobs: Jobs,
-        hosts: Hosts,
-        access: Access,
+        door: watch::Receiver<Arc<Door>>,
         ending: watch::Receiver<bool>,
     ) -> Arc<Gate> {
         limits.eof_grace = limits.eof_grace.min(DRAIN);
@@ -226,8 +267,7 @@ impl Gate {
             limits,
             behind,
             jobs,
-            hosts,
-            access,
+            door,
             requests: Shares::new(REQUESTS_OF_ONE),
             sessions: Mutex::default(),
             session_shares: Shares::new(SESSIONS_OF_ONE),
@@ -243,18 +283,50 @@ impl Gate {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Who may come now.
+    fn door(&self) -> Arc<Door> {
+        Arc::clone(&self.door.borrow())
+    }
+
+    /// Ends what belongs to those who may not come any more, whenever that changes.
+    async fn watch_door(self: Arc<Self>) {
+        let mut door = self.door.clone();
+        let mut before = self.door();
+        while door.changed().await.is_ok() {
+            let now = Arc::clone(&door.borrow_and_update());
+            let is_strange = |owned: &Owned| {
+                !now.access.still_knows(&owned.owner, &before.access) && stands("revoked-sessions-end")
+            };
+            let mut strange: Vec<Mailbox> = Vec::new();
+            for all in [&self.sessions, &self.alone] {
+                let all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                strange.extend(
+                    all.values().filter(|owned| is_strange(owned)).map(|owned| owned.mailbox.clone()),
+                );
+            }
+            if !strange.is_empty() {
+                tracing::info!(sessions = strange.len(), "ended: whose they are may not come any more");
+            }
+            for mailbox in strange {
+                // One that has as much to read as it may have ends when it has read that.
+                tokio::spawn(async move { mailbox.send(Mail::End { reply: oneshot::channel().0 }).await });
+            }
+            before = now;
+        }
+    }
+
     /// Nothing new is taken any more.
     fn is_ending(&self) -> bool {
         *self.ending.borrow()
     }
 
     /// The caller's session of this name.
-    fn session(&self, name: &str, caller: &Caller) -> Option<Mailbox> {
-        self.sessions().get(name)?.for_caller(caller)
+    fn session(&self, name: &str, caller: &Caller, way: Way) -> Option<Mailbox> {
+        self.sessions().get(name).filter(|session| session.way == way)?.for_caller(caller)
     }
 
     /// A new session of the caller's, and its name.
-    fn begin(self: &Arc<Self>, caller: &Caller) -> Result<(String, Mailbox), Full> {
+    fn begin(self: &Arc<Self>, caller: &Caller, way: Way) -> Result<(String, Mailbox), Full> {
         if self.is_ending() {
             return Err(Full::Ending);
         }
@@ -266,11 +338,16 @@ impl Gate {
             if sessions.len() >= self.room && stands("sessions-bounded") {
                 return Err(Full::All);
             }
-            let owned = Owned { owner: caller.clone(), mailbox: mailbox.clone() };
+            let owned = Owned { owner: caller.clone(), mailbox: mailbox.clone(), way };
             sessions.insert(name.clone(), owned);
         }
-        let work = Work::new(self.limits.clone(), &self.behind, None);
-        let session = Session::new(shown(&name).to_owned(), work, &self.limits, mails, false);
+        let asker = self.door().access.asker(caller, || Asker::new(&format!("session {name}")));
+        let work = Work::new(self.limits.clone(), &self.behind, asker, None);
+        let manner = match way {
+            Way::Streamable => Manner::Streams,
+            Way::Old => Manner::OneStream(old::place_of(&name)),
+        };
+        let session = Session::new(shown(&name).to_owned(), work, &self.limits, mails, manner);
         let (gate, own) = (Arc::clone(self), name.clone());
         tokio::spawn(async move {
             session.run(gate.ending.clone()).await;
@@ -286,7 +363,7 @@ impl Gate {
     }
 
     /// Somebody who takes one request of the caller's that stands alone.
-    fn alone(self: &Arc<Self>, caller: &Caller) -> Result<Mailbox, Full> {
+    fn alone(self: &Arc<Self>, caller: &Caller, peer: Peer) -> Result<Mailbox, Full> {
         if self.is_ending() {
             return Err(Full::Ending);
         }
@@ -298,11 +375,12 @@ impl Gate {
             if alone.len() >= self.room && stands("requests-alone-bounded") {
                 return Err(Full::All);
             }
-            let owned = Owned { owner: caller.clone(), mailbox: mailbox.clone() };
+            let owned = Owned { owner: caller.clone(), mailbox: mailbox.clone(), way: Way::Streamable };
             alone.insert(secret.clone(), owned);
         }
-        let work = Work::new(self.limits.clone(), &self.behind, Some(secret.clone())).alone();
-        let session = Session::new(String::new(), work, &self.limits, mails, true);
+        let asker = self.door().access.asker(caller, || place_of(peer));
+        let work = Work::new(self.limits.clone(), &self.behind, asker, Some(secret.clone())).alone();
+        let session = Session::new(String::new(), work, &self.limits, mails, Manner::Alone);
         let gate = Arc::clone(self);
         tokio::spawn(async move {
             session.run(gate.ending.clone()).await;
@@ -321,6 +399,15 @@ impl Gate {
     fn holder(&self, state: &str, caller: &Caller) -> Option<Mailbox> {
         let secret = secret_of(state)?;
         self.alone.lock().unwrap_or_else(PoisonError::into_inner).get(secret)?.for_caller(caller)
+    }
+}
+
+/// What tells those who stand alone from others as far as anything does: the process, or the machine.
+fn place_of(peer: Peer) -> Asker {
+    match peer {
+        Peer::Local(Some(process)) => Asker::new(&format!("process {process}")),
+        Peer::Local(None) => Asker::one_of("local"),
+        Peer::Network(address) => Asker::one_of(&address.ip().to_canonical().to_string()),
     }
 }
 

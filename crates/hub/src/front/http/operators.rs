@@ -23,7 +23,7 @@ use super::{
     handlers::JSON,
     metrics::{self, Snapshot},
 };
-use crate::{config::STATUS_PATIENCE, tools::service::JobService};
+use crate::{config::STATUS_PATIENCE, gateway::Servers, tools::service::JobService};
 
 /// How many jobs there are of each state.
 pub(super) type Counts = Vec<(JobState, u64)>;
@@ -90,8 +90,8 @@ pub(super) async fn health() -> Response {
 /// Every server has been listed, or has failed to be.
 pub(super) async fn ready(State(gate): State<Arc<Gate>>) -> Response {
     let servers = gate.behind.servers.as_ref();
-    let is_settled = servers.is_none_or(|servers| servers.known().borrow().is_settled);
-    match is_settled && !gate.is_ending() {
+    let was_settled = servers.is_none_or(|servers| servers.known().borrow().was_settled);
+    match was_settled && !gate.is_ending() {
         true => told(StatusCode::OK, &json!({ "ready": true })),
         false => told(StatusCode::SERVICE_UNAVAILABLE, &json!({ "ready": false })),
     }
@@ -105,6 +105,7 @@ pub(super) async fn status(State(gate): State<Arc<Gate>>) -> Response {
         "version": env!("CARGO_PKG_VERSION"),
         "uptimeMs": u64::try_from(gate.since.elapsed().as_millis()).unwrap_or(u64::MAX),
         "sessions": gate.sessions().len(),
+        "waiting": gate.behind.servers.as_ref().map_or(0, Servers::waiting),
         "queueBytes": gate.behind.tally.waiting.load(Ordering::Relaxed),
         "servers": servers,
     });

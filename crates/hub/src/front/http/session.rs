@@ -5,13 +5,14 @@
 //! [`EVENTS_AFTER`], is answered with a stream of events that ends with the answer. What is about the session goes to the stream
 //! that the client has opened for that.
 //!
-//! A request of 2026-07-28 stands alone: it has an actor of its own, which ends with its answer, or with its client.
+//! A request of 2026-07-28 stands alone: it has an actor of its own, which ends with its answer, or with its client. A client of
+//! 2024-11-05 has one stream for all that it hears, answers too, and its session ends with that.
 //!
 //! Invariants
 //!
 //! - Nothing here waits for a client. What waits for one that does not read is bounded in bytes; beyond that the session ends.
-//! - In a session, a broken connection withdraws nothing, and a stream can be taken up again where it broke. A request that stands
-//!   alone is withdrawn with its connection.
+//! - In a session of several streams, a broken connection withdraws nothing, and a stream can be taken up again where it broke. A
+//!   request that stands alone is withdrawn with its connection, and so is a session of one stream, to which nobody can come back.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,7 +29,7 @@ use unhang_net::serve::axum::body::Bytes;
 use unhang_switches::stands;
 use unhang_wire::{Line, one_line};
 
-use super::stream::{Body, Held, Stream};
+use super::stream::{Body, Held, Marks, Stream};
 use crate::{
     config::{Limits, SESSION_IDLE},
     exit,
@@ -40,6 +41,7 @@ use crate::{
     queue::Class,
     revision::Revision,
     shell::set,
+    telemetry::Parent,
 };
 
 /// A post that has no answer by then is answered with a stream, so that its client hears that we are there.
@@ -72,7 +74,7 @@ pub(super) enum Reply {
 /// What comes to a session.
 pub(super) enum Mail {
     /// A message.
-    Post { body: Bytes, takes_events: bool, reply: oneshot::Sender<Reply> },
+    Post { body: Bytes, takes_events: bool, trace: Option<Parent>, reply: oneshot::Sender<Reply> },
     /// Somebody listens: after this event, where a stream is taken up again.
     Listen { after: Option<(u64, u64)>, reply: oneshot::Sender<Reply> },
     /// The client ends the session.
@@ -85,6 +87,17 @@ pub(super) type Mailbox = mpsc::Sender<Mail>;
 /// A way to a new session, and what comes on it.
 pub(super) fn mailbox() -> (Mailbox, mpsc::Receiver<Mail>) {
     mpsc::channel(MAILS)
+}
+
+/// How what a client hears comes to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// On a stream of each post, and one of the session, each of which can be taken up again (2025-03-26 to 2025-11-25).
+    Streams,
+    /// As the answer to the one request that there is (2026-07-28).
+    Alone,
+    /// On one stream, whose first event says that messages are posted here (2024-11-05).
+    OneStream(String),
 }
 
 /// Why a session is over.
@@ -121,7 +134,7 @@ struct World {
     held: Held,
     left: Arc<Notify>,
     limit: usize,
-    is_alone: bool,
+    manner: Manner,
     /// Whether a stream begins with an event that says only where it can be taken up (2025-11-25).
     is_primed: bool,
     is_deaf: bool,
@@ -129,7 +142,28 @@ struct World {
 
 impl World {
     fn stream(&mut self, key: StreamKey) -> Stream {
-        Stream::new(key, self.limit, !self.is_alone, self.held.clone(), Arc::clone(&self.left))
+        let marks = match self.manner {
+            Manner::Streams => Marks::Number,
+            Manner::Alone => Marks::None,
+            Manner::OneStream(_) => Marks::Kind,
+        };
+        Stream::new(key, self.limit, marks, self.held.clone(), Arc::clone(&self.left))
+    }
+
+    fn is_alone(&self) -> bool {
+        self.manner == Manner::Alone
+    }
+
+    /// All that there is to hear comes on one stream.
+    fn has_one_stream(&self) -> bool {
+        matches!(self.manner, Manner::OneStream(_))
+    }
+
+    /// What is about the session, where somebody listens to it.
+    fn say_to_session(&mut self, class: Class, line: &[u8]) {
+        if let Some(stream) = self.listened.clone() {
+            self.say(&stream, class, line);
+        }
     }
 
     /// The stream of a post, begun now where it was not.
@@ -177,7 +211,7 @@ impl World {
 
     /// Keeps a stream that has come to its end, for whoever takes it up again.
     fn keep(&mut self, key: StreamKey, stream: Stream) {
-        if self.is_alone {
+        if self.is_alone() {
             return;
         }
         self.ended.push_back((Instant::now() + ENDED_KEPT, key, stream));
@@ -213,6 +247,9 @@ impl World {
                     Some(stream) => stream,
                     None => self.stream(SESSION_STREAM),
                 };
+                if let Manner::OneStream(place) = &self.manner {
+                    stream.say_endpoint(place);
+                }
                 let body = stream.read(None);
                 self.listened = Some(stream);
                 Reply::Events(body)
@@ -267,6 +304,7 @@ impl World {
 impl Outside for World {
     fn to_client(&mut self, to: To, class: Class, line: &[u8]) {
         match to {
+            _ if self.has_one_stream() => self.say_to_session(class, line),
             To::Answer { stream, error } => self.answer(stream, error, line),
             To::Beside(key) => {
                 // A client that takes no events gets its answer alone.
@@ -274,11 +312,7 @@ impl Outside for World {
                     self.say(&stream, class, line);
                 }
             }
-            To::Session => {
-                if let Some(stream) = self.listened.clone() {
-                    self.say(&stream, class, line);
-                }
-            }
+            To::Session => self.say_to_session(class, line),
         }
     }
 
@@ -294,7 +328,7 @@ impl Outside for World {
     }
 
     fn takes_more(&self, stream: StreamKey) -> bool {
-        self.posts.get(&stream).is_some_and(|post| post.takes_events)
+        self.has_one_stream() || self.posts.get(&stream).is_some_and(|post| post.takes_events)
     }
 
     fn client_backlog(&self) -> usize {
@@ -322,7 +356,7 @@ impl Session {
         mut work: Work,
         limits: &Limits,
         mails: mpsc::Receiver<Mail>,
-        is_alone: bool,
+        manner: Manner,
     ) -> Session {
         work.machine.call_session(&name);
         let world = World {
@@ -333,7 +367,7 @@ impl Session {
             held: Held::new(Arc::clone(work.tally())),
             left: Arc::default(),
             limit: limits.queue_bytes,
-            is_alone,
+            manner,
             is_primed: false,
             is_deaf: false,
         };
@@ -370,7 +404,7 @@ impl Session {
                 event = self.work.event() => self.work.take(event, &mut self.world),
                 // A client that was there a moment ago is not forgotten yet.
                 () = left.notified() => self.last_seen = Instant::now(),
-                () = self.world.client_gone(), if self.world.is_alone && !is_stopped => self.has_no_client = true,
+                () = self.world.client_gone(), if self.world.is_alone() && !is_stopped => self.has_no_client = true,
                 _over_or_gone = ending.wait_for(|ending| *ending), if !is_ending => {
                     is_ending = true;
                     // What was taken is not refused.
@@ -388,7 +422,10 @@ impl Session {
     fn take(&mut self, mail: Mail) {
         self.last_seen = Instant::now();
         match mail {
-            Mail::Post { body, takes_events, reply } => self.post(&body, takes_events, reply),
+            Mail::Post { body, takes_events, trace, reply } => {
+                self.work.machine.comes_with(trace);
+                self.post(&body, takes_events, reply);
+            }
             // Whoever asked has gone: the next one takes its place.
             Mail::Listen { after, reply } => drop(reply.send(self.world.listen(after))),
             Mail::End { reply } => {
@@ -401,10 +438,18 @@ impl Session {
     fn post(&mut self, body: &[u8], takes_events: bool, reply: oneshot::Sender<Reply>) {
         self.next_stream += 1;
         let key = self.next_stream;
-        self.world.posts.insert(key, Open { takes_events, answer: Answer::Not(reply) });
+        if self.world.has_one_stream() {
+            // Its answer comes on the stream, whenever that is.
+            let _gone = reply.send(Reply::Taken);
+        } else {
+            self.world.posts.insert(key, Open { takes_events, answer: Answer::Not(reply) });
+        }
         let now = self.work.now();
         // On its way to a server it is one line.
         self.work.machine.client_line(now, key, Line::Whole(&one_line(body)), &mut self.world);
+        if self.world.has_one_stream() {
+            return;
+        }
         if self.work.machine.awaits(key) {
             self.world.unanswered.push_back((Instant::now() + EVENTS_AFTER, key));
         } else {
@@ -425,7 +470,7 @@ impl Session {
         if self.world.is_deaf {
             return Some(Over::Deaf);
         }
-        if self.world.is_alone {
+        if self.world.is_alone() {
             let begun = self.next_stream != SESSION_STREAM;
             let is_left = || !self.world.is_read() && stands("left-stream-withdraws");
             let is_over = match self.world.posts.is_empty() {
@@ -434,12 +479,16 @@ impl Session {
             };
             return (begun && is_over).then_some(Over::Done);
         }
+        let has_come = self.world.has_one_stream() && self.world.listened.is_some();
+        if has_come && !self.world.is_read() && stands("one-stream-ends-its-session") {
+            return Some(Over::Done);
+        }
         (self.last_seen.elapsed() >= SESSION_IDLE && !self.world.is_read() && stands("idle-session-ends"))
             .then_some(Over::Idle)
     }
 
     fn next_tick(&mut self) -> Option<Instant> {
-        let idle = (!self.world.is_alone).then(|| self.last_seen + SESSION_IDLE);
+        let idle = (!self.world.is_alone()).then(|| self.last_seen + SESSION_IDLE);
         // Where somebody is there, another look in a while does.
         let idle = idle.map(|at| if at <= Instant::now() { Instant::now() + SESSION_IDLE } else { at });
         self.work.next_tick().into_iter().chain(self.world.next_due()).chain(idle).min()
@@ -462,7 +511,7 @@ impl Session {
             add_one(&self.work.tally().deaf);
             let session = self.name.as_str();
             tracing::warn!(session, "the session {session} is closed with {waiting} bytes waiting: {cause}");
-        } else if !self.world.is_alone {
+        } else if !self.world.is_alone() {
             let session = self.name.as_str();
             tracing::info!(session, "the session {session} ends: {cause}");
         }

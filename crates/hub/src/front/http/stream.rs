@@ -65,6 +65,17 @@ impl Held {
     }
 }
 
+/// What stands in front of the data of each event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Marks {
+    /// Nothing.
+    None,
+    /// A number, so that the stream can be taken up again.
+    Number,
+    /// What kind it is: clients of 2024-11-05 look for that.
+    Kind,
+}
+
 /// A stream. Clones are the same.
 #[derive(Clone)]
 pub(super) struct Stream(Arc<Shared>);
@@ -90,6 +101,7 @@ struct State {
     again: VecDeque<Bytes>,
     /// The number of the last event; none where the stream cannot be taken up again.
     last: Option<u64>,
+    says_kind: bool,
     has_ended: bool,
     /// Which reader has it.
     reader: u64,
@@ -114,8 +126,8 @@ impl Sink for One {
 }
 
 impl Stream {
-    /// An empty stream of this key. With `is_resumable` its events have ids. `left` is rung when a reader goes before the end.
-    pub(super) fn new(key: u64, limit: usize, is_resumable: bool, held: Held, left: Arc<Notify>) -> Stream {
+    /// An empty stream of this key. `left` is rung when a reader goes before the end.
+    pub(super) fn new(key: u64, limit: usize, marks: Marks, held: Held, left: Arc<Notify>) -> Stream {
         let state = State {
             key,
             queue: Queue::new(limit),
@@ -124,7 +136,8 @@ impl Stream {
             taken: VecDeque::new(),
             taken_bytes: 0,
             again: VecDeque::new(),
-            last: is_resumable.then_some(0),
+            last: (marks == Marks::Number).then_some(0),
+            says_kind: marks == Marks::Kind,
             has_ended: false,
             reader: 0,
             is_read: false,
@@ -135,12 +148,24 @@ impl Stream {
 
     /// Adds an event with this as its data.
     pub(super) fn say(&self, class: Class, data: &[u8]) {
+        self.event(class, "message", data);
+    }
+
+    /// Says where messages are to be posted (2024-11-05).
+    pub(super) fn say_endpoint(&self, place: &str) {
+        self.event(Class::Kept, "endpoint", place.as_bytes());
+    }
+
+    fn event(&self, class: Class, kind: &str, data: &[u8]) {
         let mut state = self.state();
         let mut event = Vec::with_capacity(data.len() + 40);
         if let Some(last) = state.last.as_mut() {
             *last += 1;
             let number = *last;
             event.extend_from_slice(format!("id: {}-{number}\n", state.key).as_bytes());
+        }
+        if state.says_kind {
+            event.extend_from_slice(format!("event: {kind}\n").as_bytes());
         }
         event.extend_from_slice(b"data: ");
         event.extend_from_slice(data);

@@ -30,6 +30,7 @@ use crate::{
 };
 
 mod access;
+mod old;
 
 /// Tools that take their time.
 #[derive(Default)]
@@ -38,7 +39,7 @@ struct Tools {
 }
 
 impl Toolbox for Tools {
-    fn definitions(&self) -> Vec<Definition> {
+    fn definitions(&self) -> Arc<[Definition]> {
         let tool = |name: &str| Definition {
             name: name.to_owned(),
             description: None,
@@ -46,7 +47,7 @@ impl Toolbox for Tools {
             output_schema: None,
             hints: Hints::default(),
         };
-        ["echo", "slow", "stuck", "large"].map(tool).to_vec()
+        ["echo", "slow", "stuck", "large"].map(tool).into()
     }
 
     fn call(&self, mut call: ToolCall) -> Answering {
@@ -75,6 +76,7 @@ struct Web {
     gate: Arc<Gate>,
     router: Router,
     withdrawn: Arc<AtomicUsize>,
+    door: watch::Sender<Arc<Door>>,
     _end: watch::Sender<bool>,
 }
 
@@ -105,28 +107,33 @@ fn alone(method: &str, params: &Value) -> (Vec<(&'static str, String)>, String) 
 
 impl Web {
     fn new(limits: Limits) -> Web {
-        Web::whole(Access::default(), limits, 2, None)
+        Web::whole(Access::default(), limits, 2, None, false)
+    }
+
+    /// One that serves clients of 2024-11-05 too.
+    fn with_sse(access: Access, limits: Limits) -> Web {
+        Web::whole(access, limits, 2, None, true)
     }
 
     fn with_jobs(limits: Limits, count: Option<Count>) -> Web {
-        Web::whole(Access::default(), limits, 2, count)
+        Web::whole(Access::default(), limits, 2, count, false)
     }
 
     /// One for those who may ask, each of whom may have so much of everything; of sessions and requests there may be two.
     fn for_those(access: Access, limits: Limits, share: usize) -> Web {
-        Web::whole(access, limits, share, None)
+        Web::whole(access, limits, share, None, false)
     }
 
-    fn whole(access: Access, limits: Limits, share: usize, count: Option<Count>) -> Web {
+    fn whole(access: Access, limits: Limits, share: usize, count: Option<Count>, offers_sse: bool) -> Web {
         let tools = Tools::default();
         let withdrawn = Arc::clone(&tools.withdrawn);
         let (end, ending) = watch::channel(false);
+        let (door, opened) = watch::channel(Arc::new(Door { access, hosts: Hosts::default() }));
         let gate = Arc::new(Gate {
             limits,
             behind: Behind::new(Arc::new(tools), None, None),
             jobs: Jobs::new(count),
-            hosts: Hosts::default(),
-            access,
+            door: opened,
             requests: Shares::new(share),
             sessions: Mutex::default(),
             session_shares: Shares::new(share),
@@ -136,7 +143,7 @@ impl Web {
             ending,
             since: Instant::now(),
         });
-        Web { router: handlers::router(Arc::clone(&gate)), gate, withdrawn, _end: end }
+        Web { router: handlers::router(Arc::clone(&gate), offers_sse), gate, withdrawn, door, _end: end }
     }
 
     /// Asks with these headers in the place of the usual ones; one without a value is left out.

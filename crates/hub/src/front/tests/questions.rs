@@ -7,6 +7,10 @@ use super::{
     servers::{TOOL, answered, known, raw},
     *,
 };
+use crate::{
+    client::{Error, ServerError},
+    gateway::Known,
+};
 
 /// A call of a server's tool in flight, of a client that can be asked for input.
 fn calling() -> (Fronted, CallKey) {
@@ -150,10 +154,10 @@ fn a_request_that_stands_alone_hears_what_is_logged_if_it_says_so() {
     }
 }
 
-/// A call of a client of 2026-07-28, which has no session.
+/// A call of a client of 2026-07-28, which has no session, and hears of progress under the id of the request.
 fn modern(id: u32, arguments: &str, more: &str) -> String {
     format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"srv__now","arguments":{arguments}{more},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{"elicitation":{{}}}}}}}}}}"#
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"srv__now","arguments":{arguments}{more},"_meta":{{"progressToken":{id},"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{"elicitation":{{}}}}}}}}}}"#
     )
 }
 
@@ -205,7 +209,14 @@ fn a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call(
     let state = last["requestState"].as_str().expect("a state").to_owned();
     front.says(&modern(5, "{}", &with(&state, r#"{"question-6":{}}"#)));
     assert_eq!((reply(&mut front).0, front.heard().len(), front.machine.has_parked()), (6, 0, false));
-    // From here on it is a call as any other.
+    // From here on it is a call as any other, whose progress is that of the last request.
+    front.machine.progressed(
+        front.now,
+        key,
+        &raw(r#"{"progressToken":"ours","progress":1}"#),
+        &mut front.world,
+    );
+    assert_eq!(front.heard().remove(0)["params"], json!({ "progressToken": 5, "progress": 1 }));
     let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
     front.machine.answered(front.now, key, &answer, &mut front.world);
     let told = front.heard().remove(0);
@@ -225,6 +236,63 @@ fn a_state_is_good_for_its_own_request_alone() {
     }
     front.says(&modern(5, "{}", &with(&state, responses)));
     assert_eq!(reply(&mut front).0, 5);
+}
+
+#[test]
+fn a_url_that_has_to_be_opened_first_is_asked_for_by_the_answer() {
+    let says = |id: u64, offers: &str, more: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"srv__now","arguments":{{}}{more},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{offers}}}}}}}"#
+        )
+    };
+    let wanted = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","url":"u","message":"?","elicitationId":"e"}]}}"#;
+    let mut front = Fronted::new(Limits::default());
+    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    let mut ask = |id, offers, more: &str| {
+        front.says(&says(id, offers, more));
+        let asked = match &front.actions()[..] {
+            [Action::Ask { key, asked }] => Some((*key, asked.params.clone())),
+            _ => None,
+        };
+        if let Some((key, _)) = &asked {
+            let error = ServerError::read("srv", "tools/call", wanted);
+            let outcome = Err(Error::Server(Box::new(error)));
+            front.machine.answered(front.now, *key, &answered(Era::Legacy, outcome), &mut front.world);
+        }
+        (asked.map(|(_, params)| params), front.heard().remove(0))
+    };
+    let (first, asked) = ask(1, r#"{"elicitation":{"url":{}}}"#, "");
+    let result = &asked["result"];
+    assert_eq!(result["resultType"], "input_required", "{asked}");
+    let params = json!({ "mode": "url", "url": "u", "message": "?" });
+    assert_eq!(result["inputRequests"]["url-1"], json!({ "method": "elicitation/create", "params": params }));
+    // The request comes back whole, and the server gets what it got at first.
+    let state = result["requestState"].as_str().expect("a state").to_owned();
+    let (second, asked) =
+        ask(2, r#"{"elicitation":{"url":{}}}"#, &with(&state, r#"{"url-1":{"action":"accept"}}"#));
+    assert_eq!((&second, &asked["result"]["resultType"]), (&first, &json!("input_required")));
+    let (none, refused) =
+        ask(3, r#"{"elicitation":{"url":{}}}"#, &with(&state, r#"{"url-1":{"action":"decline"}}"#));
+    assert_eq!((none, &refused["error"]["code"]), (None, &json!(-31009)), "{refused}");
+    // Whoever takes no URLs gets the error.
+    let (_, told) = ask(4, r#"{"elicitation":{}}"#, "");
+    assert_eq!(told["error"]["code"], -32042, "{told}");
+}
+
+#[test]
+fn the_state_of_another_gateway_goes_back_to_it() {
+    let mut front = Fronted::new(Limits::default());
+    front.machine = front.machine.with_servers(Known { follows: true, ..known(&[TOOL], true) });
+    front.machine.parks_under("secret".to_owned());
+    front.says(&modern(1, "{}", &with("unhang.other.1", "{}")));
+    match &front.actions()[..] {
+        [Action::Ask { asked, .. }] => {
+            assert!(asked.params.contains(r#""requestState":"unhang.other.1""#), "{}", asked.params);
+        }
+        other => panic!("{other:?}"),
+    }
+    front.says(&modern(2, "{}", &with("unhang.secret.1", "{}")));
+    front.heard_fault(2, -32602);
 }
 
 #[test]

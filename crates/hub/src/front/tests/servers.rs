@@ -20,6 +20,11 @@ pub(super) fn raw(text: &str) -> Box<RawValue> {
 }
 
 pub(super) fn known(tools: &[&str], is_settled: bool) -> Known {
+    known_at(0, tools, is_settled)
+}
+
+/// The same with a server at this place.
+pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> Known {
     let offered = Offered {
         tools: tools.iter().map(|tool| raw(tool)).collect(),
         prompts: vec![raw(r#"{"name":"hello"}"#)],
@@ -28,11 +33,14 @@ pub(super) fn known(tools: &[&str], is_settled: bool) -> Known {
     };
     let tools = BTreeMap::from([("quick".to_owned(), seconds(5))]);
     let patience = Patience { call: seconds(60), tools, request: seconds(20) };
-    let source = Source { name: "srv", prefix: "srv", offered: &offered };
+    let source = Source { place, name: "srv", prefix: "srv", offered: &offered };
     Known {
         catalog: Arc::new(Catalog::new(&Style::default(), &["echo"], &[source])),
-        patience: [patience].into(),
+        patience: Arc::new([(place, patience)].into()),
         is_settled,
+        was_settled: is_settled,
+        follows: false,
+        has_lists: is_settled,
     }
 }
 
@@ -183,6 +191,24 @@ fn a_list_waits_for_servers_and_not_for_ever() {
     assert!(front.heard().is_empty());
     front.wait(Duration::from_millis(200));
     assert_eq!(front.heard()[0]["result"]["prompts"][0]["name"], "srv__hello");
+}
+
+#[test]
+fn what_is_known_from_the_last_run_is_listed_at_once_and_is_not_all_that_there_may_be() {
+    let remembered = Known { has_lists: true, ..known(&[TOOL], false) };
+    let mut front = fronted(known(&[], false));
+    ask(&mut front, 1, "tools/list", "{}");
+    assert!(front.heard().is_empty());
+    front.machine.servers_changed(front.now, &remembered, &mut front.world);
+    assert_eq!(front.heard().len(), 2, "it has changed, and here it is");
+    ask(&mut front, 2, "tools/list", "{}");
+    assert_eq!(front.heard()[0]["result"]["tools"].as_array().map(Vec::len), Some(2));
+    ask(&mut front, 3, "tools/call", r#"{"name":"srv__new","arguments":{}}"#);
+    assert!(front.heard().is_empty(), "the server may have got another tool since");
+    ask(&mut front, 4, "tools/call", r#"{"name":"srv__now","arguments":{}}"#);
+    assert_eq!(asked(&mut front).1.method, "tools/call");
+    front.machine.servers_changed(front.now, &known(&[TOOL], true), &mut front.world);
+    front.heard_fault(3, -32602);
 }
 
 #[test]

@@ -19,10 +19,10 @@ use crate::{
 struct Rogues;
 
 impl Toolbox for Rogues {
-    fn definitions(&self) -> Vec<Definition> {
+    fn definitions(&self) -> Arc<[Definition]> {
         ["echo", "panics", "panics_at_once", "never_ends", "ends_when_cancelled", "large"]
             .map(|name| Definition { name: name.to_owned(), ..echo() })
-            .to_vec()
+            .into()
     }
 
     fn call(&self, mut call: ToolCall) -> crate::front::Answering {
@@ -84,6 +84,7 @@ fn serve<T: Send + 'static>(
         toolbox: Arc::new(Rogues),
         servers: None,
         instructions: None,
+        telemetry: None,
         at_end: None,
         ending: watch::Sender::new(false),
         client_input: client_input.into(),

@@ -1,7 +1,9 @@
 //! Who hears of what has changed, as far as the machine knows of it.
 
+use std::sync::Arc;
+
 use super::{
-    servers::{TOOL, known},
+    servers::{TOOL, known, known_at},
     *,
 };
 
@@ -138,4 +140,42 @@ fn subscriptions_of_a_session_are_bounded() {
     }
     front.says(r#"{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"note:2"}}"#);
     front.heard_fault(2, -31005);
+}
+
+#[test]
+fn what_is_watched_is_watched_where_it_has_gone() {
+    let (mut front, key) = subscribed();
+    front.machine.watched(front.now, key, &(0, "note:1".into()), Ok(()), &mut front.world);
+    listens(&mut front, "9", r#"{"resourceSubscriptions":["note:1"]}"#);
+    front.heard();
+    front.actions();
+    // The server that has it is another one, or none for a while.
+    let mut elsewhere = known(&[TOOL], true);
+    elsewhere.catalog = Arc::default();
+    front.machine.servers_changed(front.now, &elsewhere, &mut front.world);
+    assert!(front.actions().is_empty(), "nobody else has it");
+    front.machine.servers_changed(front.now, &known_at(4, &[TOOL], true), &mut front.world);
+    match &front.actions()[..] {
+        [Action::Unwatch((0, _)), Action::Watch { resource: (4, uri), .. }] => assert_eq!(&**uri, "note:1"),
+        other => panic!("once for all that watch it: {other:?}"),
+    }
+    front.heard();
+    front.machine.updated(front.now, &(4, "note:1".into()), &mut front.world);
+    assert_eq!(front.heard().len(), 2, "the session and its subscription");
+    assert!(updated(&mut front, "note:1").is_empty(), "what the other says is not about it");
+}
+
+#[test]
+fn other_tools_of_ours_are_told_of_where_they_differ() {
+    let mut front = Fronted::shaken(Limits::default(), "2025-11-25");
+    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    listens(&mut front, "9", r#"{"toolsListChanged":true}"#);
+    front.heard();
+    let tools = Arc::clone(&front.machine.tools);
+    front.machine.tools_changed(front.now, tools, &mut front.world);
+    assert!(front.heard().is_empty(), "they are the same");
+    front.machine.tools_changed(front.now, [].into(), &mut front.world);
+    let told = front.heard();
+    assert_eq!(told.len(), 2, "the session and its subscription: {told:?}");
+    assert!(told.iter().all(|message| message["method"] == "notifications/tools/list_changed"));
 }

@@ -45,7 +45,13 @@ fn talking(calls: usize) -> (Dialogue, Arc<Counting>, mpsc::Receiver<Aside>, ups
     let listener = Arc::new(Counting::default());
     let introduction = Introduction::new(&json!({}), &listener.capabilities().into());
     let name = "srv".to_owned();
-    let spoken = Spoken { name, limits: Limits::default(), introduction, listener: listener.clone() };
+    let spoken = Spoken {
+        name,
+        limits: Limits::default(),
+        introduction,
+        listener: listener.clone(),
+        is_legacy: false,
+    };
     let (link, mailbox) = upstream::link();
     let mut dialogue = Dialogue::new(spoken, mailbox, Tail::new(100));
     dialogue.begin(Ask::Initialize);

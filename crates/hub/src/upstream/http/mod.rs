@@ -72,7 +72,7 @@ const LISTENING: Duration = Duration::from_secs(1);
 
 /// Requests that are with one server at the same time, each with a connection of its own; others wait, within their limits. A
 /// process has some thousand descriptors for everything.
-const REQUESTS: usize = 200;
+pub(crate) const REQUESTS: usize = 200;
 /// The same for notifications and answers.
 const WORDS: usize = 16;
 
@@ -238,7 +238,7 @@ impl Actor {
             self.open_old_stream();
             self.dialogue.begin(Handshake::Initialize);
         } else {
-            self.dialogue.begin(Handshake::Discover);
+            self.dialogue.greet();
         }
     }
 

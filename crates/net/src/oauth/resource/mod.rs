@@ -133,6 +133,12 @@ impl Resource {
         Ok(Resource(Arc::new(inner)))
     }
 
+    /// Whether the two take the same tokens.
+    #[must_use]
+    pub fn is_same(&self, other: &Resource) -> bool {
+        self.0.settings == other.0.settings
+    }
+
     /// What we say of ourselves: who gives tokens for us.
     #[must_use]
     pub fn metadata(&self) -> Value {

@@ -1,0 +1,68 @@
+//! What a server asks a client about a call, from one era to the other (protocol.md 3.3, rows 6 and 7).
+//!
+//! Invariants: a question has the members that its client knows and has to get; all else stays as it was written.
+
+use std::borrow::Cow;
+
+use unhang_wire::Json;
+
+use crate::{Splice, quoted};
+
+/// Asks a person.
+const ELICITATION: &str = "elicitation/create";
+
+/// By what a server tells later that a person has been where the URL led (2025-11-25 alone).
+const ELICITATION_ID: &str = "elicitationId";
+
+/// The params for a modern client; `None` for what is no object.
+#[must_use]
+pub fn to_modern<'a>(method: &str, params: Json<'a>) -> Option<Cow<'a, str>> {
+    let splice = Splice::new(params);
+    if method == ELICITATION { splice.remove(ELICITATION_ID).apply() } else { splice.apply() }
+}
+
+/// The params for a legacy client, which wants to know which URL it is about: where nothing says so, that is `id`. `None` for what is
+/// no object.
+#[must_use]
+pub fn to_legacy<'a>(method: &str, params: Json<'a>, id: &str) -> Option<Cow<'a, str>> {
+    let mode = params.member("mode").and_then(Json::text);
+    let is_unnamed = method == ELICITATION
+        && mode.is_some_and(|mode| mode == "url")
+        && params.member(ELICITATION_ID).is_none();
+    let splice = Splice::new(params);
+    if is_unnamed { splice.set(ELICITATION_ID, quoted(id)).apply() } else { splice.apply() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json<'_> {
+        Json::new(text.as_bytes()).expect("JSON")
+    }
+
+    #[test]
+    fn a_url_has_a_name_where_clients_know_that() {
+        let legacy = r#"{"mode":"url", "url":"u","elicitationId":"e","message":"m"}"#;
+        let modern = r#"{"mode":"url", "url":"u","message":"m"}"#;
+        assert_eq!(to_modern(ELICITATION, json(legacy)).as_deref(), Some(modern));
+        let named = to_legacy(ELICITATION, json(modern), "unhang-1").expect("an object");
+        assert_eq!(named, r#"{"mode":"url", "url":"u","message":"m","elicitationId":"unhang-1"}"#);
+    }
+
+    #[test]
+    fn everything_else_stays_as_it_was_written() {
+        for (method, params) in [
+            (ELICITATION, r#"{"mode":"form", "message":"m"}"#),
+            (ELICITATION, r#"{ "message":"m","requestedSchema":{}}"#),
+            ("sampling/createMessage", r#"{"mode":"url","elicitationId":1}"#),
+            ("roots/list", "{}"),
+        ] {
+            assert_eq!(to_legacy(method, json(params), "i").as_deref(), Some(params));
+            assert_eq!(to_modern(method, json(params)).as_deref(), Some(params));
+        }
+        let named = r#"{"mode":"url","elicitationId":"e"}"#;
+        assert_eq!(to_legacy(ELICITATION, json(named), "i").as_deref(), Some(named));
+        assert_eq!(to_modern("roots/list", json("[]")), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! Where `unhang serve --http` listens: at an address, or at the sockets that a service manager has opened for us.
+//!
+//! Invariant: where other machines come, nobody is let in unasked, whoever has opened the socket.
+
+use std::{fmt, net::SocketAddr, os::fd::OwnedFd};
+
+use rustix::net::{
+    AddressFamily, SocketType,
+    sockopt::{socket_acceptconn, socket_domain, socket_type},
+};
+use tokio::net::{TcpListener, UnixListener, lookup_host};
+use unhang::front::http::Listener;
+
+use super::access::Door;
+
+/// What stands in the place of an address where the sockets are handed over.
+const HANDED_OVER: &str = "systemd";
+
+/// What whoever has handed over so many sockets ought to know where this, or no address, was asked for.
+pub(super) fn unused(address: Option<&str>, sockets: usize) -> Option<String> {
+    (sockets > 0 && address != Some(HANDED_OVER)).then(|| {
+        format!("nobody listens at the {sockets} sockets that were handed over, which `--http {HANDED_OVER}` would take")
+    })
+}
+
+/// Where we listen.
+pub(super) struct Listening {
+    pub(super) listeners: Vec<Listener>,
+    /// Those on the network.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// What whoever runs this ought to know about it.
+    pub(super) warning: Option<String>,
+}
+
+/// Listens at an address, or takes the sockets that were handed over; where other machines can ask, only if they are asked who they
+/// are.
+pub(super) async fn listen(address: &str, sockets: Vec<OwnedFd>, door: &Door) -> Result<Listening, String> {
+    let wrong = |why: &dyn fmt::Display| format!("--http {address}: {why}");
+    if address == HANDED_OVER {
+        return handed_over(sockets, door).map_err(|why| wrong(&why));
+    }
+    let all = lookup_host(address)
+        .await
+        .map_err(|error| wrong(&format!("{error}; give an address and a port, as in 127.0.0.1:8808")))?;
+    let all: Vec<SocketAddr> = all.collect();
+    suffices(door, &all, "an address of this machine alone, as 127.0.0.1").map_err(|why| wrong(&why))?;
+    let listener = TcpListener::bind(&*all).await.map_err(|error| wrong(&error))?;
+    let address = listener.local_addr().map_err(|error| wrong(&error))?;
+    Ok(Listening::new(vec![listener.into()], vec![address], door))
+}
+
+/// Takes the sockets of a service manager.
+fn handed_over(sockets: Vec<OwnedFd>, door: &Door) -> Result<Listening, String> {
+    if sockets.is_empty() {
+        return Err("no socket was handed over; have a socket unit of systemd start this (`systemctl --user start unhang.socket`), or \
+                    give an address, as in 127.0.0.1:8808"
+            .to_owned());
+    }
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    for (number, socket) in (1..).zip(sockets) {
+        let wrong = |why: &dyn fmt::Display| format!("socket {number} of those handed over {why}");
+        let cannot = |error: &dyn fmt::Display| wrong(&format!("cannot be used: {error}"));
+        let is_listening = socket_type(&socket).is_ok_and(|kind| kind == SocketType::STREAM)
+            && socket_acceptconn(&socket).unwrap_or_default();
+        if !is_listening {
+            return Err(wrong(
+                &"is none that listens; name it with ListenStream=, and leave Accept=no as it is",
+            ));
+        }
+        match socket_domain(&socket).map_err(|error| cannot(&error))? {
+            AddressFamily::INET | AddressFamily::INET6 => {
+                let listener = std::net::TcpListener::from(socket);
+                let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
+                let listener = listener.map_err(|error| cannot(&error))?;
+                addresses.push(listener.local_addr().map_err(|error| cannot(&error))?);
+                listeners.push(listener.into());
+            }
+            AddressFamily::UNIX => {
+                let listener = std::os::unix::net::UnixListener::from(socket);
+                let listener = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
+                listeners.push(Listener::Local(listener.map_err(|error| cannot(&error))?, None));
+            }
+            _ => return Err(wrong(&"is neither one of TCP nor one among the files")),
+        }
+    }
+    suffices(
+        door,
+        &addresses,
+        "have ListenStream= name an address of this machine alone, as 127.0.0.1:8808",
+    )?;
+    Ok(Listening::new(listeners, addresses, door))
+}
+
+/// Refuses addresses that other machines can ask where nothing asks who they are.
+fn suffices(door: &Door, addresses: &[SocketAddr], instead: &str) -> Result<(), String> {
+    if addresses.iter().all(|address| door.access.suffices_at(address.ip())) {
+        return Ok(());
+    }
+    Err(format!(
+        "other machines could ask whatever your servers can do, and nothing would ask who they are; add `tokens = [\"${{TOKEN}}\"]` \
+         under [http] of unhang.toml, or [http.oauth], or give --token-file, or {instead}"
+    ))
+}
+
+impl Listening {
+    fn new(listeners: Vec<Listener>, addresses: Vec<SocketAddr>, door: &Door) -> Listening {
+        let exposed = addresses.iter().find(|address| !address.ip().is_loopback() && door.tls.is_none());
+        let warning = exposed.map(|address| {
+            format!(
+                "whoever stands between clients and {address} can read their tokens; name `tls` under [http] of unhang.toml, or have a \
+                 reverse proxy speak TLS in front of it"
+            )
+        });
+        Listening { listeners, addresses, warning }
+    }
+
+    /// Where MCP is, in words for a person.
+    pub(super) fn told(&self, door: &Door) -> String {
+        let scheme = if door.tls.is_some() { "https" } else { "http" };
+        let place = |listener: &Listener| match listener {
+            Listener::Network(listener) => {
+                listener.local_addr().map(|address| format!("{scheme}://{address}/mcp"))
+            }
+            Listener::Local(listener, _) => listener.local_addr().map(|address| {
+                let path = address
+                    .as_pathname()
+                    .map_or("a socket without a name".into(), |path| path.to_string_lossy());
+                format!("{path} (/mcp over HTTP)")
+            }),
+        };
+        let places = self.listeners.iter().map(|listener| place(listener).unwrap_or_default());
+        format!("MCP is at {}", places.collect::<Vec<String>>().join(" and at "))
+    }
+}

@@ -1,0 +1,159 @@
+//! What a configuration makes of a gateway: read whole and understood before anything of it holds.
+//!
+//! Invariants: reading changes nothing and starts nothing, so that a file which cannot be right spoils nothing that is there; nothing
+//! that is wrong in it is passed over in silence.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    env,
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use unhang::{
+    client::Silent,
+    gateway::{Bounds, Memory, ServerEntry},
+    route::names::Style,
+    secrets::Secrets,
+    settings::{
+        GatewaySettings, HttpSettings, JobSettings, LimitSettings, Loaded, ServerSettings, Settings,
+        TelemetrySettings, ToolSettings,
+    },
+    sharing::Place,
+    telemetry::TelemetrySpec,
+};
+
+use super::{access::Door, telemetry};
+use crate::{
+    arguments::Serve,
+    commands::client::{
+        files::{Lookup, Named, read_named_with},
+        reach::by_settings,
+    },
+    data_folder::data_folder,
+};
+
+/// What is to be served.
+pub(super) struct Plan {
+    pub(super) servers: Vec<ServerEntry>,
+    pub(super) style: Style,
+    /// What the servers have together.
+    pub(super) bounds: Bounds,
+    pub(super) tools: Vec<ToolSettings>,
+    pub(super) jobs: JobSettings,
+    /// For those who come over HTTP.
+    pub(super) door: Option<Door>,
+    /// Where requests are told.
+    pub(super) telemetry: Option<TelemetrySpec>,
+    /// What is to be in no line of a log.
+    pub(super) secrets: Vec<Secrets>,
+    /// What is wrong and harms nothing else.
+    pub(super) warnings: Vec<String>,
+    /// All files that this was read from.
+    pub(super) files: Vec<PathBuf>,
+    /// The variables that the file asks for, with what they hold.
+    variables: BTreeMap<String, Option<String>>,
+}
+
+impl Plan {
+    /// Reads this file, and those that it and the flags name.
+    pub(super) fn read(serve: &Serve, path: &Path) -> Result<Plan, String> {
+        let variables = RefCell::default();
+        let (settings, mut warnings) = load(path, &variables)?;
+        let Settings { jobs, tools, servers, style, http, gateway, telemetry } = settings;
+        let secrets = servers.iter().map(Secrets::of).collect();
+        // How much one client may ask for says nothing of what a server can take.
+        let flags = LimitSettings { max_in_flight: None, ..serve.limits.settings() };
+        let folder = data_folder();
+        let servers = servers.iter().map(|settings| entry(settings, &flags, folder.as_deref()));
+        let servers = servers.collect::<Result<Vec<ServerEntry>, String>>()?;
+        let mut files = vec![path.to_owned()];
+        if serve.http.is_some() {
+            files.extend(serve.token_file.clone());
+            files.extend(http.tls.iter().flat_map(|tls| [tls.certificate.clone(), tls.key.clone()]));
+        } else if serve.token_file.is_some() {
+            warnings.push(
+                "--token-file has no effect without --http: over stdin and stdout nobody else can ask"
+                    .to_owned(),
+            );
+        }
+        let door = serve.http.is_some().then(|| Door::prepare(serve, http)).transpose()?;
+        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        let (telemetry, wrong) = telemetry::spec(&telemetry, variable);
+        warnings.extend(wrong);
+        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        warnings.extend(serve.tool_mode.unknown(&names));
+        let variables = variables.take();
+        let bounds = gateway.bounds();
+        Ok(Plan { servers, style, bounds, tools, jobs, door, telemetry, secrets, warnings, files, variables })
+    }
+
+    /// Where windows meet that serve the same file with the same limits and the same variables, of the same version of unhang; none where
+    /// there is nothing to share or no data folder. What the file says may change while they are there.
+    pub(super) fn meeting_place(&self, path: &Path, flags: &LimitSettings) -> io::Result<Option<Place>> {
+        let Some(folder) = data_folder().filter(|_| !self.servers.is_empty()) else { return Ok(None) };
+        let mut hasher = DefaultHasher::new();
+        (env!("CARGO_PKG_VERSION"), path.canonicalize()?, &self.variables).hash(&mut hasher);
+        format!("{flags:?}").hash(&mut hasher);
+        Place::new(&folder, &format!("{:016x}", hasher.finish())).map(Some)
+    }
+}
+
+/// One server, by what the file says and the flags above it.
+fn entry(
+    settings: &ServerSettings,
+    flags: &LimitSettings,
+    data: Option<&Path>,
+) -> Result<ServerEntry, String> {
+    let spec = by_settings(settings, flags, Arc::new(Silent)).map_err(|failure| failure.message)?;
+    let prefix = settings.prefix.clone().unwrap_or_else(|| settings.name.clone());
+    let mut tool_rules = settings.tool_rules.clone();
+    if flags.call_timeout.is_some() {
+        // Above all that the file says, of single tools too.
+        tool_rules.tools.values_mut().for_each(|rule| rule.call_timeout = None);
+    }
+    Ok(ServerEntry {
+        spec,
+        prefix,
+        tool_rules,
+        idle_timeout: settings.idle_timeout,
+        secrets: Secrets::of(settings),
+        memory: data.map(|data| Memory::new(data, settings)),
+        // All of it, secrets included: nobody is shown this.
+        made_from: format!("{settings:?}"),
+    })
+}
+
+/// What the file says, and what is wrong in it and harms nothing else.
+fn load(
+    path: &Path,
+    asked: &RefCell<BTreeMap<String, Option<String>>>,
+) -> Result<(Settings, Vec<String>), String> {
+    let lookup: &Lookup = &|name| {
+        let value = env::var(name).ok();
+        asked.borrow_mut().insert(name.to_owned(), value.clone());
+        value
+    };
+    match read_named_with(path, lookup)? {
+        Named::Ours(loaded) => {
+            let Loaded { settings, warnings } = *loaded;
+            Ok((settings, warnings.iter().map(ToString::to_string).collect()))
+        }
+        Named::Clients(found) => {
+            let (mut servers, mut warnings) = (Vec::new(), Vec::new());
+            for server in found.into_iter().filter(|server| !server.is_disabled) {
+                match server.settings {
+                    Ok(settings) => servers.push(settings),
+                    Err(complaint) => warnings.push(format!("{complaint}; `{}` is left out", server.name)),
+                }
+            }
+            let (jobs, http) = (JobSettings::default(), HttpSettings::default());
+            let (style, gateway) = (Style::default(), GatewaySettings::default());
+            let telemetry = TelemetrySettings::default();
+            Ok((Settings { jobs, tools: Vec::new(), servers, style, http, gateway, telemetry }, warnings))
+        }
+    }
+}

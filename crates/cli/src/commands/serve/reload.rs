@@ -1,0 +1,243 @@
+//! What the configuration says now, while we serve: read again on SIGHUP, and when one of its files has changed.
+//!
+//! Invariants
+//!
+//! - A configuration that cannot be right changes nothing: what was read before stays, and why is said.
+//! - Sessions go on, with what they have in flight; a server that is described as before goes on as it is.
+//! - Files are looked at and read beside the event loop: a disk that stands still keeps nobody from an answer.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    task::spawn_blocking,
+    time::sleep,
+};
+use unhang::{
+    front::{
+        Toolbox,
+        http::{Acceptor, Door as Admission},
+    },
+    gateway::Change,
+    sharing::Shared,
+    tools::{CurrentTable, Table, service::JobService},
+};
+
+use super::plan::Plan;
+use crate::{arguments::Serve, diagnostics::Diagnostics};
+
+/// How often files are looked at. One that has changed is read when it stays the same for so long, since editors write in pieces.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What tells one state of a file from another; none where there is no such file.
+type Stamp = Option<[i128; 7]>;
+
+/// Has what is served follow its configuration.
+pub(super) struct Reload<'a> {
+    pub(super) serve: Serve,
+    pub(super) path: PathBuf,
+    pub(super) diagnostics: &'a Diagnostics,
+    pub(super) table: Arc<CurrentTable>,
+    pub(super) jobs: Arc<dyn JobService>,
+    pub(super) shared: Shared,
+    /// For those who come over HTTP.
+    pub(super) entrance: Option<Entrance>,
+    /// What holds.
+    pub(super) current: Current,
+}
+
+/// Where clients come in over HTTP, and what of that can change.
+pub(super) struct Entrance {
+    /// Those on the network.
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) door: watch::Sender<Arc<Admission>>,
+    pub(super) tls: watch::Sender<Option<Acceptor>>,
+}
+
+/// What was read last.
+pub(super) struct Current {
+    /// What is said of tools, and of what nobody can change while it runs.
+    tools: String,
+    fixed: String,
+    files: Vec<PathBuf>,
+    stamps: Vec<Stamp>,
+}
+
+impl Current {
+    /// Of this plan, of which the first file looked like this before it was read.
+    pub(super) fn of(plan: &Plan, before: Stamp) -> Current {
+        let mut stamps: Vec<Stamp> = plan.files.iter().map(|file| stamp(file)).collect();
+        stamps[0] = before;
+        Current {
+            tools: format!("{:?}", plan.tools),
+            fixed: format!(
+                "{:?}{:?}{:?}",
+                plan.jobs,
+                plan.telemetry,
+                plan.door.as_ref().map(|door| door.sse)
+            ),
+            files: plan.files.clone(),
+            stamps,
+        }
+    }
+}
+
+/// How a file looks now. One that is no plain file is not looked at: it is read once.
+pub(super) fn stamp(file: &Path) -> Stamp {
+    let data = fs::metadata(file).ok().filter(fs::Metadata::is_file)?;
+    Some([
+        data.dev().into(),
+        data.ino().into(),
+        data.size().into(),
+        data.mtime().into(),
+        data.mtime_nsec().into(),
+        // Whoever may read it can have changed as well.
+        data.ctime().into(),
+        data.ctime_nsec().into(),
+    ])
+}
+
+/// Why the configuration is read again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Signal,
+    Change,
+}
+
+impl Reload<'_> {
+    /// Follows the configuration for ever.
+    pub(super) async fn run(mut self, mut hangups: mpsc::Receiver<()>) {
+        loop {
+            let cause = self.cause(&mut hangups).await;
+            self.read_again(cause).await;
+        }
+    }
+
+    /// Waits until it is to be read again.
+    async fn cause(&mut self, hangups: &mut mpsc::Receiver<()>) -> Cause {
+        let mut pending = None;
+        loop {
+            tokio::select! {
+                Some(()) = hangups.recv() => return Cause::Signal,
+                () = sleep(LOOK) => {}
+            }
+            let files = self.current.files.clone();
+            let look = move || files.iter().map(|file| stamp(file)).collect::<Vec<Stamp>>();
+            // It cannot panic.
+            let Ok(now) = spawn_blocking(look).await else { continue };
+            if now == self.current.stamps {
+                pending = None;
+            } else if pending.as_ref() == Some(&now) {
+                self.current.stamps = now;
+                return Cause::Change;
+            } else {
+                pending = Some(now);
+            }
+        }
+    }
+
+    async fn read_again(&mut self, cause: Cause) {
+        let (serve, path) = (self.serve.clone(), self.path.clone());
+        let read = spawn_blocking(move || {
+            let before = stamp(&path);
+            Plan::read(&serve, &path).map(|plan| (Current::of(&plan, before), plan))
+        });
+        let read = match read.await {
+            Ok(read) => read.and_then(|(current, plan)| self.take(current, plan)),
+            Err(error) => Err(error.to_string()),
+        };
+        let path = self.path.display();
+        match read {
+            Ok(told) if !told.is_empty() => {
+                self.diagnostics.notice(&format!("{path} was read again: {}", told.join("; ")));
+            }
+            Ok(_) if cause == Cause::Signal => {
+                self.diagnostics.notice(&format!("{path} was read again, and says what it said before"));
+            }
+            Ok(_) => tracing::debug!("{path} was written again, and says what it said before"),
+            Err(why) => {
+                self.diagnostics
+                    .warn(&format!("{why}; nothing of it is taken, and what was read before stays"));
+            }
+        }
+    }
+
+    /// Has this hold from now on, if all of it can. Gives what has changed.
+    fn take(&mut self, current: Current, plan: Plan) -> Result<Vec<String>, String> {
+        let Plan { servers, style, bounds, tools, door, secrets, warnings, .. } = plan;
+        let opened = match (&self.entrance, door) {
+            (Some(entrance), Some(door)) => {
+                let access = door.access.clone().after(&entrance.door.borrow().access);
+                if let Some(address) =
+                    entrance.addresses.iter().find(|address| !access.suffices_at(address.ip()))
+                {
+                    return Err(format!(
+                        "{}: no token and no [http.oauth] is left, and other machines can ask at {address}",
+                        self.path.display(),
+                    ));
+                }
+                let admission = Admission { hosts: door.hosts(&entrance.addresses), access };
+                Some((entrance, Arc::new(admission), door.tls))
+            }
+            _ => None,
+        };
+        let mut told = Vec::new();
+        let table = match current.tools == self.current.tools {
+            true => None,
+            false => Some(Table::new(tools, &self.serve.tool_mode, Arc::clone(&self.jobs))?),
+        };
+        // Nothing can fail from here on.
+        self.diagnostics.hide(secrets.into_iter());
+        warnings.iter().for_each(|warning| self.diagnostics.warn(warning));
+        if let Some(table) = table {
+            self.table.replace(table);
+            told.push("there are other tools for jobs".to_owned());
+        }
+        let own = self.table.definitions().iter().map(|tool| tool.name.clone()).collect();
+        told.extend(sentence(&self.shared.replace(style, own, servers, bounds)));
+        if let Some((entrance, admission, tls)) = opened {
+            entrance.door.send_replace(admission);
+            entrance.tls.send_replace(tls);
+        }
+        if current.fixed != self.current.fixed {
+            told.push(
+                "what it says of [jobs], [telemetry] and `sse` counts from the next start on".to_owned(),
+            );
+        }
+        self.current = current;
+        Ok(told)
+    }
+}
+
+/// What has changed of servers, in words.
+fn sentence(change: &Change) -> Option<String> {
+    let names = |names: &[String], what| {
+        let named: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        (!named.is_empty()).then(|| format!("{what} {}", named.join(", ")))
+    };
+    let Change { added, changed, removed } = change;
+    let parts = [names(added, "new:"), names(changed, "started anew:"), names(removed, "gone:")];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("servers {}", parts.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_changed_is_said_in_one_sentence() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let change = Change { added: names(&["a", "b"]), changed: names(&["c"]), removed: names(&["d"]) };
+        let expect = "servers new: `a`, `b`, started anew: `c`, gone: `d`";
+        assert_eq!(sentence(&change).as_deref(), Some(expect));
+        assert_eq!(sentence(&Change::default()), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! `unhang serve` in front of servers: how a case starts it, how clients come to it, how it ends.
+//!
+//! # Invariants
+//!
+//! - A gateway ends as it promises to after SIGTERM, whatever became of the case.
+
+pub(crate) mod direct;
+pub(crate) mod server_killed;
+pub(crate) mod six;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::failure::Failure;
+use crate::run::{self, Running};
+
+use super::bench::{Bench, Place};
+use super::servers::Server;
+
+/// Until the gateway says where it is.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// A page of the gateway is there at once.
+const PAGE_LIMIT: Duration = Duration::from_secs(10);
+
+/// What the gateway exits with after SIGTERM.
+const TERMINATED: i32 = 143;
+
+/// What the gateway says before its address.
+const ADDRESS: &str = "MCP is at ";
+
+/// Names the files with what the gateway says.
+const NAME: &str = "gateway";
+
+/// One server of a gateway.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) command: Vec<OsString>,
+    /// What the names of its tools and prompts begin with, where it is not its own name.
+    pub(crate) prefix: Option<&'static str>,
+}
+
+/// One that runs and serves HTTP.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    running: Running,
+    /// Where MCP is.
+    pub(crate) url: String,
+}
+
+impl Entry {
+    /// A real server under its own name, with what it relies on.
+    pub(crate) fn real(bench: &Bench, place: &Place, server: Server) -> Result<Self, Failure> {
+        server.furnish(place)?;
+        Ok(Self { name: server.name().to_owned(), command: server.command(bench, place), prefix: None })
+    }
+}
+
+impl Gateway {
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// What the gateway says of its servers, in their order.
+    pub(crate) fn servers(&self) -> Result<Vec<Value>, Failure> {
+        let (status, body) = self.get("/status")?;
+        let page: Value = serde_json::from_str(&body).unwrap_or_default();
+        let servers = page["servers"].as_array().cloned();
+        servers.ok_or_else(|| Failure::new(format!("/status is {status} with {body}")))
+    }
+
+    /// Waits until every server has been listed.
+    pub(crate) fn until_ready(&self) -> Result<(), Failure> {
+        let is_ready = || self.get("/ready").is_ok_and(|(status, _)| status == "200");
+        if clock::wait_until(START_LIMIT, is_ready) {
+            return Ok(());
+        }
+        Err(Failure::new(format!("not all servers were listed: {:#?}", self.servers()?)))
+    }
+
+    /// The status and the body of a page beside `/mcp`.
+    fn get(&self, path: &str) -> Result<(String, String), Failure> {
+        let at = self.url.trim_start_matches("http://").trim_end_matches("/mcp");
+        let failed = |error: std::io::Error| Failure::io(format!("cannot get {path} of {at}"), &error);
+        let mut connection = TcpStream::connect(at).map_err(failed)?;
+        connection.set_read_timeout(Some(PAGE_LIMIT)).map_err(failed)?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
+        connection.write_all(request.as_bytes()).map_err(failed)?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).map_err(failed)?;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        Ok((head.split(' ').nth(1).unwrap_or_default().to_owned(), body.to_owned()))
+    }
+}
+
+/// `unhang serve` over stdio, which asks a gateway that runs with the same file.
+pub(crate) fn window(bench: &Bench, place: &Place) -> Vec<OsString> {
+    bench.unhang(&["serve", "--config"], &[configuration(place).into()])
+}
+
+/// Writes the configuration file of a gateway in front of these servers, with the environment of the case for each.
+pub(crate) fn configure(place: &Place, entries: &[Entry]) -> Result<PathBuf, Failure> {
+    // A string of JSON is one of TOML.
+    let text = |word: &OsString| json!(word.to_string_lossy()).to_string();
+    let environment = place.environment();
+    let variables: Vec<_> =
+        environment.iter().map(|(name, value)| format!("{name} = {}", text(value))).collect();
+    let mut file = String::new();
+    for entry in entries {
+        let words: Vec<_> = entry.command.iter().map(text).collect();
+        let [command, arguments @ ..] = &words[..] else {
+            return Err(Failure::new(format!("{} has no command", entry.name)));
+        };
+        let prefix = entry.prefix.map(|prefix| format!("prefix = {}\n", json!(prefix)));
+        file += &format!(
+            "[servers.{}]\ncommand = {command}\nargs = [{}]\ncwd = {}\nenv = {{ {} }}\n{}",
+            entry.name,
+            arguments.join(", "),
+            text(&place.work().into()),
+            variables.join(", "),
+            prefix.unwrap_or_default(),
+        );
+    }
+    let path = configuration(place);
+    fs::write(&path, file).map_err(|error| Failure::io(path.display(), &error))?;
+    Ok(path)
+}
+
+fn configuration(place: &Place) -> PathBuf {
+    place.path("unhang.toml")
+}
+
+/// Does something with a gateway that serves HTTP, and makes sure that it ends well after it.
+pub(crate) fn serve<T>(
+    bench: &Bench,
+    place: &Place,
+    entries: &[Entry],
+    work: impl FnOnce(&Gateway) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let file = configure(place, entries)?;
+    let task = place.task(bench.binary(), &place.work(), NAME).arguments(["serve", "--config"]);
+    let running = run::start(task.arguments([&file]).arguments(["--http", "127.0.0.1:0"]))?;
+    let gateway = Gateway { running, url: String::new() };
+    let (gateway, outcome) = match address(place) {
+        Ok(url) => {
+            let gateway = Gateway { url, ..gateway };
+            let outcome = work(&gateway);
+            (gateway, outcome)
+        }
+        Err(failure) => (gateway, Err(failure)),
+    };
+    gateway.running.ask_to_end();
+    let ended = place.finish_in_any_way(&gateway.running);
+    let outcome = outcome?;
+    let status = ended?;
+    if status.code() == Some(TERMINATED) {
+        return Ok(outcome);
+    }
+    Err(Failure::new(format!("after SIGTERM the gateway ended with {status}")))
+}
+
+/// Waits until the gateway says where it is.
+fn address(place: &Place) -> Result<String, Failure> {
+    let log = place.path(&format!("{NAME}.log"));
+    let mut found = None;
+    clock::wait_until(START_LIMIT, || {
+        found = fs::read_to_string(&log).ok().and_then(|text| named(&text).map(str::to_owned));
+        found.is_some()
+    });
+    found.ok_or_else(|| Failure::new("the gateway did not say where it is").with_output(log))
+}
+
+/// The address that the gateway names in a line of its own.
+fn named(text: &str) -> Option<&str> {
+    let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    lines.into_iter().find_map(|line| line.split_once(ADDRESS)).map(|(_, url)| url.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_read_once_its_line_is_whole() {
+        assert_eq!(named("2 jobs\nunhang: MCP is at http://127.0.0.1:4"), None);
+        assert_eq!(named("unhang: MCP is at http://127.0.0.1:47/mcp\nx\n"), Some("http://127.0.0.1:47/mcp"));
+    }
+}

@@ -1,0 +1,227 @@
+//! SIGKILL for each of five real servers behind one gateway, in the middle of a call: that call gets an error, and nobody else notices.
+//!
+//! # Theory of operation
+//!
+//! One client comes over HTTP, the other is a window over stdio, and both go through as many rounds as there are servers. Before a round
+//! they meet, and the server is stopped (SIGSTOP), so that the call that the first client makes of it is in flight until it is killed.
+//! server-everything has a tool that takes long by itself. Meanwhile both have a long call in flight at a server of which nobody is
+//! killed, and the second asks all the others.
+//!
+//! # Invariants
+//!
+//! - What is killed was found below our own gateway, and nowhere else.
+//! - It is killed when the gateway says that the call is in flight.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::failure::Failure;
+use crate::leftovers::{self, Process};
+use crate::run;
+
+use super::super::bench::{Bench, Place, commands};
+use super::super::scenario::Scenario;
+use super::super::sdk_client::{Era, Language, Walk, Way};
+use super::super::servers::Server;
+use super::{Entry, Gateway, serve, window};
+
+/// The servers that are killed, and a tool of each that changes nothing.
+const VICTIMS: [(Server, &str); 5] = [
+    (Server::Filesystem, "list_allowed_directories"),
+    (Server::Git, "git_log"),
+    (Server::Memory, "read_graph"),
+    (Server::Time, "convert_time"),
+    (Server::Everything, "echo"),
+];
+
+/// Where the long calls are. It is one more server-everything.
+const BYSTANDER: &str = "bystander";
+
+/// How long these take: for longer than it takes to kill a server, in seconds.
+const CALL_SECONDS: u32 = 3;
+
+/// A call that would take as long as this is only ended by the end of its server.
+const ENDLESS_SECONDS: u32 = 300;
+
+/// Until clients have met, a call is in flight, a process has been stopped.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What the one call gets.
+const SERVER_EXITED: &str = "-31002";
+
+/// Kills one server after the other.
+pub(crate) fn check(bench: &Bench, place: &Place) -> Result<(), Failure> {
+    let mut entries = Vec::new();
+    for (server, _) in VICTIMS {
+        entries.push(Entry::real(bench, place, server)?);
+    }
+    let mut bystander = Entry::real(bench, place, Server::Everything)?;
+    BYSTANDER.clone_into(&mut bystander.name);
+    // It is what that server does anyway, and tells the two apart.
+    bystander.command.push("stdio".into());
+    entries.push(bystander);
+    serve(bench, place, &entries, |gateway| {
+        gateway.until_ready()?;
+        let (folder, command) = (place.work(), window(bench, place));
+        let (first, second) = (first(bench, place)?, second(bench, place)?);
+        let over_http = Walk {
+            name: "first",
+            language: Language::Python,
+            era: Era::Legacy,
+            way: Way::Url(&gateway.url),
+            folder: &folder,
+            steps: &first,
+        };
+        let over_stdio = Walk {
+            name: "second",
+            language: Language::Typescript,
+            era: Era::Auto,
+            way: Way::Command(&command),
+            folder: &folder,
+            steps: &second,
+        };
+        let clients =
+            [run::start(over_http.task(bench, place)?)?, run::start(over_stdio.task(bench, place)?)?];
+        for (entry, (server, _)) in entries.iter().zip(VICTIMS) {
+            kill(place, gateway, entry, server)?;
+        }
+        clients.iter().try_for_each(run::Running::wait)?;
+        for walk in [over_http, over_stdio] {
+            let revision = walk.era.revision(true);
+            Scenario::of(walk.steps.to_vec()).judge(&walk.transcript(place)?, revision, false)?;
+        }
+        each_was_started_again_and_the_bystander_not(&gateway.servers()?)
+    })
+}
+
+/// What the first client does: in each round it calls the one that is killed, and calls it again.
+fn first(bench: &Bench, place: &Place) -> Result<Vec<Value>, Failure> {
+    let mut steps = vec![json!({ "do": "list_tools", "expect": ["everything__echo"] })];
+    for (server, tool) in VICTIMS {
+        let again = call(bench, place, server, tool)?;
+        let mut lost = again.clone();
+        if server == Server::Everything {
+            lost = long_call("everything", ENDLESS_SECONDS);
+        }
+        lost["expect"] = json!([SERVER_EXITED, "server_exited", server.name()]);
+        steps.push(json!({ "do": "meet", "name": meeting("first", server), "expect": [] }));
+        let together = json!([lost, long_call(BYSTANDER, CALL_SECONDS)]);
+        steps.push(json!({ "do": "together", "steps": together, "expect": [] }));
+        steps.push(again);
+    }
+    Ok(steps)
+}
+
+/// What the second client does: in each round it calls all the others.
+fn second(bench: &Bench, place: &Place) -> Result<Vec<Value>, Failure> {
+    let mut steps = vec![json!({ "do": "list_tools", "expect": ["everything__echo"] })];
+    for (victim, _) in VICTIMS {
+        let mut together = vec![long_call(BYSTANDER, CALL_SECONDS)];
+        for (server, tool) in VICTIMS.into_iter().filter(|(server, _)| *server != victim) {
+            together.push(call(bench, place, server, tool)?);
+        }
+        steps.push(json!({ "do": "meet", "name": meeting("second", victim), "expect": [] }));
+        steps.push(json!({ "do": "together", "steps": together, "expect": [] }));
+    }
+    Ok(steps)
+}
+
+fn meeting(client: &str, victim: Server) -> String {
+    format!("{client}-{}", victim.name())
+}
+
+/// A call as the scenario of its server has it.
+fn call(bench: &Bench, place: &Place, server: Server, tool: &str) -> Result<Value, Failure> {
+    let scenario = Scenario::read(bench, place, server)?.named_by(server.name());
+    let tool = format!("{}__{tool}", server.name());
+    let mut step = scenario.call_of(&tool).cloned();
+    if server == Server::Memory
+        && let Some(step) = &mut step
+    {
+        // Nobody has told it anything.
+        step["expect"] = json!(["entities"]);
+    }
+    step.ok_or_else(|| Failure::new(format!("no scenario calls {tool}")))
+}
+
+fn long_call(server: &str, seconds: u32) -> Value {
+    json!({
+        "do": "call",
+        "tool": format!("{server}__trigger-long-running-operation"),
+        "arguments": { "duration": seconds, "steps": seconds * 5 },
+        "progress": true,
+        "expect": ["Long running operation completed"],
+    })
+}
+
+/// One round: stops a server, lets both clients call, and kills it.
+fn kill(place: &Place, gateway: &Gateway, entry: &Entry, server: Server) -> Result<(), Failure> {
+    let at = |client: &str, sign: &str| place.meeting().join(format!("{}.{sign}", meeting(client, server)));
+    let have_met = || ["first", "second"].iter().all(|client| at(client, "here").exists());
+    if !clock::wait_until(LIMIT, have_met) {
+        return Err(Failure::new(format!("not both clients came to the round of {}", server.name())));
+    }
+    let victim = process(gateway, entry)?;
+    if server != Server::Everything {
+        run::pause(victim.pid, &place.work());
+        if !clock::wait_until(LIMIT, || leftovers::is_stopped(victim.pid)) {
+            return Err(Failure::new(format!("{} does not stop", commands(&[victim]))));
+        }
+    }
+    for client in ["first", "second"] {
+        let sign = at(client, "go");
+        fs::write(&sign, "").map_err(|error| Failure::io(sign.display(), &error))?;
+    }
+    let in_flight = |name: &str, least: u64| {
+        gateway.servers().is_ok_and(|servers| {
+            let found = servers.iter().find(|server| server["name"] == name);
+            found.is_some_and(|server| server["inFlight"].as_u64() >= Some(least))
+        })
+    };
+    if !clock::wait_until(LIMIT, || in_flight(&entry.name, 1) && in_flight(BYSTANDER, 2)) {
+        return Err(Failure::new(format!(
+            "no call of {} was in flight: {:#?}",
+            entry.name,
+            gateway.servers()?
+        )));
+    }
+    run::kill([victim.pid.to_string()], &place.work());
+    Ok(())
+}
+
+/// The process of a server, below our own gateway.
+fn process(gateway: &Gateway, entry: &Entry) -> Result<Process, Failure> {
+    let words: Vec<_> = entry.command.iter().map(|word| word.to_string_lossy()).collect();
+    let command = words.join(" ");
+    let below = leftovers::descendants(gateway.pid());
+    let found: Vec<_> = below.iter().filter(|process| process.command.ends_with(&command)).cloned().collect();
+    // What holds a server together may be called after it; the server itself has no such process below it.
+    let is_above = |process: &Process| {
+        leftovers::descendants(process.pid)
+            .iter()
+            .any(|other| found.iter().any(|found| found.pid == other.pid))
+    };
+    let lowest: Vec<_> = found.iter().filter(|process| !is_above(process)).collect();
+    match lowest.as_slice() {
+        [one] => Ok((*one).clone()),
+        _ => Err(Failure::new(format!(
+            "one process of {} was expected below the gateway: {}",
+            entry.name,
+            commands(&below)
+        ))),
+    }
+}
+
+fn each_was_started_again_and_the_bystander_not(servers: &[Value]) -> Result<(), Failure> {
+    let as_expected = |server: &&Value| {
+        let restarts = u64::from(server["name"] != BYSTANDER);
+        server["restarts"] == restarts && server["starts"] == restarts + 1
+    };
+    if servers.len() == VICTIMS.len() + 1 && servers.iter().filter(as_expected).count() == servers.len() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("each server but the bystander was to be started twice: {servers:#?}")))
+}

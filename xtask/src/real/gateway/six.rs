@@ -1,0 +1,177 @@
+//! One gateway with all the real servers behind it, and an official client in front of it: over HTTP, and over stdio as a window that
+//! shares the servers.
+//!
+//! # Invariants
+//!
+//! - What comes back is held against the scenarios of the servers, under the names that the gateway gives.
+//! - However many clients there are, each server is started once.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::run;
+
+use super::super::bench::{Bench, Place};
+use super::super::inspector;
+use super::super::scenario::{self, Scenario};
+use super::super::sdk_client::{Language, Walk, Way};
+use super::super::servers::Server;
+use super::{Entry, Gateway, serve, window};
+
+/// A tool of each server but the first that changes nothing. Of server-everything there is the whole scenario.
+const HARMLESS: [(Server, &str); 5] = [
+    (Server::Filesystem, "read_text_file"),
+    (Server::Memory, "search_nodes"),
+    (Server::Time, "convert_time"),
+    (Server::Git, "git_log"),
+    (Server::Gms, "gm_project_info"),
+];
+
+/// The first requests of the Inspector: two that concern one server, the lists, and a call.
+const ONE_OF_EACH_KIND: usize = 7;
+
+/// What server-memory knows at its start, so that its tools find what its scenario expects.
+const GRAPH: &str = r#"{"type":"entity","name":"Engine","entityType":"machine","observations":["has cogs"]}
+"#;
+
+/// Walks through what all servers have, over HTTP and over stdio and in every era.
+pub(crate) fn sdk(bench: &Bench, place: &Place, language: Language) -> Result<(), Failure> {
+    with_six(bench, place, |gateway| {
+        let command = window(bench, place);
+        let folder = place.work();
+        for (name, way) in [("http", Way::Url(&gateway.url)), ("stdio", Way::Command(&command))] {
+            for &era in language.eras() {
+                let name = &format!("{name}-{}", era.name());
+                let steps = steps(bench, place, name)?;
+                let walk = Walk { name, language, era, way, folder: &folder, steps: &steps };
+                run::start(walk.task(bench, place)?)?.wait()?;
+                let transcript = walk.transcript(place)?;
+                Scenario::of(steps).judge(&transcript, era.revision(true), false)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Lets the Inspector make one request after the other, over HTTP and over stdio and in both eras.
+pub(crate) fn inspector(bench: &Bench, place: &Place) -> Result<(), Failure> {
+    with_six(bench, place, |gateway| {
+        let command = window(bench, place);
+        let requests = requests(bench, place)?;
+        for era in ["legacy", "modern"] {
+            inspector::visit_gateway(bench, place, ("http", Way::Url(&gateway.url), era), &requests)?;
+            // Each of these is a window of its own, which has to start: one request of each kind will do.
+            let way = Way::Command(&command);
+            inspector::visit_gateway(bench, place, ("stdio", way, era), &requests[..ONE_OF_EACH_KIND])?;
+        }
+        Ok(())
+    })
+}
+
+/// Does something with all six, and makes sure that each of them was started once.
+fn with_six(
+    bench: &Bench,
+    place: &Place,
+    work: impl FnOnce(&Gateway) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let graph = place.path("memory.json");
+    fs::write(&graph, GRAPH).map_err(|error| Failure::io(graph.display(), &error))?;
+    let entries: Result<Vec<_>, _> =
+        Server::ALL.into_iter().map(|server| Entry::real(bench, place, server)).collect();
+    serve(bench, place, &entries?, |gateway| {
+        gateway.until_ready()?;
+        work(gateway)?;
+        let servers = gateway.servers()?;
+        if servers.len() == Server::ALL.len() && servers.iter().all(|server| server["starts"] == 1) {
+            return Ok(());
+        }
+        Err(Failure::new(format!("each of six servers was to be started once: {servers:#?}")))
+    })
+}
+
+/// Everything that server-everything has, one tool of each other server, and the lists of all of them.
+fn steps(bench: &Bench, place: &Place, walk: &str) -> Result<Vec<Value>, Failure> {
+    let everything = Scenario::read(bench, place, Server::Everything)?.through_gateway();
+    let mut steps = vec![harmless(bench, place, Server::Everything, "echo")?];
+    steps.extend_from_slice(everything.named_by(Server::Everything.name()).steps());
+    let subscribed = steps.iter().position(|step| step["do"] == "subscribe");
+    let subscribed = subscribed.ok_or_else(|| Failure::new("the scenario subscribes to nothing"))?;
+    let new =
+        json!({ "name": format!("{walk}.gz"), "data": "data:text/plain,hello", "outputType": "resource" });
+    // A resource that was not there before is told of.
+    steps.splice(
+        subscribed + 1..=subscribed,
+        [
+            json!({ "do": "call", "tool": "everything__gzip-file-as-resource", "arguments": new }),
+            json!({ "do": "await", "seen": "changed", "least": 1, "expect": ["changed"] }),
+        ],
+    );
+    for (server, tool) in HARMLESS {
+        steps.push(harmless(bench, place, server, tool)?);
+    }
+    steps.push(json!({ "do": "read", "uri": "memory://knowledge-graph", "expect": ["Engine"] }));
+    steps.push(json!({
+        "do": "call", "tool": "nobody__echo", "arguments": {}, "expect": ["nobody__echo", "-32602"],
+    }));
+    for what in ["list_tools", "list_resources", "list_templates", "list_prompts"] {
+        let mut expected = Vec::new();
+        for server in Server::ALL {
+            let texts = Scenario::read(bench, place, server)?.expected_of(what);
+            let has_a_name_given = matches!(what, "list_tools" | "list_prompts");
+            let given = |text| if has_a_name_given { format!("{}__{text}", server.name()) } else { text };
+            expected.extend(texts.into_iter().map(given));
+        }
+        steps.push(json!({ "do": what, "expect": expected }));
+    }
+    Ok(steps)
+}
+
+/// The call of a tool, as the scenario of its server has it.
+fn harmless(bench: &Bench, place: &Place, server: Server, tool: &str) -> Result<Value, Failure> {
+    let scenario = Scenario::read(bench, place, server)?.named_by(server.name());
+    let tool = format!("{}__{tool}", server.name());
+    let step = scenario.call_of(&tool).and_then(scenario::through_gateway);
+    step.ok_or_else(|| Failure::new(format!("no scenario calls {tool}")))
+}
+
+/// What the Inspector asks for, and the texts that it must print.
+fn requests(bench: &Bench, place: &Place) -> Result<Vec<(Vec<String>, Value)>, Failure> {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let mut requests = vec![
+        (
+            words(&["--method", "resources/read", "--uri", "memory://knowledge-graph"]),
+            json!({ "expect": ["Engine"] }),
+        ),
+        (
+            words(&[
+                "--method",
+                "prompts/get",
+                "--prompt-name",
+                "everything__args-prompt",
+                "--prompt-args",
+                "city=Oslo",
+            ]),
+            json!({ "expect": ["Oslo"] }),
+        ),
+    ];
+    let steps = steps(bench, place, "")?;
+    for (kind, method) in [
+        ("list_tools", "tools/list"),
+        ("list_resources", "resources/list"),
+        ("list_templates", "resources/templates/list"),
+        ("list_prompts", "prompts/list"),
+    ] {
+        let step = steps.iter().rfind(|step| step["do"] == kind).cloned().unwrap_or_default();
+        requests.push((words(&["--method", method]), step));
+    }
+    for (server, tool) in [(Server::Everything, "echo")].into_iter().chain(HARMLESS) {
+        let step = harmless(bench, place, server, tool)?;
+        let arguments = step["arguments"].to_string();
+        let name = step["tool"].as_str().unwrap_or_default();
+        let request = ["--method", "tools/call", "--tool-name", name, "--tool-args-json", &arguments];
+        requests.push((words(&request), step));
+    }
+    Ok(requests)
+}
