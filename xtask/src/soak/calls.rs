@@ -4,6 +4,8 @@
 //! # Invariants
 //!
 //! - Every result must show that it belongs to its own request.
+//! - The largest messages have gone through before the first sample, so that the working size does not hang on when chance
+//!   brings them: a short run has few of them.
 
 use std::thread;
 use std::time::Duration;
@@ -23,6 +25,12 @@ const MOST_ROUNDS: u64 = 100;
 const FEWEST_ROUNDS: u64 = 20;
 /// Calls between two quiet moments, where there are as many.
 const CALLS_A_ROUND: u64 = 500;
+/// The longest text that is echoed, and the longest that is asked for, in bytes.
+const LONGEST_ECHO: usize = 200_000;
+const LONGEST_BIG: usize = 300_000;
+/// How often both are asked for before the first quiet moment, and how many may be in flight then.
+const WARM_UP: usize = 32;
+const WARM_UP_IN_FLIGHT: usize = 8;
 /// The one limit that calls to the stuck tool meet.
 const STUCK_DEADLINE: Duration = Duration::from_millis(500);
 /// Less than what the lanes make the servers say.
@@ -53,10 +61,27 @@ pub(crate) fn calls(
     let many = (fast.total / CALLS_A_ROUND).clamp(FEWEST_ROUNDS, MOST_ROUNDS);
     thread::scope(|scope| {
         let beside = scope.spawn(|| drive(stuck, stage, |work| rounds(work, FEWEST_ROUNDS, call_stuck)));
-        let fast = drive(fast, stage, |work| rounds(work, many, call_fast))?;
+        let fast = drive(fast, stage, |work| {
+            warm_up(work)?;
+            rounds(work, many, call_fast)
+        })?;
         let stuck = beside.join().map_err(|_| Broken::panicked())??;
         Ok(vec![("fast", fast), ("stuck", stuck)])
     })
+}
+
+/// Has the largest messages of [`call_fast`] go through.
+fn warm_up(work: &mut Work<'_>) -> Result<(), String> {
+    let client = &mut work.client;
+    for _ in 0..WARM_UP {
+        client.call("echo", &json!({"text": "x".repeat(LONGEST_ECHO)}), false, None);
+        client.call("big", &json!({"bytes": LONGEST_BIG}), false, None);
+        while client.ledger.waiting() >= WARM_UP_IN_FLIGHT && !client.has_gone() {
+            client.turn(Duration::from_millis(100))?;
+        }
+    }
+    client.open.clear();
+    client.settle()
 }
 
 /// Makes the lane's calls in so many rounds, with a sample after each.
@@ -89,12 +114,12 @@ fn call_fast(client: &mut Client, random: &mut Random) -> usize {
     match random.between(1, 1000) {
         1..=780 => echo(client, random, 200),
         781..=830 => echo(client, random, 16_000),
-        831..=840 => echo(client, random, 200_000),
+        831..=840 => echo(client, random, LONGEST_ECHO),
         841..=870 => drop(client.request("ping", json!({}))),
         871..=910 => drop(client.request("tools/list", json!({}))),
         911..=930 => drop(client.request("resources/read", json!({"uri": "zoo://numbers/3"}))),
         931..=945 => drop(client.request("prompts/list", json!({}))),
-        946..=960 => drop(client.call("big", &json!({"bytes": random.size(1, 300_000)}), false, None)),
+        946..=960 => drop(client.call("big", &json!({"bytes": random.size(1, LONGEST_BIG)}), false, None)),
         961..=970 => drop(client.call("log", &json!({"count": random.between(1, 20)}), false, None)),
         971..=980 => drop(client.call("no-such-tool", &json!({}), false, None)),
         981..=985 => drop(client.call("stderr", &json!({"bytes": random.size(1, 5000)}), false, None)),
