@@ -15,6 +15,7 @@ use reqwest::{
     Client, Method, RequestBuilder, Response, StatusCode,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE},
     redirect::Policy,
+    retry,
 };
 
 use tokio::time::{Instant, sleep};
@@ -212,6 +213,8 @@ impl Connection {
         // We follow redirects ourselves: reqwest would turn a POST into a GET, and send our headers to strangers.
         let mut builder = client_builder()
             .redirect(Policy::none())
+            // Whether something may be asked twice is ours to say as well.
+            .retry(retry::never().max_retries_per_request(0))
             .pool_idle_timeout(IDLE)
             .tcp_keepalive(Duration::from_secs(15));
         if !address.uses_proxies {

@@ -23,7 +23,7 @@ use std::{
 };
 
 pub use axum;
-use axum::{Router, body::Body, http::Request};
+use axum::{Router, body::Body, http::Request, response::Response};
 use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -44,7 +44,7 @@ const NO_ROOM: Duration = Duration::from_millis(100);
 /// How long somebody who has come to a socket among the files may take, at the end, to begin to ask.
 const LAST_HEAD: Duration = Duration::from_millis(500);
 
-/// Who asks; an extension of each request.
+/// Who asks; an extension of each request to a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// Somebody at this address.
@@ -99,10 +99,28 @@ impl Listener {
     }
 }
 
-/// The address of ours that a connection came to; an extension of each request that came over the network. Where we listen at all
-/// addresses, it tells which.
+/// Where a connection is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrived(pub SocketAddr);
+pub struct Origin {
+    /// Who asks.
+    pub peer: Peer,
+    /// The address of ours that it came to, over the network. Where we listen at all addresses, it tells which.
+    pub arrived: Option<SocketAddr>,
+}
+
+/// Who answers what is asked.
+pub trait Site: Clone + Send + Sync + 'static {
+    /// Answers one request.
+    fn answer(&self, from: Origin, request: Request<Body>) -> impl Future<Output = Response> + Send;
+}
+
+impl Site for Router {
+    async fn answer(&self, from: Origin, mut request: Request<Body>) -> Response {
+        request.extensions_mut().insert(from.peer);
+        // A router is ready at any time, and answers everything.
+        self.clone().call(request).await.unwrap_or_else(|never| match never {})
+    }
+}
 
 /// What connections are limited by.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +139,7 @@ pub struct Bounds {
 /// While there is an acceptor TLS is all that is spoken over the network; those who are there go on as they began.
 pub async fn serve(
     listeners: Vec<Listener>,
-    router: Router,
+    site: impl Site,
     bounds: Bounds,
     tls: watch::Receiver<Option<Acceptor>>,
     mut ending: watch::Receiver<bool>,
@@ -145,17 +163,17 @@ pub async fn serve(
                     tracing::info!("one who has {} connections already gets no other", bounds.of_one);
                     continue;
                 };
-                let (router, is_over, tls) = (router.clone(), is_over.clone(), tls.borrow().clone());
+                let (site, is_over, tls) = (site.clone(), is_over.clone(), tls.borrow().clone());
                 connections.spawn(async move {
                     let _held = (permit, place);
                     match stream {
                         Stream::Network(stream, peer) => {
                             adjust(&stream, bounds);
-                            over_network(stream, peer, router, bounds, tls, is_over).await;
+                            over_network(stream, peer, site, bounds, tls, is_over).await;
                         }
                         Stream::Local(stream) => {
                             let from = Origin::among_the_files(&stream);
-                            talk(stream, from, router, bounds, is_over).await;
+                            talk(stream, from, site, bounds, is_over).await;
                         }
                     }
                 });
@@ -166,7 +184,7 @@ pub async fn serve(
         if let Listener::Local(listener, Some(claim)) = listener {
             for stream in last(listener, claim) {
                 let from = Origin::among_the_files(&stream);
-                connections.spawn(talk(stream, from, router.clone(), bounds, is_over.clone()));
+                connections.spawn(talk(stream, from, site.clone(), bounds, is_over.clone()));
             }
         }
     }
@@ -222,13 +240,6 @@ fn is_of_one(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Where a connection is from.
-#[derive(Clone, Copy)]
-struct Origin {
-    peer: Peer,
-    arrived: Option<Arrived>,
-}
-
 impl Origin {
     /// Of somebody who has come to a socket among the files.
     fn among_the_files(stream: &UnixStream) -> Origin {
@@ -251,13 +262,13 @@ fn adjust(stream: &TcpStream, bounds: Bounds) {
 async fn over_network(
     stream: TcpStream,
     peer: SocketAddr,
-    router: Router,
+    site: impl Site,
     bounds: Bounds,
     tls: Option<Acceptor>,
     mut ending: watch::Receiver<bool>,
 ) {
-    let from = Origin { peer: Peer::Network(peer), arrived: stream.local_addr().ok().map(Arrived) };
-    let Some(tls) = tls else { return talk(stream, from, router, bounds, ending).await };
+    let from = Origin { peer: Peer::Network(peer), arrived: stream.local_addr().ok() };
+    let Some(tls) = tls else { return talk(stream, from, site, bounds, ending).await };
     let patience = if stands("slow-handshake-ends") { bounds.head } else { Duration::MAX };
     let shaken = tokio::select! {
         shaken = timeout(patience, tls.accept(stream)) => shaken,
@@ -265,7 +276,7 @@ async fn over_network(
         _over_or_gone = ending.wait_for(|ending| *ending) => return,
     };
     match shaken {
-        Ok(Ok(stream)) => talk(stream, from, router, bounds, ending).await,
+        Ok(Ok(stream)) => talk(stream, from, site, bounds, ending).await,
         Ok(Err(error)) => tracing::info!("{peer} did not come to speak TLS with us: {error}"),
         Err(_) => tracing::info!("{peer} did not come to speak TLS with us within {patience:?}"),
     }
@@ -274,17 +285,13 @@ async fn over_network(
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     from: Origin,
-    router: Router,
+    site: impl Site,
     bounds: Bounds,
     mut ending: watch::Receiver<bool>,
 ) {
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(from.peer);
-        if let Some(arrived) = from.arrived {
-            request.extensions_mut().insert(arrived);
-        }
-        call(router.clone(), request)
+        let site = site.clone();
+        async move { Ok::<_, Infallible>(site.answer(from, request.map(Body::new)).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new());
@@ -319,14 +326,6 @@ async fn over(ending: &mut watch::Receiver<bool>, peer: Peer) {
     if matches!(peer, Peer::Local(_)) {
         sleep(LAST_HEAD).await;
     }
-}
-
-fn call(
-    mut router: Router,
-    request: Request<Body>,
-) -> impl Future<Output = Result<axum::response::Response, Infallible>> {
-    // A router is ready at any time.
-    router.call(request)
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-//! The layer in front of all that can be asked for: who asks, and whether they ask for too much at a time.
+//! What is found out in front of all that can be asked for: who asks, and whether they ask for too much at a time.
 //!
 //! Invariants: what is not named here as open is closed to strangers, whatever is added later; nothing is read of a stranger's body.
 
 use std::{
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -15,11 +14,9 @@ use unhang_net::{
     serve::{
         Peer,
         axum::{
-            Error, Extension,
+            Error,
             body::{Body, Bytes, HttpBody},
-            extract::{Request, State},
-            http::{HeaderValue, StatusCode, header},
-            middleware::Next,
+            http::{HeaderMap, HeaderValue, StatusCode, header},
             response::Response,
         },
     },
@@ -39,31 +36,31 @@ const OPEN: [&str; 2] = ["/health", "/ready"];
 /// When one of so many requests has ended.
 const REQUESTS_PAUSE: Duration = Duration::from_secs(1);
 
-/// Lets those in who may ask, as the [`Caller`] that their request has from here on.
+/// Who asks, and what counts for them until their answer is taken; nothing, where whoever it is may ask. Who may not is turned away.
 pub(super) async fn admitted(
-    State(gate): State<Arc<Gate>>,
-    Extension(peer): Extension<Peer>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    if is_open(request.uri().path()) {
-        return next.run(request).await;
+    gate: &Gate,
+    peer: Peer,
+    path: &str,
+    headers: &HeaderMap,
+) -> Result<Option<(Caller, Share)>, Box<Response>> {
+    if is_open(path) {
+        return Ok(None);
     }
     let door = gate.door();
-    let caller = match door.access.caller(request.headers()).await {
+    let caller = match door.access.caller(headers).await {
         Ok(caller) => caller,
         Err(stranger) if stands("strangers-need-a-token") => {
-            return turned_away(&door.access, peer, &stranger);
+            return Err(Box::new(turned_away(&door.access, peer, &stranger)));
         }
         Err(_) => Caller::Anybody,
     };
-    let Some(share) = gate.requests.take(&caller) else {
-        let happened = "as many requests of this client are in flight as one client may have".to_owned();
-        return busy(peer, happened, REQUESTS_PAUSE);
-    };
-    request.extensions_mut().insert(caller);
-    let response = next.run(request).await;
-    response.map(|body| Body::new(Counted { body, _share: share }))
+    match gate.requests.take(&caller) {
+        Some(share) => Ok(Some((caller, share))),
+        None => {
+            let happened = "as many requests of this client are in flight as one client may have".to_owned();
+            Err(Box::new(busy(peer, happened, REQUESTS_PAUSE)))
+        }
+    }
 }
 
 /// Whether a stranger may ask for this: how we are, and who gives tokens for us.
@@ -133,6 +130,11 @@ pub(super) fn busy(peer: Peer, happened: String, after: Duration) -> Response {
 struct Counted {
     body: Body,
     _share: Share,
+}
+
+/// The same answer, counted so.
+pub(super) fn counted(response: Response, share: Share) -> Response {
+    response.map(|body| Body::new(Counted { body, _share: share }))
 }
 
 impl HttpBody for Counted {

@@ -6,19 +6,14 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::timeout};
-use unhang_net::{
-    oauth::RESOURCE_METADATA,
-    serve::{
-        Arrived, Peer,
-        axum::{
-            Extension, Router,
-            body::{Body, Bytes, HttpBody, to_bytes},
-            extract::{Request, State},
-            http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
-            middleware::{Next, from_fn_with_state},
-            response::{IntoResponse, Response},
-            routing::{get, post},
-        },
+use unhang_net::serve::{
+    Peer,
+    axum::{
+        Extension,
+        body::{Body, Bytes, HttpBody, to_bytes},
+        extract::{Request, State},
+        http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+        response::{IntoResponse, Response},
     },
 };
 use unhang_switches::stands;
@@ -27,10 +22,10 @@ use unhang_wire::Id;
 use super::{
     Full, Gate, Way,
     access::Caller,
-    admission::{admitted, busy},
+    admission::busy,
     asked::{Asked, asked},
     old,
-    operators::{counted, health, metrics, ready, status, told},
+    operators::told,
     session::{Mail, Mailbox, Reply},
     shown,
     stream::parse_id,
@@ -43,37 +38,13 @@ use crate::{
     upstream::http::headers::{REVISION, SESSION},
 };
 
-/// Where MCP is.
-const PATH: &str = "/mcp";
-
 /// What the name of the whole is in errors.
 const NAME: &str = "unhang";
 
 const SESSION_HEADER: HeaderName = HeaderName::from_static(SESSION);
-/// What a page may read of an answer's head: the name of its session, and why it was refused.
-const EXPOSED: &str = "mcp-session-id, www-authenticate";
 const LAST_EVENT: &str = "last-event-id";
 const EVENTS: &str = "text/event-stream";
 pub(super) const JSON: &str = "application/json";
-
-/// All that can be asked for.
-pub(super) fn router(gate: Arc<Gate>, offers_sse: bool) -> Router {
-    let router = if offers_sse { old::router() } else { Router::new() };
-    router
-        .route(PATH, post(posted).get(listened).delete(ended).fallback(no_such_verb))
-        .route("/health", get(health))
-        .route("/ready", get(ready))
-        .route("/status", get(status))
-        .route("/metrics", get(metrics))
-        .route(RESOURCE_METADATA, get(resource_metadata))
-        .route(&format!("{RESOURCE_METADATA}/{{*path}}"), get(resource_metadata))
-        .fallback(nowhere)
-        .layer(from_fn_with_state(Arc::clone(&gate), admitted))
-        // Around it, so that a page may read that it was refused, and asks without a token what it may ask.
-        .layer(from_fn_with_state(Arc::clone(&gate), guarded))
-        .layer(from_fn_with_state(Arc::clone(&gate), counted))
-        .with_state(gate)
-}
 
 /// A refusal: its status, and what is said.
 struct Refusal<'a> {
@@ -127,46 +98,6 @@ pub(super) fn put_off(
         .answer(peer)
 }
 
-/// Nothing is answered to a page that only claims to be from here; one that is from here may read the answers.
-async fn guarded(
-    State(gate): State<Arc<Gate>>,
-    Extension(peer): Extension<Peer>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let headers = request.headers();
-    let (host, origin) = (text(headers, &header::HOST), headers.get(header::ORIGIN).cloned());
-    let from = origin.as_ref().map(|origin| origin.to_str().unwrap_or_default());
-    let arrived = request.extensions().get::<Arrived>().map(|Arrived(address)| address.ip());
-    if !gate.door().hosts.allow(host, from, arrived) && stands("strangers-are-refused") {
-        let happened = format!(
-            "a request for the host `{}`{} came here",
-            host.unwrap_or_default().escape_debug(),
-            from.map_or_else(String::new, |from| format!(" from a page of `{}`", from.escape_debug()))
-        );
-        let hint = "ask for the address that it listens at, or name the host and the page in allowed-hosts and allowed-origins \
-                    under [http] of unhang.toml";
-        return refused(peer, StatusCode::FORBIDDEN, Kind::InvalidRequest, happened, hint);
-    }
-    let Some(origin) = origin else { return next.run(request).await };
-    let is_question = request.method() == Method::OPTIONS;
-    let wanted = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
-    let mut response =
-        if is_question { StatusCode::NO_CONTENT.into_response() } else { next.run(request).await };
-    let answer = response.headers_mut();
-    answer.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    answer.insert(header::VARY, HeaderValue::from_static("Origin"));
-    answer.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
-    if is_question {
-        let methods = HeaderValue::from_static("GET, POST, DELETE");
-        answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
-        if let Some(wanted) = wanted {
-            answer.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted);
-        }
-    }
-    response
-}
-
 /// What a client takes as an answer.
 #[derive(Clone, Copy)]
 pub(super) struct Accepts {
@@ -194,13 +125,9 @@ impl Accepts {
 }
 
 /// A message.
-async fn posted(
-    State(gate): State<Arc<Gate>>,
-    Extension(peer): Extension<Peer>,
-    Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
+pub(super) async fn posted(gate: &Arc<Gate>, peer: Peer, caller: Caller, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let headers = head.headers;
     if let Some(refusal) = no_json(peer, &headers) {
         return refusal;
     }
@@ -210,12 +137,12 @@ async fn posted(
         let hint = "accept application/json and text/event-stream";
         return refused(peer, StatusCode::NOT_ACCEPTABLE, Kind::InvalidRequest, happened, hint);
     }
-    let body = match whole(&gate, peer, body).await {
+    let body = match whole(gate, peer, body).await {
         Ok(body) => body,
         Err(refusal) => return *refusal,
     };
     let asked = asked(&headers, &body);
-    brought(&gate, Post { peer, caller, takes, trace: trace(&headers), body }, asked).await
+    brought(gate, Post { peer, caller, takes, trace: trace(&headers), body }, asked).await
 }
 
 /// A body of another type is refused: a page can send some without having asked whether it may.
@@ -450,7 +377,7 @@ pub(super) fn no_events(peer: Peer, headers: &HeaderMap) -> Option<Response> {
 }
 
 /// Somebody listens to a session.
-async fn listened(
+pub(super) async fn listened(
     State(gate): State<Arc<Gate>>,
     Extension(peer): Extension<Peer>,
     Extension(caller): Extension<Caller>,
@@ -484,7 +411,7 @@ async fn listened(
 }
 
 /// A client ends its session.
-async fn ended(
+pub(super) async fn ended(
     State(gate): State<Arc<Gate>>,
     Extension(peer): Extension<Peer>,
     Extension(caller): Extension<Caller>,
@@ -535,12 +462,12 @@ pub(super) fn wrong_verb(peer: Peer, why: &str, verbs: &'static str, hint: &str)
     response
 }
 
-async fn no_such_verb(Extension(peer): Extension<Peer>, method: Method) -> Response {
+pub(super) async fn no_such_verb(Extension(peer): Extension<Peer>, method: Method) -> Response {
     let why = format!("{method} means nothing here");
     wrong_verb(peer, &why, "GET, POST, DELETE", "send messages with POST")
 }
 
-async fn nowhere(Extension(peer): Extension<Peer>, request: Request) -> Response {
+pub(super) async fn nowhere(Extension(peer): Extension<Peer>, request: Request) -> Response {
     let happened = format!("there is nothing at {}", request.uri().path().escape_debug());
     let hint = match request.uri().path() {
         old::STREAM | old::MESSAGES => {
@@ -552,7 +479,7 @@ async fn nowhere(Extension(peer): Extension<Peer>, request: Request) -> Response
 }
 
 /// Who gives tokens for us (RFC 9728), below whatever path our URL has.
-async fn resource_metadata(
+pub(super) async fn resource_metadata(
     State(gate): State<Arc<Gate>>,
     Extension(peer): Extension<Peer>,
     request: Request,
@@ -563,6 +490,6 @@ async fn resource_metadata(
     }
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }

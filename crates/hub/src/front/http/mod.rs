@@ -2,7 +2,7 @@
 //! whether all is well.
 //!
 //! ```text
-//! connection (net::serve) ─ admitted() ─ handler ─ asked() ─┬ begins ──► a new session ─┐
+//! connection (net::serve) ─── place ─── handler ─── asked() ─┬ begins ──► a new session ─┐
 //!                                                          ├ belongs ─► its session ───┼─ Mail ─► actor ─ front::Machine
 //!                                                          └ alone ───► one of its own ┘
 //! connection ◄─ a status, an answer, or a stream of events ◄─ Reply ◄──────────────────┘
@@ -22,6 +22,7 @@ mod hosts;
 mod metrics;
 mod old;
 mod operators;
+mod place;
 mod session;
 mod stream;
 
@@ -53,6 +54,7 @@ pub use self::{
 use self::{
     access::{Caller, Shares},
     operators::Jobs,
+    place::Place,
     session::{Mail, Mailbox, Manner, Session, mailbox},
 };
 use super::{
@@ -147,8 +149,8 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
     let behind = Behind::new(toolbox, servers, instructions).traced_by(telemetry, "tcp");
     let gate = Gate::new(limits, behind, Jobs::of(jobs), door, ending.clone());
     let _watching = Watching(tokio::spawn(Arc::clone(&gate).watch_door()));
-    let router = handlers::router(Arc::clone(&gate), offers_sse);
-    let mut serving = tokio::spawn(serve::serve(listeners, router, Bounds { of_one, ..BOUNDS }, tls, ending));
+    let place = Place::new(Arc::clone(&gate), offers_sse);
+    let mut serving = tokio::spawn(serve::serve(listeners, place, Bounds { of_one, ..BOUNDS }, tls, ending));
     let code = tokio::select! {
         stop = stops.recv() => stop.unwrap_or(Stop::Terminate).exit_code(),
         // It ends when it is told to; before that it can only panic, which was told.
@@ -188,7 +190,7 @@ pub(crate) async fn serve_windows(
     let gate = Gate::new(limits, behind, Jobs::of(None), door, ending.clone());
     let tls = watch::channel(None).1;
     let listeners = vec![Listener::Local(listener, Some(claim))];
-    serve::serve(listeners, handlers::router(gate, false), BOUNDS, tls, ending).await;
+    serve::serve(listeners, Place::new(gate, false), BOUNDS, tls, ending).await;
 }
 
 /// Ends a task with its owner.

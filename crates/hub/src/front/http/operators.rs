@@ -11,9 +11,8 @@ use serde_json::{Map, Value, json};
 use tokio::{sync::Semaphore, time::timeout};
 use unhang_jobs::record::JobState;
 use unhang_net::serve::axum::{
-    extract::{Request, State},
+    extract::State,
     http::{HeaderMap, StatusCode, header},
-    middleware::Next,
     response::{IntoResponse, Response},
 };
 use unhang_switches::stands;
@@ -73,13 +72,6 @@ impl Jobs {
             false => counted.await,
         }
     }
-}
-
-/// Counts how each request over HTTP is answered.
-pub(super) async fn counted(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    let response = next.run(request).await;
-    gate.behind.tally.responded(response.status().as_u16());
-    response
 }
 
 /// The process lives.

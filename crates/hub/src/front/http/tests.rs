@@ -11,11 +11,9 @@ use std::{
 
 use serde_json::{Map, Value, json};
 use tokio::time::{sleep, timeout};
-use tower_service::Service;
 use unhang_net::serve::{
-    Peer,
+    Origin, Peer, Site,
     axum::{
-        Router,
         body::{Body, Bytes, HttpBody, to_bytes},
         http::Request,
         response::Response,
@@ -74,7 +72,7 @@ impl Toolbox for Tools {
 /// A front without a socket.
 struct Web {
     gate: Arc<Gate>,
-    router: Router,
+    place: Place,
     withdrawn: Arc<AtomicUsize>,
     door: watch::Sender<Arc<Door>>,
     _end: watch::Sender<bool>,
@@ -143,7 +141,7 @@ impl Web {
             ending,
             since: Instant::now(),
         });
-        Web { router: handlers::router(Arc::clone(&gate), offers_sse), gate, withdrawn, door, _end: end }
+        Web { place: Place::new(Arc::clone(&gate), offers_sse), gate, withdrawn, door, _end: end }
     }
 
     /// Asks with these headers in the place of the usual ones; one without a value is left out.
@@ -155,8 +153,8 @@ impl Web {
             request = request.header(*name, *value);
         }
         let peer = Peer::Network(([127, 0, 0, 1], 1).into());
-        let request = request.extension(peer).body(body.into()).expect("a request");
-        self.router.clone().call(request).await.expect("an answer")
+        let request = request.body(body.into()).expect("a request");
+        self.place.answer(Origin { peer, arrived: None }, request).await
     }
 
     async fn post(&self, headers: &[Header<'_>], body: impl Into<Body>) -> Response {
