@@ -55,6 +55,8 @@ pub const MAX_WAITING: usize = MAX_IN_FLIGHT;
 pub const MAX_IN_FLIGHT_OF_ALL: usize = 4096;
 /// Those that wait because of that.
 pub const MAX_WAITING_OF_ALL: usize = 4096;
+/// Instances of servers of which each session has its own, of all sessions together. A server was seen to take 70 MB.
+pub const MAX_INSTANCES: usize = 32;
 /// The shortest time after which whoever is refused is told to try again; what is known of calls before there were any.
 pub const RETRY_LEAST: Duration = Duration::from_millis(100);
 /// The longest. By then most of what is asked has ended, one way or the other.

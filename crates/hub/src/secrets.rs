@@ -166,6 +166,7 @@ mod tests {
             limits,
             tool_rules: ToolRules::default(),
             idle_timeout: None,
+            per_session: false,
         })
     }
 

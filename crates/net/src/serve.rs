@@ -49,15 +49,20 @@ const LAST_HEAD: Duration = Duration::from_millis(500);
 pub enum Peer {
     /// Somebody at this address.
     Network(SocketAddr),
-    /// A process that may open our socket, and its number where the system tells.
-    Local(Option<i32>),
+    /// A process that may open our socket.
+    Local {
+        /// Its number, where the system tells.
+        process: Option<i32>,
+        /// The number of the user whose it is, where the system tells.
+        user: Option<u32>,
+    },
 }
 
 impl fmt::Display for Peer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Peer::Network(address) => address.fmt(formatter),
-            Peer::Local(_) => formatter.write_str("a process of this machine"),
+            Peer::Local { .. } => formatter.write_str("a process of this machine"),
         }
     }
 }
@@ -243,8 +248,10 @@ fn is_of_one(error: &io::Error) -> bool {
 impl Origin {
     /// Of somebody who has come to a socket among the files.
     fn among_the_files(stream: &UnixStream) -> Origin {
-        let process = stream.peer_cred().ok().and_then(|process| process.pid());
-        Origin { peer: Peer::Local(process), arrived: None }
+        let credentials = stream.peer_cred().ok();
+        let process = credentials.and_then(|credentials| credentials.pid());
+        let user = credentials.map(|credentials| credentials.uid());
+        Origin { peer: Peer::Local { process, user }, arrived: None }
     }
 }
 
@@ -295,7 +302,7 @@ async fn talk(
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new());
-    if matches!(from.peer, Peer::Local(_)) {
+    if matches!(from.peer, Peer::Local { .. }) {
         builder.keep_alive(false);
     }
     if stands("slow-head-ends") {
@@ -323,7 +330,7 @@ async fn talk(
 async fn over(ending: &mut watch::Receiver<bool>, peer: Peer) {
     // What it gives is not to be held over the next wait.
     let _over_or_gone = ending.wait_for(|ending| *ending).await.is_ok();
-    if matches!(peer, Peer::Local(_)) {
+    if matches!(peer, Peer::Local { .. }) {
         sleep(LAST_HEAD).await;
     }
 }

@@ -48,6 +48,7 @@ mod notification_flood;
 mod null_id;
 mod progress_after_cancel;
 mod progress_flood;
+mod remembers;
 mod requests_to_client;
 mod restarts_broken;
 mod server_error;
@@ -120,6 +121,7 @@ pub(crate) const ALL: &[Entry] = table!(
     null_id,
     progress_after_cancel,
     progress_flood,
+    remembers,
     requests_to_client,
     restarts_broken,
     server_error,

@@ -20,7 +20,7 @@ use unhang::{
         self, AtEnd, FrontSpec, Toolbox,
         http::{self, HttpSpec},
     },
-    gateway::{Bounds, ServerEntry},
+    gateway::{Capacity, ServerEntry},
     jobs::engine::Engine,
     process::{identity::ask_for_short_turns, pipe::take_standard_streams, surroundings::ties},
     route::names::Style,
@@ -120,7 +120,8 @@ async fn served(
     handed: Handed,
     diagnostics: &Diagnostics,
 ) -> Result<u8, Failed> {
-    let Prepared { path, current, table, service, servers, style, bounds, place, door, telemetry } = prepared;
+    let Prepared { path, current, table, service, servers, style, capacity, place, door, telemetry } =
+        prepared;
     let telemetry = telemetry::start(telemetry);
     if let Some(warning) = unused(serve.http.as_deref(), handed.sockets.len()) {
         diagnostics.warn(&warning);
@@ -141,7 +142,7 @@ async fn served(
         own,
         entries: servers,
         limits: limits.clone(),
-        bounds,
+        capacity,
     });
     let (servers, ending) = (Some(sharing.servers()), sharing.end());
     let jobs = Arc::clone(&service) as Arc<dyn JobService>;
@@ -230,7 +231,7 @@ struct Prepared {
     servers: Vec<ServerEntry>,
     style: Style,
     /// What they have together.
-    bounds: Bounds,
+    capacity: Capacity,
     /// Where other windows with the same servers are met.
     place: Option<Place>,
     /// For those who come over HTTP.
@@ -257,7 +258,7 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
             None
         }),
     };
-    let Plan { servers, style, bounds, tools, jobs, door, telemetry, secrets, warnings, .. } = plan;
+    let Plan { servers, style, capacity, tools, jobs, door, telemetry, secrets, warnings, .. } = plan;
     diagnostics.hide(secrets.into_iter());
     warnings.iter().for_each(|warning| warn(warning));
 
@@ -281,5 +282,5 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
     }
     let service = Arc::new(EngineService::new(engine, inherited().collect()));
     let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _)?;
-    Ok(Prepared { path, current, table, service, servers, style, bounds, place, door, telemetry })
+    Ok(Prepared { path, current, table, service, servers, style, capacity, place, door, telemetry })
 }

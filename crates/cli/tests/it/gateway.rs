@@ -5,7 +5,7 @@ use std::{fs, time::Duration};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use unhang::{
-    gateway::{ServerEntry, Servers},
+    gateway::{Scope, ServerEntry, Servers},
     route::{names::Style, rules::ToolRules},
     secrets::Secrets,
 };
@@ -366,6 +366,7 @@ fn a_file_of_another_name_is_known_by_what_is_in_it() {
 async fn servers_that_are_dropped_leave_nothing() {
     let sandbox = Sandbox::new();
     let entries = ["a", "b"].map(|name| ServerEntry {
+        scope: Scope::Everybody,
         spec: animal(&sandbox, name, &["ignores-everything"]),
         prefix: name.to_owned(),
         tool_rules: ToolRules::default(),

@@ -33,6 +33,7 @@ mod gateway_old;
 mod gateway_reload;
 mod gateway_routing;
 mod gateway_service;
+mod gateway_sessions;
 mod gateway_shared;
 mod gateway_traces;
 mod guide;

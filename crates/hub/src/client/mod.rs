@@ -195,6 +195,11 @@ impl Client {
         self.link.is_usable()
     }
 
+    /// Waits until everything that it was has ended, and keeps nothing of it by that.
+    pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.link.gone()
+    }
+
     /// Why it cannot be asked any more, where that is so.
     pub(crate) fn why_over(&self) -> Option<Failure> {
         self.link.why_over()

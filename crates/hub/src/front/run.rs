@@ -141,7 +141,7 @@ impl Shell {
     fn new(spec: FrontSpec) -> io::Result<Shell> {
         let limits = spec.limits;
         let behind = Behind::new(spec.toolbox, spec.servers, spec.instructions);
-        let behind = behind.traced_by(spec.telemetry, "pipe");
+        let behind = behind.traced_by(spec.telemetry, "pipe").for_session(None);
         Ok(Shell {
             world: World { to_client: ToClient::new(spec.client_output, limits.queue_bytes)? },
             from_client: FromClient::new(spec.client_input, limits.max_message)?,

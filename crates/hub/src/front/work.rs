@@ -12,7 +12,7 @@ use data_encoding::BASE32_NOPAD;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{broadcast, mpsc, oneshot, watch},
+    sync::{broadcast::error::RecvError, mpsc, oneshot, watch},
     task::{Id as TaskId, JoinError, JoinSet},
     time::Instant,
 };
@@ -26,7 +26,7 @@ use super::{
 use crate::{
     client::Error,
     config::Limits,
-    gateway::{Answered, Aside, Asked, Asker, Known, Question, Replied, Servers, Updated, Watch},
+    gateway::{Answered, Aside, Asked, Asker, Changes, Known, Question, Replied, Servers, Updated, Watch},
     telemetry::Telemetry,
     tools::ToolAnswer,
 };
@@ -62,6 +62,17 @@ impl Behind {
         let instructions = instructions.map(Into::into);
         let (tally, telemetry) = (Arc::default(), None);
         Behind { toolbox, servers, instructions, tally, telemetry, transport: "tcp" }
+    }
+
+    /// The same for somebody who begins now, with instances of their own of servers that are not shared. `owner` is who that is, where
+    /// they are told from others by more than their session.
+    pub(super) fn for_session(&self, owner: Option<Asker>) -> Behind {
+        self.with(self.servers.as_ref().map(|servers| servers.for_session(owner)))
+    }
+
+    /// The same with these servers.
+    pub(super) fn with(&self, servers: Option<Servers>) -> Behind {
+        Behind { servers, ..self.clone() }
     }
 
     /// The same, told there.
@@ -105,7 +116,7 @@ pub(super) struct Work {
     /// Resources that the client watches.
     watches: HashMap<Resource, Watch>,
     /// Changes of those that anybody watches, since this client does: who watches nothing is not woken for others.
-    updates: Option<broadcast::Receiver<Updated>>,
+    updates: Option<Changes>,
     /// Progress of requests to servers, on its way from their tasks to the machine.
     tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
     told: mpsc::Receiver<(CallKey, Box<RawValue>)>,
@@ -369,16 +380,16 @@ async fn changed<T>(watched: &mut Option<watch::Receiver<T>>) {
 }
 
 /// The next change of a resource; never, where there are no servers. Cancel-safe.
-async fn updated(updates: &mut Option<broadcast::Receiver<Updated>>) -> Updated {
+async fn updated(updates: &mut Option<Changes>) -> Updated {
     loop {
         match updates {
             None => return pending().await,
-            Some(receiver) => match receiver.recv().await {
+            Some(changes) => match changes.recv().await {
                 Ok(updated) => return updated,
-                Err(broadcast::error::RecvError::Lagged(missed)) => {
+                Err(RecvError::Lagged(missed)) => {
                     tracing::warn!("{missed} changes of resources came faster than they could be told");
                 }
-                Err(broadcast::error::RecvError::Closed) => *updates = None,
+                Err(RecvError::Closed) => *updates = None,
             },
         }
     }

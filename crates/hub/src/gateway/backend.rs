@@ -5,6 +5,7 @@
 //! - There is at most one client at a time that can be asked.
 //! - Its death or a failed start is counted once; after so many in a row it is left alone for a while, and then tried once (promise 6).
 //! - Whoever waits for it to start may stop waiting: the start goes on for the next one.
+//! - An instance of one session is started by whoever asks it something alone, and only where there is a seat for it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,42 +13,45 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Map, value::RawValue};
+use serde_json::value::RawValue;
 use tokio::{
-    sync::{Mutex as AsyncMutex, Notify},
-    time::{Instant, sleep, sleep_until},
+    sync::{Mutex as AsyncMutex, Notify, Semaphore},
+    time::{Instant, sleep_until},
 };
 use unhang_jobs::moment::Moment;
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    Level, Memory, Patience, ServerEntry,
+    Level, Memory, Patience, Scope, ServerEntry,
     ear::Ear,
+    in_turn,
     memory::Recalled,
     rest::Wanted,
-    status::{ServerState, ServerStatus, Trouble},
+    seats::{Seats, Taken},
+    status::{Now, Record, ServerStatus},
     tally::Tally,
     turns::Turns,
     watched::{Updates, Watched},
 };
 use crate::{
     breaker::{Breaker, Verdict},
-    client::{Client, Endpoint, Error, Failure, List, Options, Session, Subscription, Topics},
-    fault::{Kind, in_words},
+    client::{Client, ClientSpec, Endpoint, Error, Session, Subscription},
+    fair::Asker,
     route::{catalog::Offered, rules::ToolRules},
     upstream::http::REQUESTS,
 };
 
-/// Between a change of a list and the question for it: changes come in crowds, and some servers tell of them without end.
-const CALM: Duration = Duration::from_millis(250);
-
 /// Requests of our own that may be with a server: its lists, and whether it lives.
 const OURS: usize = 16;
 
-/// One server.
+/// One server, or the instance of it that one session has.
 pub(super) struct Backend {
     entry: ServerEntry,
+    /// How it is reached, as we start it.
+    spec: ClientSpec,
+    /// Where it is the instance of one session.
+    own: Option<OwnInstance>,
     /// What it is known by.
     place: usize,
     patience: Patience,
@@ -64,6 +68,10 @@ pub(super) struct Backend {
     pub(super) stop: Arc<AsyncMutex<()>>,
     /// What came of what clients asked of it.
     pub(super) tally: Arc<Tally>,
+    /// What has become of it.
+    pub(super) record: Arc<Record>,
+    /// Held while it is being ended for good.
+    ending: AsyncMutex<()>,
     /// Rung when nobody wants anything of it any more.
     pub(super) unwanted: Notify,
     state: Mutex<State>,
@@ -71,11 +79,11 @@ pub(super) struct Backend {
 
 pub(super) struct State {
     pub(super) client: Option<Client>,
-    breaker: Breaker,
+    pub(super) breaker: Breaker,
     /// Before then it is not started again.
     not_before: Instant,
     offered: Arc<Offered>,
-    was_listed: bool,
+    pub(super) was_listed: bool,
     /// What is known from the last time that it was listed.
     pub(super) recalled: Recalled,
     /// It has been listed since we began.
@@ -84,16 +92,33 @@ pub(super) struct State {
     pub(super) subscription: Option<Subscription>,
     is_closed: bool,
     /// From which level on somebody has asked it to log.
-    level: Option<Level>,
+    pub(super) level: Option<Level>,
     starts: u64,
     pub(super) in_flight: usize,
     pub(super) wanted: Wanted,
     /// Rules that were told to have no effect.
-    told: HashSet<String>,
+    pub(super) told: HashSet<String>,
     /// When it was last started.
     started: Moment,
-    failures: u64,
-    trouble: Trouble,
+}
+
+/// What an instance of one session needs to be started.
+#[derive(Clone)]
+pub(super) struct OwnInstance {
+    /// Whose it is, where that is told from others.
+    pub owner: Option<Asker>,
+    pub seats: Arc<Seats>,
+    /// Turns for starts.
+    pub starts: Arc<Semaphore>,
+}
+
+/// What a server has from the one before it, or an instance from the others.
+#[derive(Default)]
+struct Inherited {
+    offered: Offered,
+    recalled: Recalled,
+    tally: Arc<Tally>,
+    record: Option<Arc<Record>>,
 }
 
 /// What is to be done about a server that is wanted.
@@ -101,6 +126,7 @@ enum Next {
     Ask(Box<Client>),
     Wait(Instant),
     Refuse(Duration),
+    Full(Taken),
     Closed,
 }
 
@@ -122,36 +148,65 @@ pub(super) struct Trial<'a> {
 impl Backend {
     /// One at this place. What the one before it of the same name offered it offers as well until it has been listed, as far as its own
     /// rules allow that.
-    pub(super) fn new(
-        mut entry: ServerEntry,
+    pub(super) fn new(entry: ServerEntry, place: usize, updates: Updates, before: Option<&Backend>) -> Self {
+        let inherited = before.map(|before| {
+            let offered = Offered::clone(&before.offered());
+            Inherited { offered, tally: Arc::clone(&before.tally), ..Inherited::default() }
+        });
+        Self::made(entry, place, updates, inherited.unwrap_or_default(), None)
+    }
+
+    /// The instance of this server that one session has. It is known as the others are, offers what they offer until it has been listed
+    /// itself, and rests until it is asked something.
+    pub(super) fn instance(&self, updates: Updates, own: OwnInstance) -> Self {
+        // What one session makes of it says nothing about the next run.
+        let memory = self.entry.memory.clone().filter(|_| !stands("instance-is-not-remembered"));
+        let entry = ServerEntry { memory, ..self.entry.clone() };
+        let recalled = self.state().recalled.for_another();
+        let inherited = Inherited {
+            offered: Offered::clone(&self.offered()),
+            recalled,
+            tally: Arc::clone(&self.tally),
+            record: Some(Arc::clone(&self.record)),
+        };
+        let instance = Self::made(entry, self.place, updates, inherited, Some(own));
+        instance.state().wanted.rest();
+        instance
+    }
+
+    fn made(
+        entry: ServerEntry,
         place: usize,
         updates: Updates,
-        before: Option<&Backend>,
+        inherited: Inherited,
+        own: Option<OwnInstance>,
     ) -> Self {
+        let Inherited { mut offered, recalled, tally, record } = inherited;
         let patience = Patience::from(&entry);
-        let mut offered = before.map(|before| Offered::clone(&before.offered())).unwrap_or_default();
         offered.tools = entry.tool_rules.offered(offered.tools);
         let turn_patience = entry.spec.limits.call_timeout / 10;
-        let ear = Arc::new(Ear::new(entry.spec.name.clone(), turn_patience, place, updates));
-        entry.spec.listener = ear.clone();
-        let mut limits = entry.spec.limits.clone();
-        if matches!(entry.spec.endpoint, Endpoint::Http(_)) {
+        let record = record.unwrap_or_else(|| Arc::new(Record::new(entry.secrets.clone())));
+        let name = entry.spec.name.clone();
+        let ear = Arc::new(Ear::new(name, turn_patience, place, updates, Arc::clone(&record)));
+        let mut spec = ClientSpec { listener: ear.clone(), ..entry.spec.clone() };
+        let mut limits = spec.limits.clone();
+        if matches!(spec.endpoint, Endpoint::Http(_)) {
             // Beyond that they would wait where turns are not fair.
             limits.max_in_flight = limits.max_in_flight.min(REQUESTS);
         }
         // Turns bound them; those that were withdrawn just now, and what we ask for ourselves, come on top.
-        entry.spec.limits.max_in_flight = limits.max_in_flight.saturating_mul(2).saturating_add(OURS);
+        spec.limits.max_in_flight = limits.max_in_flight.saturating_mul(2).saturating_add(OURS);
         // What a server asks in a call may wait for as long as that call.
-        entry.spec.limits.call_timeout = patience.longest_call();
+        spec.limits.call_timeout = patience.longest_call();
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
-        let seed = entry.spec.name.bytes().fold(std::process::id().into(), mixed);
+        let seed = spec.name.bytes().fold(std::process::id().into(), mixed);
         let state = State {
             client: None,
-            breaker: Breaker::new(&entry.spec.limits, seed),
+            breaker: Breaker::new(&spec.limits, seed),
             not_before: Instant::now(),
             offered: Arc::new(offered),
             was_listed: false,
-            recalled: Recalled::default(),
+            recalled,
             has_lists: false,
             subscription: None,
             is_closed: false,
@@ -161,12 +216,12 @@ impl Backend {
             in_flight: 0,
             wanted: Wanted::new(),
             told: HashSet::new(),
-            failures: 0,
-            trouble: Trouble::new(entry.secrets.clone()),
         };
         Self {
             turns: Turns::new(&entry.tool_rules, &limits),
             entry,
+            spec,
+            own,
             place,
             patience,
             origin: Instant::now(),
@@ -174,7 +229,9 @@ impl Backend {
             turn_patience,
             watched: AsyncMutex::default(),
             stop: Arc::default(),
-            tally: before.map(|before| Arc::clone(&before.tally)).unwrap_or_default(),
+            tally,
+            record,
+            ending: AsyncMutex::default(),
             unwanted: Notify::new(),
             state: Mutex::new(state),
         }
@@ -187,6 +244,16 @@ impl Backend {
     /// Whether it is a gateway as we are: nobody else is reached by a socket.
     pub(super) fn is_gateway(&self) -> bool {
         matches!(&self.entry.spec.endpoint, Endpoint::Http(server) if server.address.socket.is_some())
+    }
+
+    /// Who has it.
+    pub(super) fn scope(&self) -> Scope {
+        self.entry.scope
+    }
+
+    /// Whether it is the instance of one session.
+    pub(super) fn is_own(&self) -> bool {
+        self.own.is_some()
     }
 
     pub(super) fn place(&self) -> usize {
@@ -211,6 +278,11 @@ impl Backend {
         self.entry.idle_timeout
     }
 
+    /// After how long it is tried again where it could not be listed.
+    pub(super) fn pause(&self) -> Duration {
+        self.entry.spec.limits.breaker_cooldown
+    }
+
     /// How often it was started.
     pub(super) fn starts(&self) -> u64 {
         self.state().starts
@@ -233,41 +305,49 @@ impl Backend {
         self.state().offered.clone()
     }
 
-    /// How it is.
-    pub(super) fn status(&self) -> ServerStatus {
+    /// Whether there is a process or a connection that can be asked, now or when it is ready.
+    pub(super) fn runs(&self) -> bool {
+        self.state().client.as_ref().is_some_and(Client::is_usable)
+    }
+
+    /// How it is now.
+    fn now(&self) -> Now {
         let mut state = self.state();
         let is_running = state.client.as_ref().is_some_and(Client::is_usable);
         // One that ended while nobody asked it anything.
-        state.note_end();
-        let status = ServerStatus {
-            name: self.name().to_owned(),
-            state: match is_running {
-                true => ServerState::Running,
-                false if state.breaker.is_open() => ServerState::FencedOff,
-                false => ServerState::Ended,
-            },
-            starts: state.starts,
-            restarts: state.starts.saturating_sub(1),
+        self.note_end(&mut state);
+        Now {
+            is_running,
+            is_fenced_off: state.breaker.is_open(),
             in_flight: state.in_flight,
             waiting: self.turns.waiting(),
             failures: state.breaker.failures(),
-            failures_total: state.failures,
-            breaker: state.breaker.phase(self.origin.elapsed()).into(),
-            junk_lines: self.ear.junk_lines(),
-            tools: state.offered.tools.len(),
-            prompts: state.offered.prompts.len(),
-            resources: state.offered.resources.len(),
-            last_error: None,
-            last_error_at: None,
-            last_exit: None,
-            stderr_tail: Vec::new(),
-        };
-        state.trouble.tell(status)
+            breaker: state.breaker.phase(self.origin.elapsed()),
+        }
+    }
+
+    /// How it is, together with the instances of it that sessions have.
+    pub(super) fn status(&self, instances: &[Arc<Backend>]) -> ServerStatus {
+        let each: Vec<Now> = instances.iter().map(|instance| instance.now()).chain([self.now()]).collect();
+        let running = each.iter().filter(|one| one.is_running).count();
+        let now = each.into_iter().reduce(Now::and).unwrap_or_else(|| self.now());
+        let status = self.record.status(self.name(), now, running);
+        let offered = self.offered();
+        let (tools, prompts, resources) =
+            (offered.tools.len(), offered.prompts.len(), offered.resources.len());
+        ServerStatus { tools, prompts, resources, ..status }
+    }
+
+    /// Notes how the client that there is has ended, where it has.
+    fn note_end(&self, state: &mut State) {
+        if let Some(failure) = state.client.as_ref().and_then(Client::why_over) {
+            self.record.trouble().note_end(&failure, state.started);
+        }
     }
 
     /// Something went wrong with it.
     pub(super) fn note(&self, error: &Error) {
-        self.state().trouble.note(error);
+        self.record.trouble().note(error);
     }
 
     /// It has been listed, or has failed to be.
@@ -288,13 +368,26 @@ impl Backend {
             if stands("next-start-after-the-stop") {
                 drop(self.stop.lock().await);
             }
+            // As many sessions as come at once begin at once, and each may want its own.
+            let own = self.own.as_ref().filter(|_| !self.runs() && stands("instances-start-in-turn"));
+            let starts = own.map(|own| Arc::clone(&own.starts));
+            let turn = match starts {
+                // It is never closed.
+                Some(starts) => starts.acquire_owned().await.ok(),
+                None => None,
+            };
             match self.next(starter) {
                 Next::Ask(client) => {
-                    let session = client.ready().await.inspect_err(|error| self.doubt(error))?;
+                    let ready = in_turn(turn, client.ready()).await;
+                    let session = ready.inspect_err(|error| self.doubt(error))?;
                     return Ok((*client, session));
                 }
-                Next::Wait(until) => sleep_until(until).await,
+                Next::Wait(until) => {
+                    drop(turn);
+                    sleep_until(until).await;
+                }
                 Next::Refuse(rest) => return Err(self.fenced_off(rest)),
+                Next::Full(taken) => return Err(self.no_seat(taken)),
                 Next::Closed => return Err(Error::Disposed),
             }
         }
@@ -310,10 +403,10 @@ impl Backend {
         match &state.client {
             Some(client) if client.is_usable() => return Next::Ask(Box::new(client.clone())),
             Some(_) => {
-                state.note_end();
+                self.note_end(&mut state);
                 state.client = None;
                 state.subscription = None;
-                state.failures += 1;
+                self.record.failed();
                 if state.breaker.failed(since) && stands("gateway-fences-off") {
                     tracing::error!(
                         "`{}` failed {} times in a row and is left alone",
@@ -325,16 +418,32 @@ impl Backend {
             }
             None => {}
         }
+        if self.own.is_some() && starter == Starter::Keeper && stands("instance-is-started-by-its-session") {
+            // What it offers is asked of it while it is there, and is no reason to start it.
+            return Next::Closed;
+        }
         if now < state.not_before && stands("gateway-restart-delayed") {
             return Next::Wait(state.not_before);
         }
+        let seat = match self.own.as_ref().map(|own| own.seats.take(own.owner.as_ref())).transpose() {
+            Ok(seat) => seat,
+            Err(taken) => return Next::Full(taken),
+        };
         if let Verdict::Refuse(rest) = state.breaker.ask(since)
             && stands("gateway-fences-off")
         {
             return Next::Refuse(rest);
         }
-        let client = Client::start_knowing(self.entry.spec.clone(), state.recalled.started());
+        let client = Client::start_knowing(self.spec.clone(), state.recalled.started());
+        if let Some(seat) = seat {
+            let gone = client.gone();
+            tokio::spawn(async move {
+                gone.await;
+                drop(seat);
+            });
+        }
         state.client = Some(client.clone());
+        self.record.started(state.starts > 0);
         state.starts += 1;
         state.wanted.started();
         state.started = Moment::now();
@@ -351,125 +460,10 @@ impl Backend {
         Trial { backend: self, is_over: false }
     }
 
-    /// Asks for all its lists, and keeps them.
-    pub(super) async fn list(&self) -> Result<(), Error> {
-        if self.state().wanted.rests() && stands("resting-server-is-left-alone") {
-            // What it offered is what it offers, until somebody starts it.
-            return Ok(());
-        }
-        let listed = {
-            // That it gives lists does not say that it answers calls: some die of each.
-            let _trial = self.trial();
-            self.lists().await
-        };
-        let mut state = self.state();
-        state.was_listed = true;
-        match listed {
-            Ok(offered) => {
-                state.offered = Arc::new(offered);
-                state.has_lists = true;
-                Ok(())
-            }
-            Err(error) => {
-                state.trouble.note(&error);
-                Err(error)
-            }
-        }
-    }
-
-    async fn lists(&self) -> Result<Offered, Error> {
-        let (client, session) = self.ready(Starter::Keeper).await?;
-        let options = Options::default();
-        let (tools, prompts, resources, templates) = tokio::join!(
-            client.list(List::Tools, &options),
-            client.list(List::Prompts, &options),
-            client.list(List::Resources, &options),
-            // Nobody declares them by themselves, and many have none.
-            client.list(List::ResourceTemplates, &options),
-        );
-        let listed = Offered {
-            tools: tools?,
-            prompts: self.or_none(prompts),
-            resources: self.or_none(resources),
-            templates: self.or_none(templates),
-        };
-        self.remember(&session, &listed);
-        let offered = Offered { tools: self.allowed(listed.tools), ..listed };
-        self.watch_again(&client).await;
-        self.set_level().await;
-        if session.revision.is_stateless() && self.state().subscription.is_none() {
-            // A server that has nothing to tell refuses it.
-            match client.subscribe(Topics { resources: Vec::new(), lists: true }, &options).await {
-                Ok(subscription) => self.state().subscription = Some(subscription),
-                Err(error) => tracing::debug!("`{}` does not tell of changes: {error}", self.name()),
-            }
-        }
-        Ok(offered)
-    }
-
-    /// What of its tools clients may have. What the rules say in vain is told once.
-    fn allowed(&self, listed: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
-        let rules = &self.entry.tool_rules;
-        for (rule, why) in rules.without_effect(&listed) {
-            if self.state().told.insert(rule.clone()) {
-                tracing::warn!("{rule} of `{}` has no effect: {why}", self.name());
-            }
-        }
-        rules.offered(listed)
-    }
-
-    /// What a server that has tools gives besides; nothing where that goes wrong.
-    fn or_none(&self, listed: Result<Vec<Box<RawValue>>, Error>) -> Vec<Box<RawValue>> {
-        listed.unwrap_or_else(|error| {
-            tracing::debug!("`{}`: {error}", self.name());
-            Vec::new()
-        })
-    }
-
-    /// Whether it has to say more than it does for this level; it will from now on.
-    pub(super) fn logs_less_than(&self, level: Level) -> bool {
-        let mut state = self.state();
-        let is_more = state.level.is_none_or(|now| level < now);
-        if is_more {
-            state.level = Some(level);
-        }
-        is_more
-    }
-
-    /// Tells the server from which level on it is to log, if it runs and is told so once for all (protocol.md 3.3, row 10).
-    pub(super) async fn set_level(&self) {
-        let (client, level) = {
-            let state = self.state();
-            (state.client.clone().filter(Client::is_usable), state.level)
-        };
-        let (Some(client), Some(level)) = (client, level) else { return };
-        let Ok(session) = client.ready().await else { return };
-        if session.revision.is_stateless() || !session.capabilities.contains_key("logging") {
-            return;
-        }
-        let params = Map::from_iter([("level".to_owned(), level.name().into())]);
-        if let Err(error) = client.request("logging/setLevel", params, &Options::default()).await {
-            tracing::debug!("`{}` does not log by level: {error}", self.name());
-        }
-    }
-
-    /// Waits until its lists may be others, or it may be tried again.
-    pub(super) async fn until_changed(&self, was_listed: bool) {
-        if was_listed {
-            self.ear.changed.notified().await;
-            sleep(CALM).await;
-        } else {
-            let pause = self.entry.spec.limits.breaker_cooldown;
-            tokio::select! {
-                () = sleep(pause) => {}
-                // Somebody has asked for it meanwhile, so that it was started anew.
-                () = self.ear.changed.notified() => sleep(CALM).await,
-            }
-        }
-    }
-
     /// Ends it for good.
     pub(super) async fn close(&self, deadline: Deadline) {
+        // Whoever comes second waits for the same end.
+        let _ending = deadline.timeout(self.ending.lock()).await;
         let client = {
             let mut state = self.state();
             state.is_closed = true;
@@ -488,57 +482,20 @@ impl Backend {
         }
     }
 
-    /// Our verdict for a caller whose time was over before the server was ready.
-    pub(super) fn still_starting(&self, method: &str, limit: Duration) -> Error {
-        let happened =
-            format!("`{}` was not ready to answer `{method}` within {}", self.name(), in_words(limit));
-        let hint = "it is still being started; ask again, or look at its stderr in the log";
-        Failure { limit: Some(limit), elapsed: limit, ..self.failure(Kind::Deadline, method, happened, hint) }
-            .into()
-    }
-
-    /// Our verdict for a caller who answers what was not asked.
-    pub(super) fn no_such_question(&self, method: &str) -> Error {
-        let happened = format!("`{}` was not asking anything about this `{method}`", self.name());
-        let hint = "make the request anew, without requestState and inputResponses";
-        self.failure(Kind::InvalidParams, method, happened, hint).into()
-    }
-
-    fn fenced_off(&self, rest: Duration) -> Error {
-        let failures = self.state().breaker.failures();
-        let happened = format!("`{}` failed {failures} times in a row and is left alone", self.name());
-        let hint = format!("ask again in {}", in_words(Duration::from_secs(rest.as_secs() + 1)));
-        self.failure(Kind::BreakerOpen, "", happened, &hint).into()
-    }
-
-    pub(super) fn failure(&self, kind: Kind, method: &str, happened: String, hint: &str) -> Failure {
-        let method = Some(method.to_owned()).filter(|method| !method.is_empty());
-        Failure {
-            kind,
-            server: self.name().to_owned(),
-            method,
-            happened,
-            hint: hint.to_owned(),
-            ..Failure::ended()
-        }
-    }
-
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
+    /// It has just been listed, and offers this.
+    pub(super) fn list(&mut self, offered: Offered) {
+        (self.offered, self.was_listed, self.has_lists) = (Arc::new(offered), true, true);
+    }
+
     /// This is known from the last run, and counts until the server has been listed.
     pub(super) fn recall(&mut self, offered: Offered, recalled: Recalled) {
         (self.offered, self.recalled) = (Arc::new(offered), recalled);
-    }
-
-    /// Notes how the client that there is has ended, where it has.
-    fn note_end(&mut self) {
-        if let Some(failure) = self.client.as_ref().and_then(Client::why_over) {
-            self.trouble.note_end(&failure, self.started);
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -20,7 +20,10 @@ use tokio::{sync::Notify, time::sleep};
 use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
-use super::watched::{Updated, Updates};
+use super::{
+    status::Record,
+    watched::{Updated, Updates},
+};
 use crate::{
     client::{Answer, Listener},
     fault::Kind,
@@ -38,8 +41,8 @@ pub(super) struct Ear {
     patience: Duration,
     place: usize,
     updates: Updates,
-    /// Lines of its stdout that were no messages, in all its lives.
-    junk_lines: AtomicU64,
+    /// What is counted of it.
+    record: Arc<Record>,
 }
 
 /// Ends what is being asked, for the sake of those who wait.
@@ -51,19 +54,20 @@ struct Alarm {
 }
 
 impl Ear {
-    pub(super) fn new(server: String, patience: Duration, place: usize, updates: Updates) -> Self {
+    pub(super) fn new(
+        server: String,
+        patience: Duration,
+        place: usize,
+        updates: Updates,
+        record: Arc<Record>,
+    ) -> Self {
         let (changed, asks, alarm) = (Notify::new(), AtomicBool::default(), Arc::default());
-        Self { server, changed, asks, alarm, patience, place, updates, junk_lines: AtomicU64::new(0) }
+        Self { server, changed, asks, alarm, patience, place, updates, record }
     }
 
     /// Whether the server was seen to ask things about calls.
     pub(super) fn asks(&self) -> bool {
         self.asks.load(Ordering::Relaxed)
-    }
-
-    /// How many lines the server wrote to its stdout that were no messages.
-    pub(super) fn junk_lines(&self) -> u64 {
-        self.junk_lines.load(Ordering::Relaxed)
     }
 
     /// Others have waited long enough for whoever is being asked.
@@ -113,7 +117,7 @@ impl Listener for Ear {
     }
 
     fn wrote_junk(&self, lines: u64) {
-        self.junk_lines.fetch_add(lines, Ordering::Relaxed);
+        self.record.wrote_junk(lines);
     }
 
     fn notified(&self, method: &str, params: Option<&RawValue>) {
@@ -135,7 +139,7 @@ impl Listener for Ear {
         method: String,
         _params: Option<Box<RawValue>>,
     ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
-        let why = "no call is in flight that it could be about, and the server is shared by many clients";
+        let why = "no call is in flight that it could be about";
         Box::pin(async move { Err((Kind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))) })
     }
 }
@@ -149,7 +153,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn however_often_a_server_asks_in_a_crowd_one_alarm_is_set() {
         let (updates, _) = broadcast::channel(1);
-        let ear = Ear::new("srv".to_owned(), Duration::from_secs(30), 0, updates);
+        let ear = Ear::new("srv".to_owned(), Duration::from_secs(30), 0, updates, Arc::default());
         for _ in 0..2 {
             let rung = Arc::clone(&ear.alarm.crowded).notified_owned();
             (0..1000).for_each(|_| ear.asks_in_a_crowd("roots/list"));

@@ -121,6 +121,16 @@ pub(super) struct Recalled {
 }
 
 impl Recalled {
+    /// What holds for another instance of the same server.
+    pub(super) fn for_another(&self) -> Self {
+        Self {
+            has_lists: true,
+            is_legacy: self.is_legacy,
+            is_in_doubt: false,
+            server_info: self.server_info.clone(),
+        }
+    }
+
     /// A client is started now; whether the server is taken to know handshakes alone.
     pub(super) fn started(&mut self) -> bool {
         self.is_in_doubt = false;

@@ -1,28 +1,34 @@
-//! Servers that many sessions share: each started once, fenced off from the others, and asked by whoever wants something of it.
+//! Servers that many sessions share: each started once, or once for each session, fenced off from the others, and asked by whoever wants
+//! something of it.
 //!
 //! ```text
-//! front ─ Asked ─ Servers ─ Backend ─┬ Breaker   whether it may be started
-//!                                    └ Client ─ upstream
-//! front ◄─ Answered ─────────────────┘
+//! front ─ Asked ─ Servers (Visit) ─ Backend ─┬ Breaker   whether it may be started
+//!                                            └ Client ─ upstream
+//! front ◄─ Answered ─────────────────────────┘
 //! front ◄─ Known (watched) ◄─ Catalog ◄─ lists of all ◄─ one task a server, which asks again when they change
 //! ```
 //!
 //! Invariants
 //!
-//! - One process or connection a server, however many sessions ask it.
+//! - One process or connection a server, however many sessions ask it; of one that keeps state of its client, one for each session.
 //! - A server that cannot be started, hangs or dies costs those who ask it an error, and nobody else anything.
 //! - What was listed stays listed while a server is away: it comes back when it is asked.
 
 mod backend;
 mod ear;
+mod known;
 mod level;
+mod lists;
 mod memory;
 mod places;
 mod rest;
 mod roster;
+mod seats;
 mod status;
 pub(crate) mod tally;
 mod turns;
+mod verdicts;
+mod visit;
 mod watched;
 
 use std::{
@@ -34,7 +40,7 @@ use std::{
 
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{Semaphore, broadcast, mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, watch},
     task::JoinSet,
     time::timeout,
 };
@@ -50,24 +56,26 @@ use self::{
     backend::{Backend, Starter},
     places::Places,
     roster::Roster,
+    seats::Seats,
     tally::{Counted, Tally},
     turns::Wanting,
+    visit::{Visit, Visits},
 };
 pub use self::{
+    known::Known,
     level::Level,
     memory::Memory,
     roster::Change,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
+    visit::Changes,
     watched::{Updated, Watch},
 };
 use crate::{
     client::{ClientSpec, Error, Manner, Signed},
-    config::{CALL_TIMEOUT, DISPOSE_LIMIT, MAX_IN_FLIGHT_OF_ALL, MAX_WAITING_OF_ALL, REQUEST_TIMEOUT},
-    route::{
-        catalog::{Catalog, Source},
-        names::Style,
-        rules::ToolRules,
+    config::{
+        CALL_TIMEOUT, DISPOSE_LIMIT, MAX_IN_FLIGHT_OF_ALL, MAX_INSTANCES, MAX_WAITING_OF_ALL, REQUEST_TIMEOUT,
     },
+    route::{names::Style, rules::ToolRules},
     secrets::Secrets,
     telemetry::{Subject, Trace},
 };
@@ -84,6 +92,8 @@ const START_TURN: Duration = Duration::from_secs(3);
 pub struct ServerEntry {
     /// How it is reached. Its listener is replaced.
     pub spec: ClientSpec,
+    /// Who has it.
+    pub scope: Scope,
     /// What the names of its tools and prompts begin with.
     pub prefix: String,
     /// Which of its tools are offered, and how.
@@ -96,6 +106,34 @@ pub struct ServerEntry {
     pub made_from: String,
     /// Where it is kept what it offers, for the next run; nowhere where this says nothing.
     pub memory: Option<Memory>,
+}
+
+/// Who has a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Everybody together, windows that share servers included.
+    #[default]
+    Everybody,
+    /// Whoever this process serves, together: where that is one client, it is the client's own.
+    Process,
+    /// Each session has an instance of its own.
+    Session,
+}
+
+/// What the servers have together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Requests with all of them, and those that wait for that.
+    pub requests: Bounds,
+    /// Instances of those of which each session has its own, of all sessions.
+    pub instances: usize,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        let requests = Bounds { places: MAX_IN_FLIGHT_OF_ALL, room: MAX_WAITING_OF_ALL };
+        Self { requests, instances: MAX_INSTANCES }
+    }
 }
 
 /// How long requests to a server are waited for.
@@ -136,23 +174,6 @@ impl From<&ServerEntry> for Patience {
         let tools = rules.filter_map(|(name, rule)| Some((name.clone(), rule.call_timeout?))).collect();
         Self { call: limits.call_timeout, tools, request: limits.request_timeout }
     }
-}
-
-/// What is known of all servers.
-#[derive(Clone, Debug, Default)]
-pub struct Known {
-    /// What they offer.
-    pub catalog: Arc<Catalog>,
-    /// By the place of the server.
-    pub patience: Arc<BTreeMap<usize, Patience>>,
-    /// Every server has been listed, or has failed to be, since it is there.
-    pub is_settled: bool,
-    /// That was so at some time, whatever servers have come since.
-    pub was_settled: bool,
-    /// They are those of another gateway, whose clients come back with states of its own.
-    pub follows: bool,
-    /// The same, or it is known what it offered in the last run.
-    pub has_lists: bool,
 }
 
 /// What a server is asked.
@@ -212,6 +233,8 @@ pub struct Servers {
     shared: Arc<Shared>,
     /// For each server, by its place: one that keeps its lists, and one that stops it when nobody wants it, where that is wanted.
     keepers: Arc<Mutex<HashMap<usize, JoinSet<()>>>>,
+    /// Who asks, where it is not whoever looks after them.
+    visit: Option<Arc<Visit>>,
 }
 
 /// What the keepers need. They do not keep themselves alive.
@@ -219,7 +242,10 @@ struct Shared {
     roster: Mutex<Roster>,
     known: watch::Sender<Known>,
     updates: broadcast::Sender<Updated>,
-    starts: Semaphore,
+    starts: Arc<Semaphore>,
+    visits: Mutex<Visits>,
+    /// Of the instances that sessions have.
+    seats: Arc<Seats>,
     /// From which level on somebody has asked them to log.
     level: Mutex<Option<Level>>,
     /// Requests with all of them together.
@@ -236,18 +262,21 @@ impl Servers {
             roster: Mutex::default(),
             known: watch::Sender::default(),
             updates,
-            starts: Semaphore::new(STARTS),
+            starts: Arc::new(Semaphore::new(STARTS)),
+            visits: Mutex::default(),
+            seats: Seats::new(Capacity::default().instances),
             level: Mutex::default(),
-            all: Places::new(Bounds { places: MAX_IN_FLIGHT_OF_ALL, room: MAX_WAITING_OF_ALL }),
+            all: Places::new(Capacity::default().requests),
         });
-        let servers = Self { shared, keepers: Arc::default() };
+        let servers = Self { shared, keepers: Arc::default(), visit: None };
         servers.replace(style, own, entries);
         servers
     }
 
-    /// From now on they have so many requests together. Nobody loses their place by that.
-    pub fn bound(&self, bounds: Bounds) {
-        self.shared.all.bound(bounds);
+    /// From now on they have so much together. Nobody loses what they have by that.
+    pub fn bound(&self, capacity: Capacity) {
+        self.shared.all.bound(capacity.requests);
+        self.shared.seats.bound(capacity.instances);
     }
 
     /// How many requests wait because all of them together have as many as they may.
@@ -256,47 +285,29 @@ impl Servers {
         self.shared.all.waiting()
     }
 
-    /// What is known of them, now and from now on.
-    #[must_use]
-    pub fn known(&self) -> watch::Receiver<Known> {
-        self.shared.known.subscribe()
-    }
-
-    /// What changes of the resources that are watched, from now on.
-    #[must_use]
-    pub fn updates(&self) -> broadcast::Receiver<Updated> {
-        self.shared.updates.subscribe()
-    }
-
     /// Has a server tell of a resource, for as long as the watch is kept; once, however many want to hear of it.
     ///
     /// # Errors
     /// Why it does not.
     pub async fn watch(&self, server: usize, uri: Arc<str>, limit: Duration) -> Result<Watch, Error> {
-        let backend = self.shared.roster().at(server).ok_or(Error::Disposed)?;
+        let backend = self.at(server).ok_or(Error::Disposed)?;
         let waited = Arc::clone(&backend);
         let _use = waited.used();
         let watched = Deadline::after(limit).timeout(backend.watch(uri, limit)).await;
         watched.unwrap_or_else(|_| Err(waited.still_starting("resources/subscribe", limit)))
     }
 
-    /// Has servers log from this level on, of those that somebody has asked for the one that says most.
-    pub fn log_from(&self, level: Level) {
-        {
-            let mut wanted = self.shared.level();
-            *wanted = Some(wanted.map_or(level, |wanted| wanted.min(level)));
-        }
-        for backend in self.shared.current() {
-            if backend.logs_less_than(level) {
-                tokio::spawn(async move { backend.set_level().await });
-            }
-        }
-    }
-
     /// How they are, in their order.
     #[must_use]
     pub fn status(&self) -> Vec<ServerStatus> {
-        self.shared.current().iter().map(|backend| backend.status()).collect()
+        let (current, instances) = {
+            let roster = self.shared.roster();
+            (roster.current.clone(), roster.instances.clone())
+        };
+        let of = |place| -> Vec<Arc<Backend>> {
+            instances.iter().filter(|instance| instance.place() == place).map(Arc::clone).collect()
+        };
+        current.iter().map(|backend| backend.status(&of(backend.place()))).collect()
     }
 
     /// What came of what clients asked of them, in their order, each with its name.
@@ -313,7 +324,7 @@ impl Servers {
         progress: Option<Progress>,
         asides: Option<mpsc::Sender<Aside>>,
     ) -> Answering {
-        let backend = self.shared.roster().at(asked.server);
+        let backend = self.at(asked.server);
         let all = Arc::clone(&self.shared.all);
         Box::pin(async move {
             let Some(backend) = backend else {
@@ -425,19 +436,13 @@ fn answers_nothing(params: &str) -> bool {
 /// Keeps the lists of one server: asks for them when it has started, and again when they change.
 async fn keep(shared: Arc<Shared>, backend: Arc<Backend>) {
     loop {
-        let listed = {
-            // It is never closed.
-            let turn = shared.starts.acquire().await;
-            let mut listing = pin!(backend.list());
-            match timeout(START_TURN, &mut listing).await {
-                Ok(listed) => listed,
-                // One that hangs keeps no other from its start.
-                Err(_) => {
-                    drop(turn);
-                    listing.await
-                }
-            }
-        };
+        // It is never closed.
+        let turn = Arc::clone(&shared.starts).acquire_owned().await.ok();
+        let listed = in_turn(turn, backend.list()).await;
+        if listed.is_ok() && backend.scope() == Scope::Session && stands("listing-leaves-nothing-running") {
+            // It has said what its instances offer.
+            backend.rest_now().await;
+        }
         if let Err(error) = &listed {
             tracing::warn!("`{}` cannot be listed: {error}", backend.name());
         }
@@ -446,44 +451,21 @@ async fn keep(shared: Arc<Shared>, backend: Arc<Backend>) {
     }
 }
 
-impl Shared {
-    /// Tells everybody what is known now.
-    fn publish(&self) {
-        // One after the other, so that what is known never goes back to what was.
-        self.known.send_if_modified(|known| {
-            let roster = self.roster();
-            let offered: Vec<_> = roster.current.iter().map(|backend| backend.offered()).collect();
-            let sources: Vec<Source<'_>> = (roster.current.iter().zip(&offered))
-                .map(|(backend, offered)| Source {
-                    place: backend.place(),
-                    name: backend.name(),
-                    prefix: backend.prefix(),
-                    offered,
-                })
-                .collect();
-            let own: Vec<&str> = roster.own.iter().map(String::as_str).collect();
-            let catalog = Catalog::new(&roster.style, &own, &sources);
-            let patience: BTreeMap<usize, Patience> =
-                roster.current.iter().map(|backend| (backend.place(), backend.patience().clone())).collect();
-            let is_settled = roster.current.iter().all(|backend| backend.was_listed());
-            let was_settled = known.was_settled || is_settled;
-            let has_lists = roster.current.iter().all(|backend| backend.has_known_lists());
-            // A server that tells of changes where there are none wakes nobody.
-            if (is_settled, was_settled, has_lists) == (known.is_settled, known.was_settled, known.has_lists)
-                && patience == *known.patience
-                && catalog == *known.catalog
-                && stands("unchanged-wakes-nobody")
-            {
-                return false;
-            }
-            tell_clashes(&known.catalog, &catalog, &roster);
-            let (catalog, patience) = (Arc::new(catalog), Arc::new(patience));
-            let follows = roster.current.iter().any(|backend| backend.is_gateway());
-            *known = Known { catalog, patience, is_settled, was_settled, has_lists, follows };
-            true
-        });
+/// Does what keeps a processor busy, as one of few who may at the same time.
+async fn in_turn<T>(turn: Option<OwnedSemaphorePermit>, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    let Some(turn) = turn else { return work.await };
+    match timeout(START_TURN, &mut work).await {
+        Ok(done) => done,
+        // One that hangs keeps no other from its start.
+        Err(_) => {
+            drop(turn);
+            work.await
+        }
     }
+}
 
+impl Shared {
     /// Those of the configuration.
     fn current(&self) -> Vec<Arc<Backend>> {
         self.roster().current.clone()
@@ -491,24 +473,6 @@ impl Shared {
 
     fn level(&self) -> MutexGuard<'_, Option<Level>> {
         self.level.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Tells of names that two would have had, once.
-fn tell_clashes(before: &Catalog, now: &Catalog, roster: &Roster) {
-    let is_new = |wanted: &str| before.clashes().all(|clash| clash.wanted != wanted);
-    for clash in now.clashes().filter(|clash| is_new(&clash.wanted)) {
-        let of = |server: usize| match server.checked_sub(1).and_then(|server| roster.current.get(server)) {
-            Some(backend) => format!("`{}`", backend.name()),
-            None => "unhang itself".to_owned(),
-        };
-        tracing::warn!(
-            "{} and {} would both have `{}`; that of the latter is called `{}`; give it another prefix to choose its name",
-            of(clash.first.server),
-            of(clash.second.server),
-            clash.wanted,
-            clash.given
-        );
     }
 }
 
@@ -538,6 +502,7 @@ pub(crate) mod tests {
             mute,
             ServerEntry {
                 spec,
+                scope: Scope::Everybody,
                 prefix: "srv".to_owned(),
                 tool_rules,
                 idle_timeout: None,
@@ -549,7 +514,7 @@ pub(crate) mod tests {
     }
 
     /// A call of this tool of the only server.
-    pub(super) fn call(tool: &str, limit: Duration) -> Asked {
+    pub(crate) fn call(tool: &str, limit: Duration) -> Asked {
         Asked {
             server: 0,
             method: "tools/call",

@@ -8,7 +8,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::OwnedMutexGuard,
+    time::{Instant, sleep},
+};
 use unhang_switches::stands;
 
 use super::backend::Backend;
@@ -36,6 +39,11 @@ impl Wanted {
     pub(super) fn started(&mut self) {
         self.last = Instant::now();
         self.rests = false;
+    }
+
+    /// It is not there, and is started when it is asked.
+    pub(super) fn rest(&mut self) {
+        self.rests = true;
     }
 
     /// It was stopped because nobody wanted anything of it.
@@ -74,15 +82,33 @@ impl Backend {
                 self.name(),
                 in_words(idle)
             );
-            let backend = Arc::clone(&self);
-            // On its own, for whoever ends the gateway ends this one here, but not what it has begun.
-            tokio::spawn(async move {
-                if !client.dispose().await {
-                    tracing::warn!("`{}` had not ended in time; its lifeline ends it", backend.name());
-                }
-                drop(stop);
-            });
+            self.put_to_rest(client, stop);
         }
+    }
+
+    /// Stops one that was started to say what it offers, and for nothing else.
+    pub(super) async fn rest_now(self: &Arc<Self>) {
+        let stop = Arc::clone(&self.stop).lock_owned().await;
+        let client = {
+            let mut state = self.state();
+            state.subscription = None;
+            state.wanted.rest();
+            state.client.take()
+        };
+        if let Some(client) = client {
+            self.put_to_rest(client, stop);
+        }
+    }
+
+    fn put_to_rest(self: &Arc<Self>, client: Client, stop: OwnedMutexGuard<()>) {
+        let backend = Arc::clone(self);
+        // On its own, for whoever ends the gateway ends this one here, but not what it has begun.
+        tokio::spawn(async move {
+            if !client.dispose().await {
+                tracing::warn!("`{}` had not ended in time; its lifeline ends it", backend.name());
+            }
+            drop(stop);
+        });
     }
 
     /// How long it cannot rest yet.
@@ -104,7 +130,7 @@ impl Backend {
         }
         let client = state.client.take_if(|client| client.is_usable())?;
         state.subscription = None;
-        state.wanted.rests = true;
+        state.wanted.rest();
         Some(client)
     }
 }

@@ -16,7 +16,7 @@ use tokio::{sync::OwnedMutexGuard, task::JoinSet};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-use super::{ServerEntry, Servers, Shared, backend::Backend, keep, memory};
+use super::{Scope, ServerEntry, Servers, Shared, backend::Backend, keep, memory};
 use crate::{config::DISPOSE_LIMIT, route::names::Style};
 
 /// The servers of one gateway.
@@ -26,6 +26,8 @@ pub(super) struct Roster {
     pub(super) current: Vec<Arc<Backend>>,
     /// Those that were, until they have gone.
     leaving: Vec<Arc<Backend>>,
+    /// Those that sessions have, each by the place of its server, until they have gone.
+    pub(super) instances: Vec<Arc<Backend>>,
     pub(super) style: Style,
     /// The names of tools of ours, which no server's tool can have.
     pub(super) own: Vec<String>,
@@ -50,6 +52,22 @@ impl Change {
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }
+
+    /// All but what has become of the server of this name.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        for names in [&mut self.added, &mut self.changed, &mut self.removed] {
+            names.retain(|other| other != name);
+        }
+        self
+    }
+
+    /// This, and that of other servers.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.added.extend(other.added);
+        self.changed.extend(other.changed);
+        self.removed.extend(other.removed);
+        self
+    }
 }
 
 /// One that goes, and what keeps its successor from starting until it has.
@@ -68,7 +86,12 @@ impl Roster {
     /// All that have not gone; none comes after this.
     pub(super) fn close(&mut self) -> Vec<Arc<Backend>> {
         self.is_closed = true;
-        self.current.iter().chain(&self.leaving).map(Arc::clone).collect()
+        self.current.iter().chain(&self.leaving).chain(&self.instances).map(Arc::clone).collect()
+    }
+
+    /// Nothing new comes any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// Puts these in the place of those that there are. Gives what has changed, who is new and who goes.
@@ -129,6 +152,10 @@ impl Servers {
         };
         memory::recall(&new);
         self.shared.publish();
+        let gone: Vec<usize> = leaving.iter().map(|leaving| leaving.backend.place()).collect();
+        for visit in self.shared.visits() {
+            visit.part_with(&gone);
+        }
         let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         for leaving in leaving {
             // Nobody asks for its lists any more.
@@ -144,7 +171,7 @@ impl Servers {
         for backend in new {
             let keepers = keepers.entry(backend.place()).or_default();
             keepers.spawn(keep(Arc::clone(&self.shared), Arc::clone(&backend)));
-            if let Some(idle) = backend.idle_timeout() {
+            if let Some(idle) = backend.idle_timeout().filter(|_| backend.scope() != Scope::Session) {
                 keepers.spawn(backend.rest_after(idle));
             }
         }

@@ -1,8 +1,15 @@
 //! How a server is, for whoever looks after it, and what last went wrong with it.
 //!
-//! Invariants: what is shown of a server holds none of its secrets; what is kept of what it wrote is bounded.
+//! Invariants: what is shown of a server holds none of its secrets; what is kept of what it wrote is bounded; what is counted of an
+//! instance stays counted when the instance has gone.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use serde::Serialize;
 use unhang_jobs::moment::Moment;
@@ -22,8 +29,10 @@ use crate::{
 pub struct ServerStatus {
     /// What it is called.
     pub name: String,
-    /// How it is.
+    /// How it is; where each session has an instance of its own, how the best of them is.
     pub state: ServerState,
+    /// How many of it run: several, where each session has an instance of its own.
+    pub instances: usize,
     /// How often it was started.
     pub starts: u64,
     /// How often it was started again.
@@ -32,11 +41,11 @@ pub struct ServerStatus {
     pub in_flight: usize,
     /// Requests that wait for their turn.
     pub waiting: usize,
-    /// Failures in a row, since it last answered.
+    /// Failures in a row, since it last answered; of the instance that has most.
     pub failures: u32,
     /// Failures since the beginning: ends and failed starts, each counted when the server is wanted again.
     pub failures_total: u64,
-    /// Whether it is left alone, and until when.
+    /// Whether it, or an instance of it, is left alone, and until when.
     pub breaker: BreakerStatus,
     /// Lines on its stdout that were no messages.
     pub junk_lines: u64,
@@ -124,6 +133,112 @@ impl From<Phase> for BreakerStatus {
             }
             Phase::Trial => Self { state: BreakerState::Trial, until: None },
         }
+    }
+}
+
+/// How one process or connection of a server is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub is_running: bool,
+    /// It failed too often, and has not been tried since.
+    pub is_fenced_off: bool,
+    pub in_flight: usize,
+    pub waiting: usize,
+    pub failures: u32,
+    pub breaker: Phase,
+}
+
+impl Now {
+    /// How several of the same server are, as one.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            is_running: self.is_running || other.is_running,
+            is_fenced_off: self.is_fenced_off || other.is_fenced_off,
+            in_flight: self.in_flight + other.in_flight,
+            waiting: self.waiting + other.waiting,
+            failures: self.failures.max(other.failures),
+            breaker: worse(self.breaker, other.breaker),
+        }
+    }
+
+    pub(super) fn state(&self) -> ServerState {
+        match self.is_running {
+            true => ServerState::Running,
+            false if self.is_fenced_off => ServerState::FencedOff,
+            false => ServerState::Ended,
+        }
+    }
+}
+
+/// The breaker that is open for longest, or nearest to that.
+fn worse(one: Phase, other: Phase) -> Phase {
+    match (one, other) {
+        (Phase::Open(one), Phase::Open(other)) => Phase::Open(one.max(other)),
+        (Phase::Open(rest), _) | (_, Phase::Open(rest)) => Phase::Open(rest),
+        (Phase::Trial, _) | (_, Phase::Trial) => Phase::Trial,
+        (Phase::Closed, Phase::Closed) => Phase::Closed,
+    }
+}
+
+/// What has become of a server, and of every instance of it there ever was.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    starts: AtomicU64,
+    restarts: AtomicU64,
+    failures: AtomicU64,
+    junk_lines: AtomicU64,
+    trouble: Mutex<Trouble>,
+}
+
+impl Record {
+    pub(super) fn new(secrets: Secrets) -> Self {
+        Self { trouble: Mutex::new(Trouble::new(secrets)), ..Self::default() }
+    }
+
+    /// It is started, not for the first time where it is `again`.
+    pub(super) fn started(&self, again: bool) {
+        self.starts.fetch_add(1, Ordering::Relaxed);
+        self.restarts.fetch_add(again.into(), Ordering::Relaxed);
+    }
+
+    /// It has failed.
+    pub(super) fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It wrote so many lines to its stdout that were no messages.
+    pub(super) fn wrote_junk(&self, lines: u64) {
+        self.junk_lines.fetch_add(lines, Ordering::Relaxed);
+    }
+
+    pub(super) fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How a server of this name is, of which so many instances run.
+    pub(super) fn status(&self, name: &str, now: Now, instances: usize) -> ServerStatus {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let status = ServerStatus {
+            name: name.to_owned(),
+            state: now.state(),
+            instances,
+            starts: count(&self.starts),
+            restarts: count(&self.restarts),
+            in_flight: now.in_flight,
+            waiting: now.waiting,
+            failures: now.failures,
+            failures_total: count(&self.failures),
+            breaker: now.breaker.into(),
+            junk_lines: count(&self.junk_lines),
+            tools: 0,
+            prompts: 0,
+            resources: 0,
+            last_error: None,
+            last_error_at: None,
+            last_exit: None,
+            stderr_tail: Vec::new(),
+        };
+        self.trouble().tell(status)
     }
 }
 

@@ -299,7 +299,7 @@ mod tests {
     async fn all_servers_together_have_so_many_requests_and_no_more() {
         let (_mute, entry) = mute();
         let servers = servers(entry, 1000, 1000);
-        servers.bound(Bounds { places: 0, room: 1 });
+        servers.shared.all.bound(Bounds { places: 0, room: 1 });
         // It is never ready to be asked; where it is, whoever has no turn asks nothing.
         let (backend, all) = (&servers.shared.current()[0], &servers.shared.all);
         let asker = Asker::new("one");
@@ -311,7 +311,7 @@ mod tests {
             panic!("there is no place")
         };
         assert!(refused.hint.contains("max-in-flight = 0 of [gateway]"), "{}", refused.hint);
-        servers.bound(Bounds { places: 1, room: 1 });
+        servers.shared.all.bound(Bounds { places: 1, room: 1 });
         assert!(backend.turn_of_all(all, &wanting()).await.is_ok());
         assert_eq!(servers.waiting(), 0);
     }

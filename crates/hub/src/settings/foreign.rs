@@ -197,6 +197,7 @@ fn read(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> Result<ServerSett
         prefix: None,
         tool_rules: ToolRules::default(),
         idle_timeout: None,
+        per_session: false,
         limits,
     })
 }

@@ -79,6 +79,12 @@ pub(super) const GATEWAY: &[Key] = &[
         Kind::Whole(COUNT),
         "Requests that wait for their turn because of that; further ones are refused. Default: 4096.",
     ),
+    key(
+        "max-instances",
+        Kind::Whole(COUNT),
+        "Instances of servers with `per-session` that run at the same time, of all sessions; further ones are refused. A client that \
+         has a token has half of them at most. Default: 32.",
+    ),
 ];
 
 /// `[telemetry]`.
@@ -246,6 +252,12 @@ pub(super) const SERVER: &[Key] = &[
         "idle-timeout",
         Kind::Duration,
         "After how long without a request it is stopped there, until the next one; 1s at least. Default: it stays.",
+    ),
+    key(
+        "per-session",
+        Kind::Flag,
+        "Whether each session of a client there has an instance of its own, started when it is first used and ended with the session: \
+         for a server that keeps state of one client. Default: false, all share one.",
     ),
     key(
         "quiet",

@@ -30,8 +30,7 @@ use toml::de::DeTable;
 use unhang_jobs::{document::Field, engine::Options, folder::FileName, record::Patch};
 
 use crate::{
-    config::{MAX_IN_FLIGHT_OF_ALL, MAX_WAITING_OF_ALL},
-    gateway::Bounds,
+    gateway::{Bounds, Capacity},
     route::names::Style,
     tools::{ArgumentSchema, Template},
 };
@@ -72,16 +71,22 @@ pub struct GatewaySettings {
     pub max_in_flight: Option<u32>,
     /// Requests that wait because of that.
     pub max_waiting: Option<u32>,
+    /// Instances of servers of which each session has its own.
+    pub max_instances: Option<u32>,
 }
 
 impl GatewaySettings {
     /// What that comes to, with the defaults of what is not said.
     #[must_use]
-    pub fn bounds(&self) -> Bounds {
+    pub fn capacity(&self) -> Capacity {
         let count = |said: Option<u32>| said.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
-        Bounds {
-            places: count(self.max_in_flight).unwrap_or(MAX_IN_FLIGHT_OF_ALL),
-            room: count(self.max_waiting).unwrap_or(MAX_WAITING_OF_ALL),
+        let Capacity { requests: Bounds { places, room }, instances } = Capacity::default();
+        Capacity {
+            requests: Bounds {
+                places: count(self.max_in_flight).unwrap_or(places),
+                room: count(self.max_waiting).unwrap_or(room),
+            },
+            instances: count(self.max_instances).unwrap_or(instances),
         }
     }
 }
@@ -226,7 +231,11 @@ fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Re
 
 fn gateway(section: &Section<'_>) -> Result<GatewaySettings, Complaint> {
     let count = |name| section.get(name).map(|field| field.whole(COUNT)).transpose();
-    Ok(GatewaySettings { max_in_flight: count("max-in-flight")?, max_waiting: count("max-waiting")? })
+    Ok(GatewaySettings {
+        max_in_flight: count("max-in-flight")?,
+        max_waiting: count("max-waiting")?,
+        max_instances: count("max-instances")?,
+    })
 }
 
 fn jobs(section: &Section<'_>) -> Result<JobSettings, Complaint> {

@@ -38,6 +38,8 @@ pub struct ServerSettings {
     pub tool_rules: ToolRules,
     /// After how long without a request it is stopped behind `unhang serve`, until the next one; it stays where this says nothing.
     pub idle_timeout: Option<Duration>,
+    /// Whether each session behind `unhang serve` has an instance of its own.
+    pub per_session: bool,
     /// What the file says of its limits.
     pub limits: LimitSettings,
 }
@@ -199,7 +201,9 @@ pub(super) fn read(name: &str, field: &Field<'_>, folder: &Path) -> Result<Serve
     let prefix = section.get("prefix").map(|field| prefix(&field)).transpose()?;
     let tool_rules = tool_rules::read(&section)?;
     let idle_timeout = section.get("idle-timeout").map(|field| idle_timeout(&field)).transpose()?;
-    Ok(ServerSettings { name: name.to_owned(), transport, prefix, tool_rules, idle_timeout, limits })
+    let per_session = section.get("per-session").map_or(Ok(false), |field| field.flag())?;
+    let name = name.to_owned();
+    Ok(ServerSettings { name, transport, prefix, tool_rules, idle_timeout, per_session, limits })
 }
 
 fn idle_timeout(field: &Field<'_>) -> Result<Duration, Complaint> {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::*;
 use crate::{
-    config::Limits,
+    config::{Limits, MAX_WAITING_OF_ALL},
     front::http::Token,
     route::rules::{ToolRule, ToolRules},
 };
@@ -62,6 +62,7 @@ call-timeout = "2m"
 max-in-flight = 1
 
 [servers.search]
+per-session = true
 url = "https://example.org/mcp"
 transport = "sse"
 headers = { Authorization = "Bearer ${env:PYTHON}" }
@@ -77,6 +78,7 @@ tls = { certificate = "cert.pem", key = "/keys/key.pem" }
 
 [gateway]
 max-in-flight = 9
+max-instances = 5
 
 [http.oauth]
 issuer = "https://login.example.org"
@@ -155,7 +157,9 @@ fn servers_are_read_with_their_limits() {
     };
     assert_eq!(rules.tools, BTreeMap::from([("get_time".to_owned(), rule)]));
     assert_eq!(search.tool_rules, ToolRules::default());
-    assert_eq!(settings.gateway.bounds(), Bounds { places: 9, room: MAX_WAITING_OF_ALL });
+    assert_eq!(settings.gateway.capacity().requests, Bounds { places: 9, room: MAX_WAITING_OF_ALL });
+    assert_eq!(settings.gateway.capacity().instances, 5);
+    assert_eq!([time.per_session, search.per_session], [false, true]);
     assert_eq!((time.idle_timeout, search.idle_timeout), (Some(Duration::from_secs(600)), None));
     let http = Transport::Http {
         url: "https://example.org/mcp".to_owned(),

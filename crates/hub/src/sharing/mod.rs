@@ -16,6 +16,9 @@
 //! When the configuration changes each process reads it by itself. Where windows meet does not depend on it, so that they go on as they
 //! are: the leader's servers are exchanged, and those who follow hear of it as of any change.
 //!
+//! A server that keeps state of one client is not shared: each window has its own, a process of its own, which no end of a leader
+//! costs anything.
+//!
 //! Invariants
 //!
 //! - At any time one process at most leads at a place. It lets go of that before it ends what it has, so that nobody waits for its end.
@@ -43,7 +46,7 @@ use crate::{
     client::{ClientSpec, Endpoint, Silent},
     config::{DISPOSE_LIMIT, FLUSH_LIMIT, Limits},
     front::http::{DRAIN, serve_windows},
-    gateway::{Bounds, Change, Patience, ServerEntry, Servers},
+    gateway::{Capacity, Change, Patience, Scope, ServerEntry, Servers},
     route::{names::Style, rules::ToolRules},
     secrets::Secrets,
     upstream::http::HttpServer,
@@ -70,7 +73,7 @@ pub struct SharingSpec {
     /// The limits of the sessions of those who follow us.
     pub limits: Limits,
     /// What the servers have together.
-    pub bounds: Bounds,
+    pub capacity: Capacity,
 }
 
 /// Servers, here or where somebody leads.
@@ -97,7 +100,7 @@ struct Own {
     tools: Vec<String>,
     entries: Vec<ServerEntry>,
     /// What they have together.
-    bounds: Bounds,
+    capacity: Capacity,
     /// They are started.
     servers: Option<Servers>,
 }
@@ -107,7 +110,7 @@ impl Own {
     fn start(&mut self) -> Servers {
         let start = || Servers::start(self.style.clone(), self.tools.clone(), self.entries.clone());
         let servers = self.servers.get_or_insert_with(start).clone();
-        servers.bound(self.bounds);
+        servers.bound(self.capacity);
         servers
     }
 }
@@ -123,28 +126,28 @@ impl Sharing {
     /// Starts the servers, or finds them. Must be called in a runtime.
     #[must_use]
     pub fn start(spec: SharingSpec) -> Sharing {
-        let SharingSpec { place, may_follow, style, own, entries, limits, bounds } = spec;
+        let SharingSpec { place, may_follow, style, own, entries, limits, capacity } = spec;
         let (end, ending) = watch::channel(false);
         let lead = place.as_ref().map(Place::take).transpose().unwrap_or_else(|error| {
             tracing::warn!("servers are not shared with other windows: {error}");
             None
         });
-        let own =
-            Arc::new(Mutex::new(Own { style: style.clone(), tools: own, entries, bounds, servers: None }));
-        let (servers, follows, leading) = match (place, lead) {
+        let with =
+            |entries| Own { style: style.clone(), tools: own.clone(), entries, capacity, servers: None };
+        let (servers, own, follows, leading) = match (place, lead) {
             (Some(place), Some(None)) if may_follow => {
                 tracing::info!("the servers are those of the gateway that runs already");
                 let socket = place.socket();
-                let servers = {
-                    let own = own_of(&own);
-                    let leader = follower(socket.clone(), &own.entries);
-                    Servers::start(style, own.tools.clone(), vec![leader])
-                };
+                let (shared, here) = apart(socket.clone(), entries);
+                let servers = Servers::start(style.clone(), own.clone(), here);
+                servers.bound(capacity);
+                let own = Arc::new(Mutex::new(with(shared)));
                 let leading = tokio::spawn(succeed(place, Arc::clone(&own), limits, ending));
-                (servers, Some(socket), leading)
+                (servers, own, Some(socket), leading)
             }
             (place, lead) => {
-                let servers = own_of(&own).start();
+                let mut own = with(entries);
+                let servers = own.start();
                 let realm = Realm { servers: servers.clone(), limits, ending };
                 let leading = async move {
                     match (lead, place) {
@@ -158,7 +161,7 @@ impl Sharing {
                         _ => {}
                     }
                 };
-                (servers, None, tokio::spawn(leading))
+                (servers, Arc::new(Mutex::new(own)), None, tokio::spawn(leading))
             }
         };
         Sharing { shared: Shared { servers, own, follows }, end, leading }
@@ -201,22 +204,27 @@ impl Shared {
         style: Style,
         tools: Vec<String>,
         entries: Vec<ServerEntry>,
-        bounds: Bounds,
+        capacity: Capacity,
     ) -> Change {
         let mut own = own_of(&self.own);
-        if let Some(socket) = &self.follows {
-            self.servers.replace(style.clone(), tools.clone(), vec![follower(socket.clone(), &entries)]);
-        }
+        let (entries, change) = match &self.follows {
+            Some(socket) => {
+                let (shared, here) = apart(socket.clone(), entries);
+                self.servers.bound(capacity);
+                (shared, self.servers.replace(style.clone(), tools.clone(), here).without(LEADER))
+            }
+            None => (entries, Change::default()),
+        };
         own.style = style;
         own.tools = tools;
         own.entries = entries;
-        own.bounds = bounds;
+        own.capacity = capacity;
         match &own.servers {
             Some(servers) => {
-                servers.bound(bounds);
-                servers.replace(own.style.clone(), own.tools.clone(), own.entries.clone())
+                servers.bound(capacity);
+                change.and(servers.replace(own.style.clone(), own.tools.clone(), own.entries.clone()))
             }
-            None => Change::default(),
+            None => change,
         }
     }
 }
@@ -267,7 +275,7 @@ impl Realm {
         };
         // What leads is let go of as soon as the end comes: from then on somebody else can.
         let way = (listener, Box::new(lead) as Claim);
-        let mut serving = pin!(serve_windows(limits, servers, way, ending.clone()));
+        let mut serving = pin!(serve_windows(limits, servers.for_windows(), way, ending.clone()));
         tokio::select! {
             () = &mut serving => return,
             _over_or_gone = ending.wait_for(|ending| *ending) => {}
@@ -276,6 +284,15 @@ impl Realm {
             tracing::warn!("some windows had not taken their answers in time");
         }
     }
+}
+
+/// What of these a window that follows asks the leader for, and what it has itself: the leader, and those that are not for everybody,
+/// for the leader has no session of its client.
+fn apart(socket: PathBuf, entries: Vec<ServerEntry>) -> (Vec<ServerEntry>, Vec<ServerEntry>) {
+    let leader = follower(socket, &entries);
+    let (shared, own): (Vec<_>, Vec<_>) =
+        entries.into_iter().partition(|entry| entry.scope == Scope::Everybody);
+    (shared, std::iter::once(leader).chain(own).collect())
 }
 
 /// The leader as a server of ours. It waits for its servers as long as they may take, and we for it.
@@ -301,6 +318,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
     ServerEntry {
         made_from: format!("{:?}", spec.limits),
         spec,
+        scope: Scope::Everybody,
         prefix: String::new(),
         tool_rules: ToolRules::default(),
         idle_timeout: None,
@@ -342,7 +360,7 @@ mod tests {
                     own: Vec::new(),
                     entries: vec![entry],
                     limits: Limits::default(),
-                    bounds: GatewaySettings::default().bounds(),
+                    capacity: GatewaySettings::default().capacity(),
                 });
                 tokio::task::yield_now().await;
             });

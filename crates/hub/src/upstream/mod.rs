@@ -165,6 +165,15 @@ impl Link {
         }
     }
 
+    /// Waits until everything that it was has ended.
+    pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut state = self.state.clone();
+        async move {
+            // Where the actor is no more, nothing is.
+            let _gone = state.wait_for(|state| state.has_gone).await;
+        }
+    }
+
     /// Ends the server, and waits until everything that it was has gone, but not beyond the deadline. True when it has.
     pub(crate) async fn stop(&self, deadline: Deadline) -> bool {
         // Where nobody takes it the actor is at its end already.

@@ -83,6 +83,7 @@ fn outcomes() {
     check_message("server-error", |answer| {
         answer["error"]["code"] == -32603 && answer["error"]["data"].is_object()
     });
+    check_message("remembers", |answer| answer["result"].is_object());
     check_message("batch-answers", |answer| answer[0]["id"] == CALL);
     check("never-answers echo", |lines| lines.is_empty());
     check("never-answers other", |lines| matches!(lines, [line] if honest(line)));

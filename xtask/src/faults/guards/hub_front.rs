@@ -319,6 +319,39 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "next-start-after-the-stop" [8]
         "A server that is being stopped has gone before the next one is started, which may need what the first still holds."
         end_to_end("gateway_routing::one_that_is_slow_to_stop_is_started_again_when_it_has_gone");
+    "session-has-its-own-instance" [2]
+        "Of a server that keeps state of one client each session has an instance of its own, and reaches no other."
+        unit("hub", "gateway::visit::tests::each_session_has_its_own_and_all_have_the_others");
+    "windows-see-what-all-share" [2]
+        "A window that asks a leader finds nothing there that is one client's."
+        unit("hub", "gateway::visit::tests::each_session_has_its_own_and_all_have_the_others");
+    "instance-ends-with-its-session" [5]
+        "An instance that one session has ends with that session."
+        unit("hub", "gateway::visit::tests::an_instance_is_gone_when_its_session_is");
+    "instance-is-started-by-its-session" [8]
+        "An instance is started by whoever asks it something, and not to be listed."
+        unit("hub", "gateway::visit::tests::who_keeps_its_lists_starts_no_instance");
+    "instance-is-not-remembered" [2]
+        "What one session makes of its instance is not what the next run begins with."
+        end_to_end("gateway_sessions::what_one_session_makes_of_its_instance_no_other_sees");
+    "instances-start-in-turn" [8]
+        "However many sessions come at once, so many instances start at a time."
+        unit("hub", "gateway::visit::tests::as_many_instances_start_at_once_as_servers_do");
+    "instances-bounded" [3]
+        "There are at most so many instances, however many sessions there are."
+        unit("hub", "gateway::seats::tests::there_are_so_many_seats_and_each_is_given_back");
+    "instances-of-one-bounded" [8]
+        "A client with a token has half of all instances at most."
+        unit("hub", "gateway::seats::tests::who_is_known_has_half_of_them_at_most");
+    "listing-leaves-nothing-running" [5]
+        "What was started to say what sessions will have is stopped when it has said it."
+        end_to_end("gateway_sessions::an_instance_ends_with_its_session_and_nothing_of_it_is_left");
+    "regulars-bounded" [3]
+        "There are at most so many clients without a session for whom anything is kept."
+        unit("hub", "front::http::regulars::tests::what_is_kept_is_there_for_as_long_as_a_session_may_be_silent");
+    "nothing-is-known-of-strangers" [3]
+        "Of a client without a session for whom nothing is kept nothing stays."
+        unit("hub", "front::http::regulars::tests::what_is_kept_is_there_for_as_long_as_a_session_may_be_silent");
     "shared-uri-names-its-server" [8]
         "A URI that two servers list names its server, so that no server is asked in the place of another."
         unit("hub", "route::uris::tests::a_uri_stays_as_it_is_while_one_server_has_it");

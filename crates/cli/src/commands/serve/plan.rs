@@ -15,7 +15,7 @@ use std::{
 
 use unhang::{
     client::Silent,
-    gateway::{Bounds, Memory, ServerEntry},
+    gateway::{Capacity, Memory, Scope, ServerEntry},
     route::names::Style,
     secrets::Secrets,
     settings::{
@@ -41,7 +41,7 @@ pub(super) struct Plan {
     pub(super) servers: Vec<ServerEntry>,
     pub(super) style: Style,
     /// What the servers have together.
-    pub(super) bounds: Bounds,
+    pub(super) capacity: Capacity,
     pub(super) tools: Vec<ToolSettings>,
     pub(super) jobs: JobSettings,
     /// For those who come over HTTP.
@@ -68,7 +68,12 @@ impl Plan {
         // How much one client may ask for says nothing of what a server can take.
         let flags = LimitSettings { max_in_flight: None, ..serve.limits.settings() };
         let folder = data_folder();
-        let servers = servers.iter().map(|settings| entry(settings, &flags, folder.as_deref()));
+        // Over stdin and stdout there is one session, which is all that its own process serves.
+        let own = if serve.http.is_some() { Scope::Session } else { Scope::Process };
+        let servers = servers.iter().map(|settings| {
+            let scope = if settings.per_session { own } else { Scope::Everybody };
+            Ok(ServerEntry { scope, ..entry(settings, &flags, folder.as_deref())? })
+        });
         let servers = servers.collect::<Result<Vec<ServerEntry>, String>>()?;
         let mut files = vec![path.to_owned()];
         if serve.http.is_some() {
@@ -87,8 +92,20 @@ impl Plan {
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         warnings.extend(serve.tool_mode.unknown(&names));
         let variables = variables.take();
-        let bounds = gateway.bounds();
-        Ok(Plan { servers, style, bounds, tools, jobs, door, telemetry, secrets, warnings, files, variables })
+        let capacity = gateway.capacity();
+        Ok(Plan {
+            servers,
+            style,
+            capacity,
+            tools,
+            jobs,
+            door,
+            telemetry,
+            secrets,
+            warnings,
+            files,
+            variables,
+        })
     }
 
     /// Where windows meet that serve the same file with the same limits and the same variables, of the same version of unhang; none where
@@ -102,7 +119,7 @@ impl Plan {
     }
 }
 
-/// One server, by what the file says and the flags above it.
+/// One server, by what the file says and the flags above it, for everybody.
 fn entry(
     settings: &ServerSettings,
     flags: &LimitSettings,
@@ -117,6 +134,7 @@ fn entry(
     }
     Ok(ServerEntry {
         spec,
+        scope: Scope::Everybody,
         prefix,
         tool_rules,
         idle_timeout: settings.idle_timeout,

@@ -134,6 +134,8 @@ impl Snapshot {
         let each = |value: fn(&ServerStatus) -> u64| {
             self.statuses.iter().map(move |status| ([("server", &*status.name)], value(status)))
         };
+        let help = "Processes or connections of a server that run: several, where each session has its own.";
+        page.gauges("unhang_server_instances", help, each(|status| wide(status.instances)))?;
         let help = "Starts of a server, the first included.";
         page.counters("unhang_server_starts", help, each(|status| status.starts))?;
         let help = "Ends and failed starts of a server, each counted when it is wanted again.";

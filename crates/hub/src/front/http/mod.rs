@@ -23,6 +23,7 @@ mod metrics;
 mod old;
 mod operators;
 mod place;
+mod regulars;
 mod session;
 mod stream;
 
@@ -55,6 +56,7 @@ use self::{
     access::{Caller, Shares},
     operators::Jobs,
     place::Place,
+    regulars::{Regular, Regulars, Stay},
     session::{Mail, Mailbox, Manner, Session, mailbox},
 };
 use super::{
@@ -216,6 +218,8 @@ struct Gate {
     /// Requests that stand alone, by the secrets under which their calls are parked.
     alone: Mutex<HashMap<String, Owned>>,
     alone_shares: Shares,
+    /// Whose they are, as far as servers keep anything for one of them.
+    regulars: Regulars,
     /// How many there may be of each.
     room: usize,
     ending: watch::Receiver<bool>,
@@ -275,6 +279,7 @@ impl Gate {
             session_shares: Shares::new(SESSIONS_OF_ONE),
             alone: Mutex::default(),
             alone_shares: Shares::new(SESSIONS_OF_ONE),
+            regulars: Regulars::new(MAX_SESSIONS),
             room: MAX_SESSIONS,
             ending,
             since: Instant::now(),
@@ -313,8 +318,25 @@ impl Gate {
                 // One that has as much to read as it may have ends when it has read that.
                 tokio::spawn(async move { mailbox.send(Mail::End { reply: oneshot::channel().0 }).await });
             }
+            if stands("revoked-sessions-end") {
+                self.regulars.part_with(|caller| !now.access.still_knows(caller, &before.access));
+            }
             before = now;
         }
+    }
+
+    /// What is behind a request of the caller's that stands alone.
+    fn behind_one(&self, caller: &Caller, peer: Peer) -> Result<(Behind, Option<Stay>), Full> {
+        let Some(servers) = &self.behind.servers else { return Ok((self.behind.clone(), None)) };
+        let new = || servers.for_session(self.owner(caller));
+        let (servers, stay) = self.regulars.come(Regular::new(caller, peer), new).ok_or(Full::All)?;
+        Ok((self.behind.with(Some(servers)), Some(stay)))
+    }
+
+    /// Who has what begins now, where they are told from others by more than that.
+    fn owner(&self, caller: &Caller) -> Option<Asker> {
+        let is_known = *caller != Caller::Anybody;
+        is_known.then(|| self.door().access.asker(caller, || Asker::new("anybody")))
     }
 
     /// Nothing new is taken any more.
@@ -344,7 +366,9 @@ impl Gate {
             sessions.insert(name.clone(), owned);
         }
         let asker = self.door().access.asker(caller, || Asker::new(&format!("session {name}")));
-        let work = Work::new(self.limits.clone(), &self.behind, asker, None);
+        let behind = self.behind.for_session(self.owner(caller));
+        let work = Work::new(self.limits.clone(), &behind, asker, None);
+        drop(behind);
         let manner = match way {
             Way::Streamable => Manner::Streams,
             Way::Old => Manner::OneStream(old::place_of(&name)),
@@ -370,6 +394,7 @@ impl Gate {
             return Err(Full::Ending);
         }
         let share = self.alone_shares.take(caller).ok_or(Full::OfOne)?;
+        let (behind, stay) = self.behind_one(caller, peer)?;
         let secret = random_name().ok_or(Full::All)?;
         let (mailbox, mails) = mailbox();
         {
@@ -381,13 +406,14 @@ impl Gate {
             alone.insert(secret.clone(), owned);
         }
         let asker = self.door().access.asker(caller, || place_of(peer));
-        let work = Work::new(self.limits.clone(), &self.behind, asker, Some(secret.clone())).alone();
+        let work = Work::new(self.limits.clone(), &behind, asker, Some(secret.clone())).alone();
+        drop(behind);
         let session = Session::new(String::new(), work, &self.limits, mails, Manner::Alone);
         let gate = Arc::clone(self);
         tokio::spawn(async move {
             session.run(gate.ending.clone()).await;
             gate.alone.lock().unwrap_or_else(PoisonError::into_inner).remove(&secret);
-            drop(share);
+            drop((share, stay));
         });
         Ok(mailbox)
     }
@@ -407,8 +433,8 @@ impl Gate {
 /// What tells those who stand alone from others as far as anything does: the process, or the machine.
 fn place_of(peer: Peer) -> Asker {
     match peer {
-        Peer::Local(Some(process)) => Asker::new(&format!("process {process}")),
-        Peer::Local(None) => Asker::one_of("local"),
+        Peer::Local { process: Some(process), .. } => Asker::new(&format!("process {process}")),
+        Peer::Local { process: None, .. } => Asker::one_of("local"),
         Peer::Network(address) => Asker::one_of(&address.ip().to_canonical().to_string()),
     }
 }

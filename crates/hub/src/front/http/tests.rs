@@ -137,6 +137,7 @@ impl Web {
             session_shares: Shares::new(share),
             alone: Mutex::default(),
             alone_shares: Shares::new(share),
+            regulars: Regulars::new(2),
             room: 2,
             ending,
             since: Instant::now(),

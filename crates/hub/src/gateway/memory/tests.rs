@@ -19,6 +19,7 @@ fn server(name: &str, transport: Transport) -> ServerSettings {
         prefix: None,
         tool_rules: ToolRules::default(),
         idle_timeout: None,
+        per_session: false,
         limits: LimitSettings::default(),
     }
 }

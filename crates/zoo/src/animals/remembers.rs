@@ -1,0 +1,40 @@
+//! Keeps what its client has told it, and has one tool more from then on.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::pipe;
+use crate::plain::{Next, Plain};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "remembers",
+    incident: "A browser or a login belongs to one client: shared between sessions, one sees what another has done (peers.md, group G).",
+    usage: "",
+    promises: &[],
+    run,
+};
+
+fn run(_: &Arguments) -> io::Result<ExitCode> {
+    let new = || Plain::new(ANIMAL.name).with_tool("remember");
+    let (before, after) = (new(), new().with_tool("recall"));
+    let mut kept: Option<String> = None;
+    before.serve(|message| {
+        if message.is_call() && message.tool() == "remember" {
+            let text = message.argument("text").as_str().unwrap_or("nothing to remember").to_owned();
+            pipe::send(&pipe::result(message.id(), pipe::text(&text)))?;
+            kept = Some(text);
+            let changed = pipe::notification("notifications/tools/list_changed", &json!({}));
+            return pipe::send(&changed).map(|()| Next::Done);
+        }
+        let Some(kept) = &kept else { return Ok(Next::Plain) };
+        if message.is_call() && message.tool() == "recall" {
+            return pipe::send(&pipe::result(message.id(), pipe::text(kept))).map(|()| Next::Done);
+        }
+        // Nothing is due to what is no request.
+        after.answer(message).map_or(Ok(()), |answer| pipe::send(&answer)).map(|()| Next::Done)
+    })
+}
