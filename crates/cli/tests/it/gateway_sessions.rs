@@ -51,7 +51,7 @@ impl Session<'_> {
         Session { web, name, heard }
     }
 
-    fn ask(&self, method: &str, params: Value) -> Value {
+    fn ask(&self, method: &str, params: &Value) -> Value {
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         self.web.post(&[("mcp-session-id", &self.name)], &message).last()
     }
@@ -69,7 +69,7 @@ impl Session<'_> {
     }
 
     fn tools(&self) -> BTreeSet<String> {
-        let answer = self.ask("tools/list", json!({}));
+        let answer = self.ask("tools/list", &json!({}));
         let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("a list: {answer}")).iter();
         tools.map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect()
     }
@@ -132,7 +132,7 @@ fn what_changes_in_an_instance_is_told_to_its_session_alone() {
     let (mut first, mut second) = (Session::begin(&web), Session::begin(&web));
     for session in [&first, &second] {
         for uri in ["zoo://numbers/1", "zoo://numbers/2"] {
-            let answer = session.ask("resources/subscribe", json!({ "uri": uri }));
+            let answer = session.ask("resources/subscribe", &json!({ "uri": uri }));
             assert_eq!(answer["result"], json!({}), "{answer}");
         }
     }
@@ -400,4 +400,28 @@ fn each_window_has_its_own_and_the_end_of_a_leader_costs_it_nothing() {
     }
     drop(leader);
     sandbox.assert_nothing_left_within(Duration::from_secs(3));
+    let kept = sandbox.files().into_iter().filter(|file| file.starts_with("state/lists"));
+    let kept: Vec<String> =
+        kept.map(|file| fs::read_to_string(sandbox.path().join(file)).expect("it is there")).collect();
+    assert!(kept.len() == 2 && kept.iter().all(|text| !text.contains("recall")), "{kept:?}");
+}
+
+#[test]
+fn a_window_that_follows_a_gateway_over_http_has_its_own_too() {
+    let sandbox = Sandbox::with_jobs();
+    let servers = [server("own", &["well-behaved"], OWN), server("shared", &["well-behaved"], "")];
+    let (process, web) = gateway(&sandbox, &servers);
+    let session = Session::begin(&web);
+    let mut window = window(&sandbox);
+    let pids = ["own", "shared"].map(|server| {
+        let theirs: i32 = window.tool_text(&format!("{server}__pid"), json!({})).parse().expect("a number");
+        (theirs, session.pid(server))
+    });
+    assert_ne!(pids[0].0, pids[0].1);
+    assert_eq!(pids[1].0, pids[1].1);
+    assert_eq!(status(&web, "own")["instances"], 1, "that of the session");
+    window.close_stdin();
+    assert_eq!(window.exit_code(), 0, "{}", window.stderr());
+    wait_until("the window's has gone with it", PATIENCE, || !is_alive(pids[0].0));
+    finish(process, &sandbox);
 }

@@ -9,6 +9,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -378,7 +379,7 @@ impl Backend {
             };
             match self.next(starter) {
                 Next::Ask(client) => {
-                    let ready = in_turn(turn, client.ready()).await;
+                    let ready = in_turn(turn, pin!(client.ready())).await;
                     let session = ready.inspect_err(|error| self.doubt(error))?;
                     return Ok((*client, session));
                 }

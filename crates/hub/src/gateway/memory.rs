@@ -39,7 +39,7 @@ use tokio::{
 use unhang_jobs::folder::{Durability, FileError, read_at_most, replace};
 use unhang_switches::stands;
 
-use super::backend::Backend;
+use super::{Scope, backend::Backend};
 use crate::{
     client::{Error, Session},
     fault::Kind,
@@ -382,7 +382,9 @@ impl Backend {
         let server_info = session.server_info.clone();
         let is_legacy = !session.revision.is_stateless();
         let is_reliable = self.state().recalled.learn(is_legacy, server_info.as_ref());
-        let Some(memory) = self.memory() else { return };
+        // What is one client's is remembered as it was before that client made anything of it.
+        let is_fresh = self.scope() == Scope::Everybody || !self.state().has_lists;
+        let Some(memory) = self.memory().filter(|_| is_fresh) else { return };
         let Offered { tools, prompts, resources, templates } = listed.clone();
         memory.keep(&Kept {
             format: FORMAT,

@@ -438,7 +438,7 @@ async fn keep(shared: Arc<Shared>, backend: Arc<Backend>) {
     loop {
         // It is never closed.
         let turn = Arc::clone(&shared.starts).acquire_owned().await.ok();
-        let listed = in_turn(turn, backend.list()).await;
+        let listed = in_turn(turn, pin!(backend.list())).await;
         if listed.is_ok() && backend.scope() == Scope::Session && stands("listing-leaves-nothing-running") {
             // It has said what its instances offer.
             backend.rest_now().await;
@@ -452,8 +452,7 @@ async fn keep(shared: Arc<Shared>, backend: Arc<Backend>) {
 }
 
 /// Does what keeps a processor busy, as one of few who may at the same time.
-async fn in_turn<T>(turn: Option<OwnedSemaphorePermit>, work: impl Future<Output = T>) -> T {
-    let mut work = pin!(work);
+async fn in_turn<T>(turn: Option<OwnedSemaphorePermit>, mut work: Pin<&mut impl Future<Output = T>>) -> T {
     let Some(turn) = turn else { return work.await };
     match timeout(START_TURN, &mut work).await {
         Ok(done) => done,
