@@ -26,6 +26,15 @@ fn settled(web: &Web) {
     wait_until("the listing has ended", PATIENCE, || status(web, "own")["instances"] == 0);
 }
 
+/// What the next run knows of both servers.
+fn remembered(sandbox: &Sandbox) -> String {
+    let kept = sandbox.files().into_iter().filter(|file| file.starts_with("state/lists"));
+    let kept: Vec<String> =
+        kept.map(|file| fs::read_to_string(sandbox.path().join(file)).expect("it is there")).collect();
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    kept.concat()
+}
+
 /// What is told of a server.
 fn status(web: &Web, name: &str) -> Value {
     let status = web.ask("GET", "/status", &[], "").last();
@@ -119,6 +128,7 @@ fn what_one_session_makes_of_its_instance_no_other_sees() {
     assert_eq!(second.heard.next().expect("a message")["method"], "notifications/tools/list_changed");
     finish(process, &sandbox);
     // What a session has made of it is not what the next run begins with.
+    assert!(!remembered(&sandbox).contains("recall"), "it was one session's");
     let (process, web) = Web::start(&sandbox);
     let session = Session::begin(&web);
     assert!(session.tools().contains("own__remember") && !session.tools().contains("own__recall"));
@@ -400,10 +410,7 @@ fn each_window_has_its_own_and_the_end_of_a_leader_costs_it_nothing() {
     }
     drop(leader);
     sandbox.assert_nothing_left_within(Duration::from_secs(3));
-    let kept = sandbox.files().into_iter().filter(|file| file.starts_with("state/lists"));
-    let kept: Vec<String> =
-        kept.map(|file| fs::read_to_string(sandbox.path().join(file)).expect("it is there")).collect();
-    assert!(kept.len() == 2 && kept.iter().all(|text| !text.contains("recall")), "{kept:?}");
+    assert!(!remembered(&sandbox).contains("recall"), "it was one client's");
 }
 
 #[test]

@@ -361,11 +361,11 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::value::RawValue;
-    use tokio::time::timeout;
+    use tokio::time::{sleep, timeout};
 
     use super::{
         super::{
-            Capacity, STARTS, ServerEntry,
+            Capacity, START_TURN, STARTS, ServerEntry,
             backend::Starter,
             tests::{call, mute},
         },
@@ -489,23 +489,23 @@ mod tests {
         servers.close().await;
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn as_many_instances_start_at_once_as_servers_do() {
         let (_mute, servers) = servers();
         let own = || super::super::Asked { server: 1, ..call("x", LIMIT) };
         let sessions: Vec<Servers> = (0..3 * STARTS).map(|_| servers.for_session(None)).collect();
-        // Those that were listed first have had their turn.
-        let model = servers.shared.roster().at(1).expect("it is there");
-        until("the listing has begun", || model.runs()).await;
-        tokio::time::sleep(super::super::START_TURN).await;
+        // Those that are listed have had their turn.
+        sleep(2 * START_TURN).await;
         let asked: Vec<_> = sessions.iter().map(|one| tokio::spawn(one.ask(own(), None, None))).collect();
-        let run = || sessions.iter().filter(|one| one.at(1).is_some_and(|one| one.runs())).count();
-        until("some start", || run() > 0).await;
+        let started = || sessions.iter().filter(|one| one.at(1).is_some_and(|one| one.starts() > 0)).count();
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        assert!(run() <= STARTS, "{}", run());
-        until("and then the others", || run() == sessions.len()).await;
+        assert_eq!(started(), STARTS);
+        sleep(START_TURN + SOON).await;
+        assert_eq!(started(), 2 * STARTS, "one that hangs keeps no other from its start");
+        sleep(START_TURN + SOON).await;
+        assert_eq!(started(), sessions.len());
         drop(asked);
         servers.close().await;
     }

@@ -13,10 +13,13 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep_until},
+};
 use unhang_net::serve::Peer;
 use unhang_switches::stands;
 
@@ -117,27 +120,6 @@ impl Regulars {
         drop(strange);
     }
 
-    /// Waits until somebody has not come for long enough, or is there.
-    async fn forget(self, who: Regular, number: u64) {
-        loop {
-            let until = {
-                let mut state = self.state();
-                let Some(kept) = state.all.get_mut(&who).filter(|kept| kept.number == number) else { return };
-                if kept.requests > 0 {
-                    kept.is_awaited = false;
-                    return;
-                }
-                kept.left + SESSION_IDLE
-            };
-            if until <= Instant::now() {
-                let gone = self.state().all.remove(&who);
-                drop(gone);
-                return;
-            }
-            sleep_until(until).await;
-        }
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -158,10 +140,37 @@ impl Drop for Stay {
             let gone = state.all.remove(&self.who);
             drop(state);
             drop(gone);
-        } else if !std::mem::replace(&mut kept.is_awaited, true) {
+        } else if let Ok(runtime) = Handle::try_current()
+            // Without a runtime there is no server any more either.
+            && !std::mem::replace(&mut kept.is_awaited, true)
+        {
             drop(state);
-            tokio::spawn(self.regulars.clone().forget(self.who.clone(), self.number));
+            let regulars = Arc::downgrade(&self.regulars.0);
+            runtime.spawn(forget(regulars, self.who.clone(), self.number));
         }
+    }
+}
+
+/// Waits until somebody has not come for long enough, or is there. Keeps nothing by that.
+async fn forget(regulars: Weak<Mutex<State>>, who: Regular, number: u64) {
+    loop {
+        let Some(regulars) = regulars.upgrade().map(Regulars) else { return };
+        let until = {
+            let mut state = regulars.state();
+            let Some(kept) = state.all.get_mut(&who).filter(|kept| kept.number == number) else { return };
+            if kept.requests > 0 {
+                kept.is_awaited = false;
+                return;
+            }
+            kept.left + SESSION_IDLE
+        };
+        if until <= Instant::now() {
+            let gone = regulars.state().all.remove(&who);
+            drop(gone);
+            return;
+        }
+        drop(regulars);
+        sleep_until(until).await;
     }
 }
 
