@@ -12,9 +12,9 @@ use crate::plain::{Next, Plain};
 
 pub(crate) const ANIMAL: Animal = Animal {
     name: "remembers",
-    incident: "A browser or a login belongs to one client: shared between sessions, one sees what another has done (peers.md, group G).",
+    incident: "Sessions with a copy of every server each filled the memory; who shares one needs a way out for a server that keeps state of one client (peers.md 3.1 G, openai/codex#21984).",
     usage: "",
-    promises: &[],
+    promises: &[8],
     run,
 };
 
