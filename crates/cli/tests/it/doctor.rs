@@ -83,6 +83,8 @@ const EXPECTED: &[Expected] = &[
     expect("null-id", &[], &["wrong-id"]),
     expect("progress-after-cancel", &[], &["goes-on-after-cancel"]),
     expect("progress-flood", &[], &["notification-flood"]),
+    // Not seen: a client alone sees nothing of what it shares with nobody.
+    expect("remembers", &[], &[]),
     expect("requests-to-client", &[], &["asks-undeclared"]),
     expect("restarts-broken", &["--count-file", "{folder}/starts"], &["dies-at-second-start"]),
     expect("server-error", &[], &["call-refused"]),
