@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use mimalloc::MiMalloc;
-
 mod arguments;
 mod commands;
 mod data_folder;
@@ -18,11 +16,6 @@ mod server_name;
 mod signals;
 mod terminal_text;
 mod words;
-
-/// A call through the gateway allocates some two hundred times, a third of it pieces that the system's allocator takes its slow way
-/// for: with this one the gateway answers a fifth more calls a second. It also is as good where the system is built on musl.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     // They come first: they have to stay small, so they see neither the argument parser nor the runtime.
