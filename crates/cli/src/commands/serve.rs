@@ -20,10 +20,9 @@ use unhang::{
         self, AtEnd, FrontSpec, Toolbox,
         http::{self, HttpSpec},
     },
-    gateway::{Capacity, ServerEntry},
+    gateway::Lineup,
     jobs::engine::Engine,
     process::{identity::ask_for_short_turns, pipe::take_standard_streams, surroundings::ties},
-    route::names::Style,
     settings::file_schema,
     sharing::{Place, Sharing, SharingSpec},
     telemetry::{Telemetry, TelemetrySpec},
@@ -120,8 +119,7 @@ async fn served(
     handed: Handed,
     diagnostics: &Diagnostics,
 ) -> Result<u8, Failed> {
-    let Prepared { path, current, table, service, servers, style, capacity, place, door, telemetry } =
-        prepared;
+    let Prepared { path, current, table, service, mut lineup, place, door, telemetry } = prepared;
     let telemetry = telemetry::start(telemetry);
     if let Some(warning) = unused(serve.http.as_deref(), handed.sockets.len()) {
         diagnostics.warn(&warning);
@@ -134,15 +132,12 @@ async fn served(
     let table = Arc::new(CurrentTable::new(table));
     let toolbox = Arc::clone(&table) as Arc<dyn Toolbox>;
     let instructions = Some(INSTRUCTIONS.to_owned());
-    let own = toolbox.definitions().iter().map(|tool| tool.name.clone()).collect();
+    lineup.own = toolbox.definitions().iter().map(|tool| tool.name.clone()).collect();
     let sharing = Sharing::start(SharingSpec {
         place,
         may_follow: serve.http.is_none(),
-        style,
-        own,
-        entries: servers,
+        lineup,
         limits: limits.clone(),
-        capacity,
     });
     let (servers, ending) = (Some(sharing.servers()), sharing.end());
     let jobs = Arc::clone(&service) as Arc<dyn JobService>;
@@ -228,10 +223,7 @@ struct Prepared {
     current: Current,
     table: Table,
     service: Arc<EngineService>,
-    servers: Vec<ServerEntry>,
-    style: Style,
-    /// What they have together.
-    capacity: Capacity,
+    lineup: Lineup,
     /// Where other windows with the same servers are met.
     place: Option<Place>,
     /// For those who come over HTTP.
@@ -258,7 +250,7 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
             None
         }),
     };
-    let Plan { servers, style, capacity, tools, jobs, door, telemetry, secrets, warnings, .. } = plan;
+    let Plan { lineup, tools, jobs, door, telemetry, secrets, warnings, .. } = plan;
     diagnostics.hide(secrets.into_iter());
     warnings.iter().for_each(|warning| warn(warning));
 
@@ -282,5 +274,5 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
     }
     let service = Arc::new(EngineService::new(engine, inherited().collect()));
     let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _)?;
-    Ok(Prepared { path, current, table, service, servers, style, capacity, place, door, telemetry })
+    Ok(Prepared { path, current, table, service, lineup, place, door, telemetry })
 }

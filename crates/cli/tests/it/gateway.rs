@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use unhang::{
     gateway::{Scope, ServerEntry, Servers},
-    route::{names::Style, rules::ToolRules},
+    route::rules::ToolRules,
     secrets::Secrets,
 };
 
@@ -375,7 +375,7 @@ async fn servers_that_are_dropped_leave_nothing() {
         made_from: String::new(),
         memory: None,
     });
-    let servers = Servers::start(Style::default(), Vec::new(), entries.to_vec());
+    let servers = Servers::start(entries.to_vec().into());
     let mut known = servers.known();
     let settled = known.wait_for(|known| known.is_settled).await.expect("they are there");
     assert!(settled.catalog.tool("a__echo").is_some() && settled.catalog.tool("b__echo").is_some());

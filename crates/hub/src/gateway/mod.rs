@@ -136,6 +136,25 @@ impl Default for Capacity {
     }
 }
 
+/// The servers that there are to be.
+#[derive(Clone, Default)]
+pub struct Lineup {
+    /// In the order of the configuration.
+    pub entries: Vec<ServerEntry>,
+    /// How names are made.
+    pub style: Style,
+    /// The names of tools of ours, which no server's tool can have.
+    pub own: Vec<String>,
+    /// What they have together.
+    pub capacity: Capacity,
+}
+
+impl From<Vec<ServerEntry>> for Lineup {
+    fn from(entries: Vec<ServerEntry>) -> Self {
+        Lineup { entries, ..Lineup::default() }
+    }
+}
+
 /// How long requests to a server are waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patience {
@@ -253,10 +272,9 @@ struct Shared {
 }
 
 impl Servers {
-    /// Starts all of them, in the order of the configuration, and returns at once. `own` are the names of tools of ours, which no
-    /// server's tool can have. Must be called in a runtime.
+    /// Starts all of them and returns at once. Must be called in a runtime.
     #[must_use]
-    pub fn start(style: Style, own: Vec<String>, entries: Vec<ServerEntry>) -> Self {
+    pub fn start(lineup: Lineup) -> Self {
         let (updates, _) = broadcast::channel(UPDATES);
         let shared = Arc::new(Shared {
             roster: Mutex::default(),
@@ -264,17 +282,17 @@ impl Servers {
             updates,
             starts: Arc::new(Semaphore::new(STARTS)),
             visits: Mutex::default(),
-            seats: Seats::new(Capacity::default().instances),
+            seats: Seats::new(lineup.capacity.instances),
             level: Mutex::default(),
-            all: Places::new(Capacity::default().requests),
+            all: Places::new(lineup.capacity.requests),
         });
         let servers = Self { shared, keepers: Arc::default(), visit: None };
-        servers.replace(style, own, entries);
+        servers.replace(lineup);
         servers
     }
 
     /// From now on they have so much together. Nobody loses what they have by that.
-    pub fn bound(&self, capacity: Capacity) {
+    fn bound(&self, capacity: Capacity) {
         self.shared.all.bound(capacity.requests);
         self.shared.seats.bound(capacity.instances);
     }
@@ -531,7 +549,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn what_has_not_changed_wakes_nobody() {
-        let servers = Servers::start(Style::default(), Vec::new(), Vec::new());
+        let servers = Servers::start(Lineup::default());
         let mut known = servers.known();
         assert!(known.borrow_and_update().is_settled, "there is nothing to wait for");
         servers.shared.publish();

@@ -16,7 +16,7 @@ use tokio::{sync::OwnedMutexGuard, task::JoinSet};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-use super::{Scope, ServerEntry, Servers, Shared, backend::Backend, keep, memory};
+use super::{Lineup, Scope, ServerEntry, Servers, Shared, backend::Backend, keep, memory};
 use crate::{config::DISPOSE_LIMIT, route::names::Style};
 
 /// The servers of one gateway.
@@ -138,9 +138,12 @@ impl Roster {
 }
 
 impl Servers {
-    /// Has these servers from now on, with names in this style, and tools of ours with these names. Those that are made from the same go on as they are, with what
-    /// they have in flight; what those that go were asked they may still answer. Gives what has changed. Must be called in a runtime.
-    pub fn replace(&self, style: Style, own: Vec<String>, entries: Vec<ServerEntry>) -> Change {
+    /// Has these servers from now on. Those that are made from the same go on as they are, with what they have in flight; what those that
+    /// go were asked they may still answer, and nobody loses what they have where there is less room. Gives what has changed. Must be
+    /// called in a runtime.
+    pub fn replace(&self, lineup: Lineup) -> Change {
+        let Lineup { entries, style, own, capacity } = lineup;
+        self.bound(capacity);
         let (change, new, leaving) = {
             let mut roster = self.shared.roster();
             if roster.is_closed {
@@ -230,38 +233,33 @@ mod tests {
     async fn what_stays_as_it_was_keeps_its_place_and_no_place_is_given_twice() {
         let (_mute, entry) = mute();
         let servers = Servers::start(
-            Style::default(),
-            Vec::new(),
-            vec![named("a", "1", &entry), named("b", "1", &entry), named("c", "1", &entry)],
+            vec![named("a", "1", &entry), named("b", "1", &entry), named("c", "1", &entry)].into(),
         );
         let places =
             || servers.shared.roster().current.iter().map(|backend| backend.place()).collect::<Vec<_>>();
         assert_eq!(places(), [0, 1, 2]);
         let entries = || vec![named("d", "1", &entry), named("c", "1", &entry), named("a", "2", &entry)];
-        let change = servers.replace(Style::default(), Vec::new(), entries());
+        let change = servers.replace(entries().into());
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let expect = Change { added: names(&["d"]), changed: names(&["a"]), removed: names(&["b"]) };
         assert_eq!((change, places()), (expect, vec![3, 2, 4]));
         let known = servers.known().borrow().clone();
         assert_eq!(known.patience.keys().copied().collect::<Vec<_>>(), [2, 3, 4]);
-        assert!(servers.replace(Style::default(), Vec::new(), entries()).is_empty(), "it is the same");
+        assert!(servers.replace(entries().into()).is_empty(), "it is the same");
         servers.close().await;
-        assert!(
-            servers.replace(Style::default(), Vec::new(), Vec::new()).is_empty(),
-            "nothing comes after the end"
-        );
+        assert!(servers.replace(Lineup::default()).is_empty(), "nothing comes after the end");
         assert_eq!(places(), [3, 2, 4]);
     }
 
     #[tokio::test]
     async fn what_a_server_that_goes_was_asked_it_may_still_answer() {
         let (_mute, entry) = mute();
-        let servers = Servers::start(Style::default(), Vec::new(), vec![named("a", "1", &entry)]);
+        let servers = Servers::start(vec![named("a", "1", &entry)].into());
         let limit = Duration::from_millis(300);
         let asked = tokio::spawn(servers.ask(call("slow", limit), None, None));
         tokio::task::yield_now().await;
         let was = servers.shared.roster().at(0).expect("it is there");
-        servers.replace(Style::default(), Vec::new(), vec![named("a", "2", &entry)]);
+        servers.replace(vec![named("a", "2", &entry)].into());
         assert!(servers.shared.roster().at(0).is_some(), "somebody waits for it");
         match asked.await.expect("no panic").outcome {
             // It was waited for as long as it was allowed, and not cut off.

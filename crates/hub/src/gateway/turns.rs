@@ -207,7 +207,7 @@ mod tests {
         },
         *,
     };
-    use crate::route::{names::Style, rules::ToolRule};
+    use crate::route::rules::ToolRule;
 
     const SOON: Duration = Duration::from_millis(50);
     const LATE: Duration = Duration::from_secs(60);
@@ -217,7 +217,7 @@ mod tests {
         let mut entry = entry;
         let limits = &mut entry.spec.limits;
         (limits.max_in_flight, limits.max_waiting) = (max_in_flight, max_waiting);
-        Servers::start(Style::default(), Vec::new(), vec![entry])
+        Servers::start(vec![entry].into())
     }
 
     /// Asks, and goes on until that waits for something.

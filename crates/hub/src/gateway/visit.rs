@@ -371,7 +371,7 @@ mod tests {
         },
         *,
     };
-    use crate::{client::Error, fault::Kind, route::names::Style};
+    use crate::{client::Error, fault::Kind};
 
     const SOON: Duration = Duration::from_millis(50);
     const LIMIT: Duration = Duration::from_secs(30);
@@ -384,7 +384,7 @@ mod tests {
             entry.spec.name = name.to_owned();
             entry
         });
-        (listener, Servers::start(Style::default(), Vec::new(), entries.into()))
+        (listener, Servers::start(Vec::from(entries).into()))
     }
 
     fn offers(tool: &str) -> Offered {

@@ -46,8 +46,8 @@ use crate::{
     client::{ClientSpec, Endpoint, Silent},
     config::{DISPOSE_LIMIT, FLUSH_LIMIT, Limits},
     front::http::{DRAIN, serve_windows},
-    gateway::{Capacity, Change, Patience, Scope, ServerEntry, Servers},
-    route::{names::Style, rules::ToolRules},
+    gateway::{Change, Lineup, Patience, Scope, ServerEntry, Servers},
+    route::rules::ToolRules,
     secrets::Secrets,
     upstream::http::HttpServer,
 };
@@ -64,16 +64,10 @@ pub struct SharingSpec {
     pub place: Option<Place>,
     /// Whether we follow where somebody leads already.
     pub may_follow: bool,
-    /// How names are made.
-    pub style: Style,
-    /// The names of tools of our own.
-    pub own: Vec<String>,
     /// The servers.
-    pub entries: Vec<ServerEntry>,
+    pub lineup: Lineup,
     /// The limits of the sessions of those who follow us.
     pub limits: Limits,
-    /// What the servers have together.
-    pub capacity: Capacity,
 }
 
 /// Servers, here or where somebody leads.
@@ -95,12 +89,7 @@ pub struct Shared {
 
 /// The servers that a process has, or would have if it led.
 struct Own {
-    style: Style,
-    /// The names of its own tools.
-    tools: Vec<String>,
-    entries: Vec<ServerEntry>,
-    /// What they have together.
-    capacity: Capacity,
+    lineup: Lineup,
     /// They are started.
     servers: Option<Servers>,
 }
@@ -108,10 +97,7 @@ struct Own {
 impl Own {
     /// The servers, which are there from now on.
     fn start(&mut self) -> Servers {
-        let start = || Servers::start(self.style.clone(), self.tools.clone(), self.entries.clone());
-        let servers = self.servers.get_or_insert_with(start).clone();
-        servers.bound(self.capacity);
-        servers
+        self.servers.get_or_insert_with(|| Servers::start(self.lineup.clone())).clone()
     }
 }
 
@@ -126,27 +112,24 @@ impl Sharing {
     /// Starts the servers, or finds them. Must be called in a runtime.
     #[must_use]
     pub fn start(spec: SharingSpec) -> Sharing {
-        let SharingSpec { place, may_follow, style, own, entries, limits, capacity } = spec;
+        let SharingSpec { place, may_follow, lineup, limits } = spec;
         let (end, ending) = watch::channel(false);
         let lead = place.as_ref().map(Place::take).transpose().unwrap_or_else(|error| {
             tracing::warn!("servers are not shared with other windows: {error}");
             None
         });
-        let with =
-            |entries| Own { style: style.clone(), tools: own.clone(), entries, capacity, servers: None };
         let (servers, own, follows, leading) = match (place, lead) {
             (Some(place), Some(None)) if may_follow => {
                 tracing::info!("the servers are those of the gateway that runs already");
                 let socket = place.socket();
-                let (shared, here) = apart(socket.clone(), entries);
-                let servers = Servers::start(style.clone(), own.clone(), here);
-                servers.bound(capacity);
-                let own = Arc::new(Mutex::new(with(shared)));
+                let (lineup, here) = apart(socket.clone(), lineup);
+                let servers = Servers::start(here);
+                let own = Arc::new(Mutex::new(Own { lineup, servers: None }));
                 let leading = tokio::spawn(succeed(place, Arc::clone(&own), limits, ending));
                 (servers, own, Some(socket), leading)
             }
             (place, lead) => {
-                let mut own = with(entries);
+                let mut own = Own { lineup, servers: None };
                 let servers = own.start();
                 let realm = Realm { servers: servers.clone(), limits, ending };
                 let leading = async move {
@@ -197,33 +180,19 @@ impl Sharing {
 }
 
 impl Shared {
-    /// Has these servers from now on, or would have them if we led, with names in this style, and tools of ours with these names. Gives what has changed of the
-    /// servers that are here.
-    pub fn replace(
-        &self,
-        style: Style,
-        tools: Vec<String>,
-        entries: Vec<ServerEntry>,
-        capacity: Capacity,
-    ) -> Change {
+    /// Has these servers from now on, or would have them if we led. Gives what has changed of the servers that are here.
+    pub fn replace(&self, lineup: Lineup) -> Change {
         let mut own = own_of(&self.own);
-        let (entries, change) = match &self.follows {
+        let (lineup, change) = match &self.follows {
             Some(socket) => {
-                let (shared, here) = apart(socket.clone(), entries);
-                self.servers.bound(capacity);
-                (shared, self.servers.replace(style.clone(), tools.clone(), here).without(LEADER))
+                let (lineup, here) = apart(socket.clone(), lineup);
+                (lineup, self.servers.replace(here).without(LEADER))
             }
-            None => (entries, Change::default()),
+            None => (lineup, Change::default()),
         };
-        own.style = style;
-        own.tools = tools;
-        own.entries = entries;
-        own.capacity = capacity;
+        own.lineup = lineup;
         match &own.servers {
-            Some(servers) => {
-                servers.bound(capacity);
-                change.and(servers.replace(own.style.clone(), own.tools.clone(), own.entries.clone()))
-            }
+            Some(servers) => change.and(servers.replace(own.lineup.clone())),
             None => change,
         }
     }
@@ -288,11 +257,18 @@ impl Realm {
 
 /// What of these a window that follows asks the leader for, and what it has itself: the leader, and those that are not for everybody,
 /// for the leader has no session of its client.
-fn apart(socket: PathBuf, entries: Vec<ServerEntry>) -> (Vec<ServerEntry>, Vec<ServerEntry>) {
+fn apart(socket: PathBuf, lineup: Lineup) -> (Lineup, Lineup) {
+    let Lineup { entries, style, own, capacity } = lineup;
     let leader = follower(socket, &entries);
-    let (shared, own): (Vec<_>, Vec<_>) =
+    let (shared, here): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|entry| entry.scope == Scope::Everybody);
-    (shared, std::iter::once(leader).chain(own).collect())
+    let here = Lineup {
+        entries: std::iter::once(leader).chain(here).collect(),
+        style: style.clone(),
+        own: own.clone(),
+        capacity,
+    };
+    (Lineup { entries: shared, style, own, capacity }, here)
 }
 
 /// The leader as a server of ours. It waits for its servers as long as they may take, and we for it.
@@ -331,7 +307,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{gateway::tests::mute, route::rules::ToolRule, settings::GatewaySettings};
+    use crate::{gateway::tests::mute, route::rules::ToolRule};
 
     #[test]
     fn the_leader_is_waited_for_as_long_as_its_slowest_tool_may_take() {
@@ -356,11 +332,8 @@ mod tests {
                 let _sharing = Sharing::start(SharingSpec {
                     place: Some(place),
                     may_follow: true,
-                    style: Style::default(),
-                    own: Vec::new(),
-                    entries: vec![entry],
+                    lineup: vec![entry].into(),
                     limits: Limits::default(),
-                    capacity: GatewaySettings::default().capacity(),
                 });
                 tokio::task::yield_now().await;
             });

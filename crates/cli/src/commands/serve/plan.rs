@@ -15,7 +15,7 @@ use std::{
 
 use unhang::{
     client::Silent,
-    gateway::{Capacity, Memory, Scope, ServerEntry},
+    gateway::{Lineup, Memory, Scope, ServerEntry},
     route::names::Style,
     secrets::Secrets,
     settings::{
@@ -38,10 +38,8 @@ use crate::{
 
 /// What is to be served.
 pub(super) struct Plan {
-    pub(super) servers: Vec<ServerEntry>,
-    pub(super) style: Style,
-    /// What the servers have together.
-    pub(super) capacity: Capacity,
+    /// The servers; of the names of our own tools it does not know yet.
+    pub(super) lineup: Lineup,
     pub(super) tools: Vec<ToolSettings>,
     pub(super) jobs: JobSettings,
     /// For those who come over HTTP.
@@ -74,7 +72,7 @@ impl Plan {
             let scope = if settings.per_session { own } else { Scope::Everybody };
             Ok(ServerEntry { scope, ..entry(settings, &flags, folder.as_deref())? })
         });
-        let servers = servers.collect::<Result<Vec<ServerEntry>, String>>()?;
+        let entries = servers.collect::<Result<Vec<ServerEntry>, String>>()?;
         let mut files = vec![path.to_owned()];
         if serve.http.is_some() {
             files.extend(serve.token_file.clone());
@@ -92,26 +90,14 @@ impl Plan {
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         warnings.extend(serve.tool_mode.unknown(&names));
         let variables = variables.take();
-        let capacity = gateway.capacity();
-        Ok(Plan {
-            servers,
-            style,
-            capacity,
-            tools,
-            jobs,
-            door,
-            telemetry,
-            secrets,
-            warnings,
-            files,
-            variables,
-        })
+        let lineup = Lineup { entries, style, own: Vec::new(), capacity: gateway.capacity() };
+        Ok(Plan { lineup, tools, jobs, door, telemetry, secrets, warnings, files, variables })
     }
 
     /// Where windows meet that serve the same file with the same limits and the same variables, of the same version of unhang; none where
     /// there is nothing to share or no data folder. What the file says may change while they are there.
     pub(super) fn meeting_place(&self, path: &Path, flags: &LimitSettings) -> io::Result<Option<Place>> {
-        let Some(folder) = data_folder().filter(|_| !self.servers.is_empty()) else { return Ok(None) };
+        let Some(folder) = data_folder().filter(|_| !self.lineup.entries.is_empty()) else { return Ok(None) };
         let mut hasher = DefaultHasher::new();
         (env!("CARGO_PKG_VERSION"), path.canonicalize()?, &self.variables).hash(&mut hasher);
         format!("{flags:?}").hash(&mut hasher);

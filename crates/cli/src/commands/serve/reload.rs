@@ -171,7 +171,7 @@ impl Reload<'_> {
 
     /// Has this hold from now on, if all of it can. Gives what has changed.
     fn take(&mut self, current: Current, plan: Plan) -> Result<Vec<String>, String> {
-        let Plan { servers, style, capacity, tools, door, secrets, warnings, .. } = plan;
+        let Plan { mut lineup, tools, door, secrets, warnings, .. } = plan;
         let opened = match (&self.entrance, door) {
             (Some(entrance), Some(door)) => {
                 let access = door.access.clone().after(&entrance.door.borrow().access);
@@ -200,8 +200,8 @@ impl Reload<'_> {
             self.table.replace(table);
             told.push("there are other tools for jobs".to_owned());
         }
-        let own = self.table.definitions().iter().map(|tool| tool.name.clone()).collect();
-        told.extend(sentence(&self.shared.replace(style, own, servers, capacity)));
+        lineup.own = self.table.definitions().iter().map(|tool| tool.name.clone()).collect();
+        told.extend(sentence(&self.shared.replace(lineup)));
         if let Some((entrance, admission, tls)) = opened {
             entrance.door.send_replace(admission);
             entrance.tls.send_replace(tls);

@@ -180,12 +180,9 @@ mod tests {
     use unhang_proc::deadline::Deadline;
 
     use super::*;
-    use crate::{
-        gateway::{
-            Scope, ServerEntry,
-            tests::{call, mute},
-        },
-        route::names::Style,
+    use crate::gateway::{
+        Scope, ServerEntry,
+        tests::{call, mute},
     };
 
     const NETWORK: Peer =
@@ -213,7 +210,7 @@ mod tests {
     async fn what_is_kept_is_there_for_as_long_as_a_session_may_be_silent() {
         let (_mute, entry) = mute();
         let entry = ServerEntry { scope: Scope::Session, ..entry };
-        let servers = Servers::start(Style::default(), Vec::new(), vec![entry]);
+        let servers = Servers::start(vec![entry].into());
         let regulars = Regulars::new(1);
         let come = || {
             let who = Regular::new(&Caller::Anybody, NETWORK);
