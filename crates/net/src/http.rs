@@ -12,7 +12,7 @@ use std::{error::Error as _, fmt, io, path::PathBuf, time::Duration};
 pub use bytes::Bytes;
 pub use reqwest::Url;
 use reqwest::{
-    Client, Method, RequestBuilder, Response, StatusCode,
+    Client, Method, Request, Response, StatusCode,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE},
     redirect::Policy,
     retry,
@@ -264,12 +264,6 @@ impl Connection {
     async fn attempt(&self, ask: &Ask, token: Option<&str>) -> Result<Reply, HttpError> {
         let Ask { verb, url, headers, body } = ask;
         let mut url = url.as_ref().unwrap_or(&self.url).clone();
-        let mut all = self.headers.clone();
-        for (name, value) in headers {
-            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
-                all.insert(name, value);
-            }
-        }
         let method = match verb {
             Verb::Post => Method::POST,
             Verb::Get => Method::GET,
@@ -277,14 +271,24 @@ impl Connection {
         };
         for _ in 0..=REDIRECTS {
             let response = self.sent(|| {
-                let mut request = self.client.request(method.clone(), url.clone()).headers(all.clone());
+                let mut request = self.client.request(method.clone(), url.clone());
                 if let Some(token) = token {
                     request = request.bearer_auth(token);
                 }
-                match body {
-                    Some(body) => request.body(body.clone()),
-                    None => request,
+                if let Some(body) = body {
+                    request = request.body(body.clone());
                 }
+                let mut request = request.build()?;
+                // As they are, and not by the builder, which would move them through a map of its own.
+                let all = request.headers_mut();
+                all.extend(self.headers.clone());
+                for (name, value) in headers {
+                    if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value))
+                    {
+                        all.insert(name, value);
+                    }
+                }
+                Ok(request)
             });
             let response = response.await?;
             match response.headers().get(LOCATION).filter(|_| response.status().is_redirection()) {
@@ -296,10 +300,13 @@ impl Connection {
     }
 
     /// Sends a request; again, where nobody took it and somebody is about to.
-    async fn sent(&self, request: impl Fn() -> RequestBuilder) -> Result<Response, HttpError> {
+    async fn sent(&self, request: impl Fn() -> reqwest::Result<Request>) -> Result<Response, HttpError> {
         let began = Instant::now();
         loop {
-            let outcome = request().send().await;
+            let outcome = match request() {
+                Ok(request) => self.client.execute(request).await,
+                Err(error) => Err(error),
+            };
             let is_not_taken = match &outcome {
                 Ok(response) => response.status() == StatusCode::SERVICE_UNAVAILABLE,
                 Err(error) => error.is_connect() || was_unread(error),

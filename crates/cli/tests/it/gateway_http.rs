@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::server,
-    harness::{Client, PATIENCE, Sandbox, Web, WebAnswer, run_to_end, timed, wait_until},
+    harness::{Client, PATIENCE, Remote, Sandbox, Web, WebAnswer, run_to_end, timed, wait_until},
 };
 
 /// A gateway over HTTP in front of these, once all have come up.
@@ -58,6 +58,35 @@ fn clients_of_both_eras_share_one_process_a_server() {
     let status = web.ask("GET", "/status", &[], "").last();
     assert_eq!((&status["servers"][0]["starts"], &status["sessions"]), (&json!(1), &json!(2)), "{status}");
     finish(process, &sandbox);
+}
+
+/// How often the thread that serves everything has slept.
+fn sleeps(process: &Client) -> usize {
+    let status = fs::read_to_string(format!("/proc/{0}/task/{0}/status", process.pid())).expect("it runs");
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.expect("it is counted").trim().parse().expect("a number")
+}
+
+#[test]
+fn calls_that_are_over_leave_nothing_to_be_woken_for() {
+    const CALLS: u32 = 150;
+    for stream in ["no", "yes"] {
+        let sandbox = Sandbox::with_jobs();
+        let remote =
+            Remote::start(&sandbox, &["http-well-behaved", "--dialect", "session", "--stream", stream]);
+        let (mut process, web) = gateway(&sandbox, &[format!("[servers.one]\nurl = \"{}\"\n", remote.url)]);
+        let session = web.begin();
+        for id in 0..CALLS {
+            assert_eq!(text(web.call(&session, id, "one__echo", json!({"text": "x"}))), "x");
+        }
+        let before = sleeps(&process);
+        // What would be left of a call is there for a second, and nobody tells of its end.
+        assert_eq!(process.next_line(Duration::from_secs(2)), None, "stdout is nobody's");
+        let woken = sleeps(&process) - before;
+        assert!(woken < 40, "woken {woken} times after {CALLS} calls, streams: {stream}");
+        drop(remote);
+        finish(process, &sandbox);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //!
 //! Invariants: nothing here waits for the client; what is dropped is withdrawn from whoever worked on it.
 
-use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::pending, pin::pin, sync::Arc, time::Duration};
 
 use data_encoding::BASE32_NOPAD;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -252,7 +252,7 @@ impl Work {
             let (progress, mut seen) = watch::channel(None);
             let progress = asked.wants_progress.then_some(progress);
             let (asides, mut said) = mpsc::channel(ASIDES_OF_ONE);
-            let mut answering = servers.ask(asked, progress, Some(asides));
+            let mut answering = pin!(servers.ask(asked, progress, Some(asides)));
             loop {
                 tokio::select! {
                     biased;

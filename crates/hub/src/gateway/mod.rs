@@ -227,7 +227,7 @@ pub struct Asked {
 pub struct Answered {
     /// The server's era.
     pub era: Era,
-    /// What the server calls itself, as JSON.
+    /// What the server calls itself, as JSON, where a result has to say it that does not.
     pub server_info: Option<String>,
     /// The result as received, or why there is none.
     pub outcome: Result<Box<RawValue>, Error>,
@@ -239,9 +239,6 @@ pub use crate::{
     client::question::{Aside, Question, Replied},
     fair::{Asker, Bounds},
 };
-
-/// An answer that is on its way.
-pub type Answering = Pin<Box<dyn Future<Output = Answered> + Send>>;
 
 /// The newest progress of a request.
 pub type Progress = watch::Sender<Option<Box<RawValue>>>;
@@ -335,16 +332,15 @@ impl Servers {
     }
 
     /// Asks one of them. Whoever stops waiting withdraws the request.
-    #[must_use]
     pub fn ask(
         &self,
         asked: Asked,
         progress: Option<Progress>,
         asides: Option<mpsc::Sender<Aside>>,
-    ) -> Answering {
+    ) -> impl Future<Output = Answered> + Send + use<> {
         let backend = self.at(asked.server);
         let all = Arc::clone(&self.shared.all);
-        Box::pin(async move {
+        async move {
             let Some(backend) = backend else {
                 let Asked { client: era, asked_for, .. } = asked;
                 return Answered { era, server_info: None, outcome: Err(Error::Disposed), asked_for };
@@ -361,7 +357,7 @@ impl Servers {
                 span.ended(&answered.outcome);
             }
             answered
-        })
+        }
     }
 
     /// Ends all of them, and waits for that as long as it may take.
@@ -411,7 +407,9 @@ async fn put(
         }
     };
     answered.era = session.revision.era();
-    answered.server_info = session.server_info.as_ref().map(ToString::to_string);
+    let server_info =
+        session.server_info.as_ref().filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy));
+    answered.server_info = server_info.map(ToString::to_string);
     let legacy = Json::new(params.as_bytes())
         .filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy))
         .and_then(|params| params::to_legacy(Some(params)));

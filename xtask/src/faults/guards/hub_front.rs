@@ -217,6 +217,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "listens-before-it-asks" [1]
         "Nothing is asked of a server over HTTP before the stream on which it asks is open, for some lose what they ask before."
         end_to_end("remote::a_server_that_asks_is_answered_wherever_it_asks");
+    "ended-exchange-is-let-go" [3]
+        "What is over with a server over HTTP is kept in no memory, and has nobody woken."
+        end_to_end("gateway_http::calls_that_are_over_leave_nothing_to_be_woken_for");
     "http-connections-bounded" [3, 8]
         "Requests that are with one server over HTTP at the same time leave descriptors for everything else."
         end_to_end("remote::calls_that_all_wait_end_at_their_deadline_and_not_for_want_of_descriptors");

@@ -30,6 +30,8 @@ pub(super) enum Said {
     /// The answer has begun; in it, perhaps, the name of the session.
     Opened(Option<String>),
     Event(Event),
+    /// All at once: perhaps the name of the session, and the answer as one message.
+    Whole(Option<String>, Vec<u8>),
     Closed(Close),
 }
 
@@ -45,7 +47,7 @@ pub(super) struct Place {
 pub(super) enum Close {
     /// There is no more: it was a stream, or there was nothing to say.
     Ended(Option<Place>),
-    /// It was one message.
+    /// It was one message, which was said.
     Whole,
     /// It was a stream, and broke.
     Broke(HttpError, Option<Place>),
@@ -64,17 +66,37 @@ pub(super) async fn exchange(
     which: Which,
     said: mpsc::Sender<(Which, Said)>,
 ) {
-    let close = match connection.ask(ask).await {
-        Ok(reply) => answered(reply, &which, &said).await,
-        Err(error) => Close::Failed(error),
+    let last = match connection.ask(ask).await {
+        Ok(reply) => match (&which, reply.content()) {
+            (Which::Request(_), Content::Json) if is_success(&reply) => whole(reply).await,
+            _ => Said::Closed(answered(reply, &which, &said).await),
+        },
+        Err(error) => Said::Closed(Close::Failed(error)),
     };
     // The actor may have gone.
-    let _gone = said.send((which, Said::Closed(close))).await;
+    let _gone = said.send((which, last)).await;
+}
+
+fn is_success(reply: &Reply) -> bool {
+    (200..300).contains(&reply.status())
+}
+
+/// The usual answer, of which the actor hears once.
+async fn whole(reply: Reply) -> Said {
+    let session = session(&reply);
+    match reply.whole().await {
+        Ok(message) => Said::Whole(session, message),
+        Err(error) => Said::Closed(Close::Failed(error)),
+    }
+}
+
+fn session(reply: &Reply) -> Option<String> {
+    reply.header("mcp-session-id").map(str::to_owned)
 }
 
 async fn answered(reply: Reply, which: &Which, said: &mpsc::Sender<(Which, Said)>) -> Close {
     let status = reply.status();
-    if !(200..300).contains(&status) {
+    if !is_success(&reply) {
         // An error of the server comes as JSON, and counts whole.
         let told = match reply.content() {
             Content::Json => reply.whole().await.unwrap_or_default(),
@@ -86,7 +108,7 @@ async fn answered(reply: Reply, which: &Which, said: &mpsc::Sender<(Which, Said)
         return no_message(reply).await;
     }
     let tell = async |what| said.send((which.clone(), what)).await;
-    if tell(Said::Opened(reply.header("mcp-session-id").map(str::to_owned))).await.is_err() {
+    if tell(Said::Opened(session(&reply))).await.is_err() {
         return Close::Ended(None);
     }
     match (which, reply.content()) {
@@ -109,14 +131,6 @@ async fn answered(reply: Reply, which: &Which, said: &mpsc::Sender<(Which, Said)
                 None => Close::Ended(place),
             }
         }
-        (Which::Request(_), Content::Json) => match reply.whole().await {
-            Ok(message) => {
-                // Nobody listens any more where it cannot be told.
-                let _gone = tell(Said::Event(Event::Message(message))).await;
-                Close::Whole
-            }
-            Err(error) => Close::Failed(error),
-        },
         (Which::Request(_) | Which::Stream(_), _) => no_message(reply).await,
         (Which::Initialized | Which::Word, _) => {
             reply.complaint().await;

@@ -44,16 +44,29 @@ impl Actor {
             _ if matches!(which, Which::Stream(number) if !self.is_current(number)) => {}
             Said::Opened(session) => self.opened(&which, session),
             Said::Event(event) => self.event(&which, event),
-            Said::Closed(close) => match which {
-                Which::Request(id) if self.dialogue.awaits(&id) => self.closed(&id, close),
-                Which::Request(_) => {}
-                Which::Stream(_) => self.stream_closed(close),
-                Which::Initialized => {
-                    self.initialized();
-                    self.word_closed(close);
-                }
-                Which::Word => self.word_closed(close),
-            },
+            Said::Whole(session, message) => {
+                self.opened(&which, session);
+                self.event(&which, Event::Message(message));
+                self.ended(which, Close::Whole);
+            }
+            Said::Closed(close) => self.ended(which, close),
+        }
+    }
+
+    fn ended(&mut self, which: Which, close: Close) {
+        match which {
+            Which::Request(id) if self.dialogue.awaits(&id) => self.closed(&id, close),
+            // Kept until they are due, those that have come to their end would hold memory, and have us woken for nothing.
+            Which::Request(_) if stands("ended-exchange-is-let-go") => {
+                self.lingering.retain(|(_, task)| !task.is_finished());
+            }
+            Which::Request(_) => {}
+            Which::Stream(_) => self.stream_closed(close),
+            Which::Initialized => {
+                self.initialized();
+                self.word_closed(close);
+            }
+            Which::Word => self.word_closed(close),
         }
     }
 
