@@ -140,6 +140,9 @@ async fn served(
         limits: limits.clone(),
     });
     let (servers, ending) = (Some(sharing.servers()), sharing.end());
+    // All that is served is served by this thread.
+    let awake = sharing.servers();
+    tokio::spawn(async move { awake.stay_awake().await });
     let jobs = Arc::clone(&service) as Arc<dyn JobService>;
     let (stops, hangups) = signals_and_hangups().map_err(|error| Failed::bug(&error))?;
     let reload = Reload {

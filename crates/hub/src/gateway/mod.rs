@@ -28,13 +28,16 @@ mod status;
 pub(crate) mod tally;
 mod turns;
 mod verdicts;
+mod vigil;
 mod visit;
 mod watched;
 
 use std::{
     collections::{BTreeMap, HashMap},
+    future,
     pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
     time::Duration,
 };
 
@@ -59,6 +62,7 @@ use self::{
     seats::Seats,
     tally::{Counted, Tally},
     turns::Wanting,
+    vigil::Vigil,
     visit::{Visit, Visits},
 };
 pub use self::{
@@ -266,6 +270,7 @@ struct Shared {
     level: Mutex<Option<Level>>,
     /// Requests with all of them together.
     all: Arc<Places>,
+    vigil: Arc<Vigil>,
 }
 
 impl Servers {
@@ -282,6 +287,7 @@ impl Servers {
             seats: Seats::new(lineup.capacity.instances),
             level: Mutex::default(),
             all: Places::new(lineup.capacity.requests),
+            vigil: Arc::default(),
         });
         let servers = Self { shared, keepers: Arc::default(), visit: None };
         servers.replace(lineup);
@@ -339,8 +345,9 @@ impl Servers {
         asides: Option<mpsc::Sender<Aside>>,
     ) -> impl Future<Output = Answered> + Send + use<> {
         let backend = self.at(asked.server);
-        let all = Arc::clone(&self.shared.all);
+        let (all, vigil) = (Arc::clone(&self.shared.all), Arc::clone(&self.shared.vigil));
         async move {
+            vigil.heard();
             let Some(backend) = backend else {
                 let Asked { client: era, asked_for, .. } = asked;
                 return Answered { era, server_info: None, outcome: Err(Error::Disposed), asked_for };
@@ -352,11 +359,21 @@ impl Servers {
                 trace.server(backend.name(), &subject)
             });
             let answered = put(&backend, &all, asked, progress, asides).await;
+            vigil.heard();
             counted.ended(&answered.outcome);
             if let Some(span) = span {
                 span.ended(&answered.outcome);
             }
             answered
+        }
+    }
+
+    /// Keeps this thread awake while requests and answers follow one another closely, unless there is one processor only: whoever is
+    /// awaited needs it. For a runtime that has one thread. Never ends.
+    pub async fn stay_awake(&self) {
+        match thread::available_parallelism() {
+            Ok(processors) if processors.get() > 1 => self.shared.vigil.keep().await,
+            _ => future::pending().await,
         }
     }
 

@@ -220,6 +220,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "ended-exchange-is-let-go" [3]
         "What is over with a server over HTTP is kept in no memory, and has nobody woken."
         end_to_end("gateway_http::calls_that_are_over_leave_nothing_to_be_woken_for");
+    "wakefulness-ends" [8]
+        "Messages that followed one another closely keep the gateway awake for as long as they do."
+        unit("hub", "gateway::vigil::tests::who_is_awake_sleeps_soon_after_the_last_message");
     "http-connections-bounded" [3, 8]
         "Requests that are with one server over HTTP at the same time leave descriptors for everything else."
         end_to_end("remote::calls_that_all_wait_end_at_their_deadline_and_not_for_want_of_descriptors");
