@@ -65,8 +65,9 @@ fn the_lists_of_the_last_run_are_there_before_the_servers() {
     let call = client.call("srv__echo", json!({ "text": "x" }));
     let unknown = client.call("srv__dance", json!({}));
     write(&sandbox, "go", "");
-    assert_eq!(client.answer(call)["result"]["content"][0]["text"], "x");
-    assert_eq!(client.answer(unknown)["error"]["code"], -32602);
+    let [answer, refusal] = client.answers([call, unknown]);
+    assert_eq!(answer["result"]["content"][0]["text"], "x");
+    assert_eq!(refusal["error"]["code"], -32602);
     assert_eq!(tools(&mut client), listed_tools);
     assert!(!was_told_of_changes(&client), "nothing has changed");
     finish(client, &sandbox);

@@ -119,8 +119,8 @@ fn a_tool_may_have_a_limit_of_its_own_and_a_flag_is_above_it() {
     client.initialize();
     listed(&mut client, "tools/list", "tools", "name");
     let calls = ["less__sleep", "more__sleep"].map(|tool| client.call(tool, json!({ "ms": 60_000 })));
-    for call in calls {
-        assert_expired(&client.answer(call)["error"], 1000..=2000);
+    for answer in client.answers(calls) {
+        assert_expired(&answer["error"], 1000..=2000);
     }
     finish(client, &sandbox);
 }

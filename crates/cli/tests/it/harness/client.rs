@@ -4,6 +4,7 @@
 //! test wants one of them unread; nothing waits without a limit.
 
 use std::{
+    collections::HashMap,
     io::{BufRead, BufReader, Read, Write},
     os::unix::process::ExitStatusExt,
     process::{Child, ChildStderr, ChildStdout, Command, Stdio},
@@ -228,6 +229,20 @@ impl Client {
         let id = id.into();
         let fits = |message: &Value| message["id"] == id && message.get("method").is_none();
         self.find_within(&format!("answer to {id}"), limit, fits)
+    }
+
+    /// The answers with these ids, in whichever order they come.
+    #[track_caller]
+    pub(crate) fn answers<const COUNT: usize>(&mut self, ids: [i64; COUNT]) -> [Value; COUNT] {
+        let mut came = HashMap::new();
+        while let Some(missing) = ids.iter().find(|id| !came.contains_key(*id)) {
+            let fits = |message: &Value| {
+                message.get("method").is_none() && ids.iter().any(|id| message["id"] == *id)
+            };
+            let answer = self.find(&format!("answer to {missing}"), fits);
+            came.insert(answer["id"].as_i64().expect("one of the ids"), answer);
+        }
+        ids.map(|id| came.remove(&id).expect("all came"))
     }
 
     /// The first message from now on that fits.
