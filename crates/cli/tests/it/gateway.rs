@@ -177,6 +177,8 @@ fn l_56_a_server_that_keeps_failing_is_left_alone_for_a_while() {
     let id = client.call("fatal__echo", json!({ "text": "x" }));
     let error = client.answer(id)["error"].clone();
     assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(-31004), &json!("breaker_open")), "{error}");
+    let why = "`fatal` failed 2 times in a row and is left alone; at last `fatal` ended";
+    assert!(error["message"].as_str().is_some_and(|message| message.starts_with(why)), "{error}");
     assert_eq!(client.tool_text("good__echo", json!({ "text": "x" })), "x");
     wait_until("it is tried again", PATIENCE, || code(&mut client) == Some(-31002));
     finish(client, &sandbox);

@@ -409,11 +409,7 @@ impl Backend {
                 state.subscription = None;
                 self.record.failed();
                 if state.breaker.failed(since) && stands("gateway-fences-off") {
-                    tracing::error!(
-                        "`{}` failed {} times in a row and is left alone",
-                        self.name(),
-                        state.breaker.failures()
-                    );
+                    tracing::error!("{}", self.left_alone(state.breaker.failures()));
                 }
                 state.not_before = now + state.breaker.delay();
             }

@@ -293,6 +293,11 @@ impl Trouble {
         }
     }
 
+    /// What went wrong at last.
+    pub(super) fn last(&self) -> Option<&str> {
+        self.error.as_ref().map(|(error, _)| error.as_str())
+    }
+
     /// Puts it where it is shown.
     pub(super) fn tell(&self, status: ServerStatus) -> ServerStatus {
         let (last_error, last_error_at) = self.error.clone().unzip();

@@ -29,9 +29,16 @@ impl Backend {
     /// Our verdict for a caller while it is left alone.
     pub(super) fn fenced_off(&self, rest: Duration) -> Error {
         let failures = self.state().breaker.failures();
-        let happened = format!("`{}` failed {failures} times in a row and is left alone", self.name());
+        let happened = self.left_alone(failures);
         let hint = format!("ask again in {}", in_words(Duration::from_secs(rest.as_secs() + 1)));
         self.failure(Kind::BreakerOpen, "", happened, &hint).into()
+    }
+
+    /// That it is left alone, and why.
+    pub(super) fn left_alone(&self, failures: u32) -> String {
+        let trouble = self.record.trouble();
+        let why = trouble.last().map(|why| format!("; at last {why}")).unwrap_or_default();
+        format!("`{}` failed {failures} times in a row and is left alone{why}", self.name())
     }
 
     /// Our verdict for a caller whose session cannot have one of its own.

@@ -10,6 +10,7 @@ use tokio::{task::yield_now, time::Instant};
 use unhang_proc::{
     drain::Tail,
     server::{Exit, ServerEvent, ServerSpec},
+    spawn::Environment,
 };
 use unhang_switches::stands;
 use unhang_wire::Lines;
@@ -292,7 +293,11 @@ impl Actor {
             Some(_) => (Kind::ServerExited, format!("`{name}` ended ({exit})"), "see its stderr"),
             None => {
                 let happened = format!("`{name}` ended ({exit}) before it answered anything");
-                (Kind::StartFailed, happened, START_HINT)
+                let hint = match self.server.environment {
+                    Environment::Inherit => START_HINT,
+                    Environment::Exactly(_) => ENVIRONMENT_HINT,
+                };
+                (Kind::StartFailed, happened, hint)
             }
         };
         let failure = Failure { exit: Some(exit.to_string()), ..self.dialogue.failure(kind, happened, hint) };
@@ -320,3 +325,7 @@ impl Actor {
 
 /// What to do about a server that cannot be started.
 const START_HINT: &str = "check its command by running it in a terminal";
+
+/// The same where it may lack something that it has there.
+const ENVIRONMENT_HINT: &str = "check its command by running it in a terminal; if it works there, give it what it needs of your \
+                                environment, by env or inherit-env = true in its configuration";
