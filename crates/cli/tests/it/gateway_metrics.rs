@@ -283,7 +283,7 @@ fn a_log_for_programs_says_whom_it_is_about() {
         };
         let failed = about("answered with an error");
         assert_eq!((&failed["server"], &failed["method"]), (&json!("one"), &json!("tools/call")), "{failed}");
-        assert_eq!(failed["kind"], "deadline", "{failed}");
+        assert_eq!((&failed["client"], &failed["kind"]), (&json!("test"), &json!("deadline")), "{failed}");
         assert!(failed["session"].as_str().is_some_and(|name| session.starts_with(name)), "{failed}");
         let refused = about("was refused with 404");
         assert_eq!((&refused["status"], &refused["kind"]), (&json!(404), &json!("invalid_request")));

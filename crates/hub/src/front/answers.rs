@@ -208,6 +208,7 @@ impl Machine {
     fn log(&self, fault: &Fault<'_>) {
         tracing::info!(
             session = self.session_name.as_deref(),
+            client = self.client.as_deref(),
             server = fault.server,
             method = fault.method,
             kind = fault.kind.word(),

@@ -272,6 +272,8 @@ pub struct Machine {
     pub(super) traces: Traces,
     /// What a person calls the session, in the log.
     pub(super) session_name: Option<Box<str>>,
+    /// What the client called itself last.
+    pub(super) client: Option<Box<str>>,
     pub(super) actions: VecDeque<Action>,
     /// Sessions may begin with one.
     pub(super) shakes_hands: bool,
@@ -310,6 +312,7 @@ impl Machine {
             asker: Asker::new(""),
             traces: Traces::default(),
             session_name: None,
+            client: None,
             actions: VecDeque::new(),
             shakes_hands: true,
             session: None,

@@ -216,6 +216,12 @@ impl Machine {
         None
     }
 
+    /// Whose request it is, by the client's own name for itself.
+    fn notice_client(&mut self, request: &Request<'_>) {
+        let name = request.params.and_then(wire::client_name);
+        self.client = name.map(|name| shortened(&name, MOST_ECHOED).into());
+    }
+
     fn initialize(&mut self, request: &Request<'_>, outside: &mut impl Outside) {
         let Some(asked) = request.text("protocolVersion") else {
             let happened = "`initialize` names no protocolVersion".to_owned();
@@ -224,7 +230,7 @@ impl Machine {
         };
         let revision = Revision::negotiated(&asked);
         self.session = Some(revision);
-        let client = request.params.and_then(wire::client_name);
+        self.notice_client(request);
         let said = |member, nothing: &str| {
             let said = request.params.and_then(|params| params.member(member));
             said.filter(|said| said.get().starts_with('{')).map_or(nothing, Json::get).to_owned()
@@ -236,8 +242,9 @@ impl Machine {
             log_level: None,
         }));
         let session = self.session_name.as_deref();
+        let client = self.client.as_deref();
         tracing::info!(session, client, "a session of revision {} begins", revision.name());
-        self.call_clock = client.as_deref().and_then(clients::call_clock);
+        self.call_clock = client.and_then(clients::call_clock);
         let mut result = Map::new();
         result.insert("protocolVersion".to_owned(), revision.name().into());
         result.insert("serverInfo".to_owned(), implementation());
@@ -268,6 +275,7 @@ impl Machine {
 
     /// A request that names its revision itself.
     fn stateless(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+        self.notice_client(request);
         if !request.params.is_some_and(declares_capabilities) {
             let happened = format!("`{}` has no {CLIENT_CAPABILITIES} in params._meta", request.method);
             let hint = "give each request both members; an empty object will do";
