@@ -51,6 +51,9 @@ pub const STDERR: &str = "stderr.log";
 /// What the work may say of its failure.
 pub const ERROR: &str = "error.json";
 
+/// What a call's server has answered.
+pub const RESULT: &str = "results.json";
+
 /// Names in a job's folder that are not for inputs and results.
 const OURS: [&str; 10] = [RECORD, LAUNCH, LOCK, RUN, EXIT, CANCEL, ARGUMENTS, STDOUT, STDERR, ERROR];
 
@@ -229,6 +232,11 @@ impl JobFolder {
             Some(found) if found == content => Ok(()),
             _ => replace(&self.0, name, content.as_bytes(), Durability::Memory),
         }
+    }
+
+    /// Puts these bytes in the place of a file, durably.
+    pub(crate) fn replace(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
+        replace(&self.0, name, content, Durability::Disk)
     }
 
     /// Puts one of our files in its place, durably.

@@ -17,6 +17,7 @@ use unhang_proc::{
 use unhang_switches::stands;
 
 use crate::{
+    engine::judge_call,
     folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LOCK, RUN},
     id::JobId,
     moment::Moment,
@@ -51,6 +52,9 @@ pub(crate) fn judge(
     job: &Job,
     handover: &Handover<'_>,
 ) -> Result<Finding, StoreError> {
+    if let Some(call) = &job.record.call {
+        return judge_call(data, store, job, call, handover);
+    }
     let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
     let lock = match Lock::try_take(&folder.file(LOCK)) {
         Ok(Some(lock)) => lock,

@@ -120,6 +120,16 @@ pub enum Reason {
     Reboot,
     /// Its records cannot be read.
     RecordDamaged,
+    /// The client that it was for has gone, and we went with it.
+    ClientGone,
+    /// The server that worked on it ended.
+    ServerExited,
+    /// The server answered with an error of the protocol.
+    ServerError,
+    /// The tool itself said that it failed.
+    ToolError,
+    /// The unhang process that waited for the answer ended.
+    UnhangEnded,
 }
 
 impl fmt::Display for Reason {
@@ -132,6 +142,11 @@ impl fmt::Display for Reason {
             Self::ShimKilled => "shim_killed",
             Self::Reboot => "reboot",
             Self::RecordDamaged => "record_damaged",
+            Self::ClientGone => "client_gone",
+            Self::ServerExited => "server_exited",
+            Self::ServerError => "server_error",
+            Self::ToolError => "tool_error",
+            Self::UnhangEnded => "unhang_ended",
         })
     }
 }
@@ -146,6 +161,28 @@ pub struct Patch {
     pub pointer: Option<Pointer>,
 }
 
+/// What a job is that no command of ours works on: a tool of a server was called, and somebody waits for its answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// The server, as the configuration calls it.
+    pub server: String,
+    /// The tool, as the server calls it.
+    pub tool: String,
+    /// Whether the tool may be called once more without doing anything twice, as its server says.
+    pub is_repeatable: bool,
+    /// Who waits for the answer. Nobody else will ever have it.
+    pub holder: Holder,
+}
+
+/// A process of one boot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The boot in which the identity means something.
+    pub boot_id: String,
+    /// The process.
+    pub process: Identity,
+}
+
 /// `job.json`, and the row in the database: everything about a job that may be shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -158,7 +195,13 @@ pub struct Record {
     /// The configured tool that it was made by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// Its command as it may be shown: what looks like a secret is left out.
+    /// Whose it is, where those who start jobs are told from one another; otherwise whoever has the data folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Where it is a call of a server's tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<Call>,
+    /// Its command as it may be shown: what looks like a secret is left out. A call has none.
     pub command: Vec<String>,
     /// The folder that it works in.
     pub folder: PathBuf,

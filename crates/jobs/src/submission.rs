@@ -50,6 +50,8 @@ pub struct Submission {
     pub name: String,
     /// The configured tool that makes it.
     pub tool: Option<String>,
+    /// Whose it is, where those who start jobs are told from one another.
+    pub owner: Option<String>,
     /// The program, which is looked for in the `PATH` of `environment`, and its arguments.
     pub command: Vec<OsString>,
     /// The folder that it works in; it has to be there.
@@ -110,6 +112,7 @@ impl Submission {
             id: JobId::random()?,
             name: command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default(),
             tool: None,
+            owner: None,
             command,
             folder,
             environment: Vec::new(),
@@ -183,6 +186,8 @@ impl Submission {
             job_id: self.id,
             name: self.name.clone(),
             tool: self.tool.clone(),
+            owner: self.owner.clone(),
+            call: None,
             command: shown(&self.command),
             folder: self.folder.to_string_lossy().into_owned().into(),
             results: self.results.as_ref().map(|name| name.as_str().to_owned()),
@@ -251,6 +256,6 @@ pub(crate) fn discard(folder: &JobFolder) {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -67,6 +67,7 @@ impl EngineService {
             id,
             name: request.tool.clone(),
             tool: Some(request.tool),
+            owner: None,
             command: request.command.iter().map(|word| word.render(&folder, id.as_str())).collect(),
             folder: request.folder,
             environment: environment.into_iter().collect(),

@@ -43,6 +43,8 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
         return Err(JobError::HasEnded { id, status: status.record.status });
     }
     let folder = inner.data.job(id);
+    // Of a call, a power failure may have taken it.
+    folder.create_if_missing()?;
     folder.write(CANCEL, &json!({ "requested_at": Moment::now() }))?;
     let patience = Limit::after(status.record.stop_grace() + SHIM_LIMIT);
     let end = Limit::after(status.record.stop_grace() + SHIM_LIMIT + FORCE_LIMIT);
@@ -62,6 +64,10 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
         match judge(&inner.data, &mut inner.store(), &job, &inner.handover())? {
             Finding::Settled(settled) => inner.start_shims(&settled.admitted),
             Finding::StartIt => {}
+            Finding::Alive if job.record.call.is_some() => {
+                // Where another process holds it, that finds the wish in the folder.
+                inner.calls.tell(id);
+            }
             Finding::Alive => {
                 was_told = was_told || signal_shim(&folder, Signal::TERM);
                 if patience.is_over() && !was_killed && stands("deaf-shim-killed") {

@@ -23,7 +23,7 @@ use unhang_switches::stands;
 use super::{Inner, retention};
 use crate::{
     error::JobError,
-    folder::{DataFolder, FileError, LOCK, RUN, STDOUT},
+    folder::{CANCEL, DataFolder, FileError, LOCK, RUN, STDOUT},
     id::JobId,
     judge::{Finding, judge},
     log::tail,
@@ -163,6 +163,7 @@ impl Rounds {
     }
 
     fn round(&mut self) -> Result<(), JobError> {
+        self.inner.clone().settle_let_go(&mut self.store)?;
         self.follow()?;
         let now = now();
         if self.looked_at.is_none_or(|at| now.saturating_sub(at) >= ROUND) {
@@ -202,11 +203,15 @@ impl Rounds {
         Ok(())
     }
 
-    /// Looks after every job that has a slot.
+    /// Looks after every job that is worked on.
     fn look(&mut self) -> Result<(), JobError> {
         let active = self.inner.memory.active();
         self.lengths.retain(|id, _| active.iter().any(|job| job.record.job_id == *id));
         for job in active {
+            if job.record.call.is_some() {
+                self.look_at_call(&job)?;
+                continue;
+            }
             let folder = self.inner.data.job(job.record.job_id);
             let lock = folder.file(LOCK);
             let is_alive =
@@ -220,12 +225,26 @@ impl Rounds {
         Ok(())
     }
 
+    /// Looks after a call: what is held here is told of a wish that came by the folder, and what nobody holds is settled.
+    fn look_at_call(&mut self, job: &Job) -> Result<(), JobError> {
+        let id = job.record.job_id;
+        if !self.inner.calls.holds(id) {
+            self.observe(job);
+            return self.judge(job);
+        }
+        if self.inner.data.job(id).has(CANCEL) && stands("wish-in-the-folder-is-heard") {
+            self.inner.calls.tell(id);
+        }
+        Ok(())
+    }
+
     fn observe(&mut self, job: &Job) {
         let id = job.record.job_id;
         let folder = self.inner.data.job(id);
         // The shim may be writing it for the first time.
         let run: Option<Run> = folder.read(RUN).ok().flatten();
-        let is_running = run.as_ref().is_some_and(|run| run.work.is_some());
+        let is_call = job.record.call.is_some();
+        let is_running = is_call || run.as_ref().is_some_and(|run| run.work.is_some());
         let state = if is_running { JobState::Running } else { JobState::Starting };
         let log = folder.file(STDOUT);
         let length = log.metadata().map_or(0, |metadata| metadata.len());
@@ -261,7 +280,7 @@ impl Rounds {
         let files = || self.store.restore_files(&inner.starter.boot_id).err().map(|error| error.to_string());
         let reason = inner.lack().or_else(files);
         inner.memory.set_wait_reason(reason.clone());
-        let active = inner.memory.active().len();
+        let active = inner.memory.with_slot().len();
         let active = u32::try_from(active).unwrap_or(u32::MAX);
         // Without a limit of our own the transaction finds out.
         let is_free = inner.own_limit().is_none_or(|limit| active < limit);

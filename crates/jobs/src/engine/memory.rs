@@ -12,6 +12,7 @@ use std::{
 };
 
 use tokio::sync::watch;
+use unhang_switches::stands;
 
 use crate::{
     id::JobId,
@@ -93,7 +94,13 @@ impl Memory {
         })
     }
 
-    /// The jobs that have a slot.
+    /// The jobs that have a slot: of those that are worked on, the commands.
+    pub(super) fn with_slot(&self) -> Vec<Job> {
+        let active = self.active().into_iter();
+        active.filter(|job| job.record.call.is_none() || !stands("calls-take-no-slot")).collect()
+    }
+
+    /// The jobs that are worked on, calls among them.
     pub(super) fn active(&self) -> Vec<Job> {
         let jobs = self.read();
         let mut active: Vec<Job> =

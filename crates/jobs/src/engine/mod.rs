@@ -12,7 +12,9 @@
 //! - [`Engine::status`] and [`Engine::wait`] touch neither disk nor writer for a job that is known by heart.
 //! - Dropping an engine stops its threads and none of its jobs.
 
+mod calls;
 mod cancel;
+mod journal;
 mod keeper;
 mod memory;
 mod retention;
@@ -34,8 +36,10 @@ use tokio::{
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-use self::{keeper::Keeper, memory::Memory};
+pub(crate) use self::calls::judge_call;
+use self::{calls::Calls, keeper::Keeper, memory::Memory};
 pub use self::{
+    calls::{Adoption, CallEnd, HeldCall},
     memory::Status,
     retention::Pruned,
     system::{Machine, System},
@@ -103,6 +107,8 @@ pub(crate) struct Inner {
     memory: Memory,
     starter: Starter,
     gauge: MemoryGauge,
+    /// Calls that are held here.
+    calls: Calls,
     /// For what is asked for seldom; held for one short transaction at a time.
     store: Mutex<Store>,
 }
@@ -128,7 +134,7 @@ impl Inner {
 
     /// The jobs that have a slot.
     fn running(&self) -> Vec<JobId> {
-        self.memory.active().iter().map(|job| job.record.job_id).collect()
+        self.memory.with_slot().iter().map(|job| job.record.job_id).collect()
     }
 
     fn start_shims(&self, admitted: &[JobId]) {
@@ -218,6 +224,7 @@ impl Engine {
             memory: Memory::new(),
             starter,
             gauge: MemoryGauge::default(),
+            calls: Calls::default(),
             store: Mutex::new(store),
         });
         let keeper = Keeper::start(&inner, keeping)?;
@@ -352,7 +359,10 @@ impl Engine {
             let folder = inner.data.job(id);
             let read = |name: &str| read_result(&inner.data, id, name);
             let results = match &status.record.results {
-                Some(name) if status.record.status == JobState::Completed => read(name)?,
+                // A tool may also say by its answer that it failed.
+                Some(name) if status.record.status == JobState::Completed || status.record.call.is_some() => {
+                    read(name)?
+                }
                 _ => None,
             };
             let has_failed = status.record.status.is_final() && status.record.status != JobState::Completed;

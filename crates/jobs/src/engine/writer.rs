@@ -16,7 +16,10 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use unhang_proc::identity::ask_for_short_turns;
 
-use super::Inner;
+use super::{
+    Inner,
+    calls::{Adoption, Claim},
+};
 use crate::{
     error::JobError,
     folder::RECORD,
@@ -32,14 +35,39 @@ pub(super) const WAITING: usize = 256;
 const TOGETHER: usize = 32;
 
 /// A submission and where its outcome is awaited.
-type Asked = (Submission, Answer);
-type Answer = oneshot::Sender<Result<JobId, JobError>>;
+type Asked = (Submission, oneshot::Sender<Result<JobId, JobError>>);
+/// The same for a call.
+type AskedCall = (Adoption, oneshot::Sender<Result<Claim, JobError>>);
+
+/// What is to be taken in.
+enum New {
+    Command(Box<Submission>),
+    Call(Box<Adoption>),
+}
+
+/// Where the outcome is awaited.
+enum Answer {
+    Command(oneshot::Sender<Result<JobId, JobError>>),
+    Call(oneshot::Sender<Result<Claim, JobError>>),
+}
+
+impl Answer {
+    /// Says what came of it. Whoever asked may have gone; a call is let go of then.
+    fn give(self, inner: &Arc<Inner>, outcome: Result<JobId, JobError>) {
+        match self {
+            Answer::Command(answer) => drop(answer.send(outcome)),
+            Answer::Call(answer) => drop(answer.send(outcome.map(|id| Claim::new(Arc::clone(inner), id)))),
+        }
+    }
+}
 
 /// What the writer is asked for.
 #[derive(Debug)]
 pub(super) enum Request {
     /// Take a job in.
     Submit(Box<Asked>),
+    /// Take a call in.
+    Adopt(Box<AskedCall>),
     /// Say when everything that was asked for before has been done, the start of shims included.
     SayWhenDone(oneshot::Sender<()>),
 }
@@ -69,7 +97,14 @@ pub(super) fn start(
         while let Some(first) = requests.blocking_recv() {
             let (mut batch, mut waiting) = (Vec::new(), Vec::new());
             let mut sort = |request| match request {
-                Request::Submit(asked) => batch.push(*asked),
+                Request::Submit(asked) => {
+                    let (submission, answer) = *asked;
+                    batch.push((New::Command(Box::new(submission)), Answer::Command(answer)));
+                }
+                Request::Adopt(asked) => {
+                    let (adoption, answer) = *asked;
+                    batch.push((New::Call(Box::new(adoption)), Answer::Call(answer)));
+                }
                 Request::SayWhenDone(done) => waiting.push(done),
             };
             sort(first);
@@ -126,7 +161,7 @@ struct Begun {
     admitted: Vec<JobId>,
 }
 
-fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Begun {
+fn accept(inner: &Arc<Inner>, store: &mut Store, batch: Vec<(New, Answer)>) -> Begun {
     let database = store.replaced();
     let prepared = prepare_all(inner, batch);
     if prepared.is_empty() {
@@ -148,7 +183,7 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Begun {
                     discard(&inner.data.job(id));
                     Err(JobError::IdTaken(id))
                 };
-                drop(answer.send(outcome));
+                answer.give(inner, outcome);
             }
             Begun { accepted, admitted }
         }
@@ -160,7 +195,7 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Begun {
                 if !matches!(*error, StoreError::Replaced { .. }) {
                     discard(&inner.data.job(job.record.job_id));
                 }
-                drop(answer.send(Err(JobError::Store(error.clone()))));
+                answer.give(inner, Err(JobError::Store(error.clone())));
             }
             Begun::default()
         }
@@ -168,22 +203,25 @@ fn accept(inner: &Inner, store: &mut Store, batch: Vec<Asked>) -> Begun {
 }
 
 /// Makes the folders, and answers those whose folder cannot be made.
-fn prepare_all(inner: &Inner, batch: Vec<Asked>) -> Vec<(Prepared, Answer)> {
+fn prepare_all(inner: &Arc<Inner>, batch: Vec<(New, Answer)>) -> Vec<(Prepared, Answer)> {
     let mut written = Vec::with_capacity(batch.len());
-    for (submission, answer) in batch {
-        match prepare(inner, &submission) {
-            Ok(job) => written.push((submission, job, answer)),
-            // Whoever asked may have gone.
-            Err(error) => drop(answer.send(Err(error))),
+    for (new, answer) in batch {
+        match prepare(inner, &new) {
+            Ok(job) => written.push((new, job, answer)),
+            Err(error) => answer.give(inner, Err(error)),
         }
     }
-    let sync = |(submission, job, answer): (Submission, Prepared, Answer)| {
-        let synced = if job.files.is_some() { Ok(()) } else { submission.sync(&inner.data) };
+    let sync = |(new, job, answer): (New, Prepared, Answer)| {
+        let synced = match &new {
+            New::Command(submission) if job.files.is_none() => submission.sync(&inner.data),
+            // All that there is to know about it is in the row.
+            New::Command(_) | New::Call(_) => Ok(()),
+        };
         match synced {
             Ok(()) => Some((job, answer)),
             Err(error) => {
                 discard(&inner.data.job(job.record.job_id));
-                drop(answer.send(Err(error)));
+                answer.give(inner, Err(error));
                 None
             }
         }
@@ -191,7 +229,12 @@ fn prepare_all(inner: &Inner, batch: Vec<Asked>) -> Vec<(Prepared, Answer)> {
     written.into_iter().filter_map(sync).collect()
 }
 
-fn prepare(inner: &Inner, submission: &Submission) -> Result<Prepared, JobError> {
+fn prepare(inner: &Inner, new: &New) -> Result<Prepared, JobError> {
+    let submission = match new {
+        New::Command(submission) => submission,
+        // It runs already, whatever there is too little of.
+        New::Call(adoption) => return adoption.prepare(inner),
+    };
     submission.check()?;
     if let Some(reason) = inner.lack() {
         return Err(JobError::NoRoom { reason, running: inner.running() });

@@ -49,8 +49,8 @@ use crate::{
     wait::{Limit, pause},
 };
 
-/// The version of the tables. The first had no files.
-const VERSION: i64 = 2;
+/// The version of the tables. The first had no files, the second no calls.
+const VERSION: i64 = 3;
 
 /// How long a transaction waits for those of other processes. Each takes milliseconds; a disk may stall for seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,7 +72,8 @@ const TABLES: &str = "
         starts INTEGER NOT NULL DEFAULT 0,
         completed_at INTEGER,
         is_patching INTEGER NOT NULL DEFAULT 0,
-        record TEXT NOT NULL
+        record TEXT NOT NULL,
+        is_call INTEGER NOT NULL DEFAULT 0
     ) STRICT;
     CREATE INDEX jobs_open ON jobs (sequence) WHERE state IN ('queued', 'active');
     CREATE INDEX jobs_active ON jobs (id) WHERE state = 'active';
@@ -83,6 +84,9 @@ const TABLES: &str = "
     CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
     INSERT INTO counters VALUES ('revision', 0), ('removals', 0);
 ";
+
+/// What tables without calls lack.
+const CALLS: &str = "ALTER TABLE jobs ADD COLUMN is_call INTEGER NOT NULL DEFAULT 0;";
 
 /// Why the database did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +154,7 @@ pub(crate) struct Job {
     pub(crate) sequence: i64,
     /// Grows with every change of any job.
     pub(crate) revision: i64,
-    /// Whether it has a slot.
+    /// Whether it has a slot; of a call, whether it is waited for.
     pub(crate) is_active: bool,
     /// Who is to start its shim.
     pub(crate) starter: Option<Starter>,
@@ -261,12 +265,17 @@ impl Store {
         let boot = || boot_id().map_err(|error| FileError::system("cannot name this boot for", &path, error));
         match version(&self.connection).map_err(|error| explain(&path, &error))? {
             0 => {}
-            1 => {
+            1 | 2 => {
                 let boot = boot()?;
                 return self.write(|transaction| {
-                    if version(transaction)? == 1 {
+                    // Somebody else may have been first.
+                    let found = version(transaction)?;
+                    if found == 1 {
                         transaction.execute_batch(files::TABLES)?;
                         files::note(transaction, &boot)?;
+                    }
+                    if found < VERSION {
+                        transaction.execute_batch(CALLS)?;
                         transaction.pragma_update(None, "user_version", VERSION)?;
                     }
                     Ok(None)
@@ -359,8 +368,8 @@ pub(crate) fn insert(
 ) -> rusqlite::Result<bool> {
     let added = connection
         .prepare_cached(
-            "INSERT INTO jobs (id, state, revision, max_concurrent, completed_at, record)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (id) DO NOTHING",
+            "INSERT INTO jobs (id, state, revision, max_concurrent, completed_at, record, is_call)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO NOTHING",
         )?
         .execute(params![
             record.job_id,
@@ -369,6 +378,7 @@ pub(crate) fn insert(
             record.rules.max_concurrent,
             completed_at(record),
             to_json(record)?,
+            record.call.is_some(),
         ])?;
     if let Some(files) = files
         && added == 1
@@ -411,7 +421,11 @@ pub(crate) fn admit(
         .optional()?;
     let Some((id, own_limit)) = first else { return Ok(None) };
     let running: u32 = connection
-        .prepare_cached("SELECT count(*) FROM jobs WHERE state = 'active'")?
+        .prepare_cached(if stands("calls-take-no-slot") {
+            "SELECT count(*) FROM jobs WHERE state = 'active' AND NOT is_call"
+        } else {
+            "SELECT count(*) FROM jobs WHERE state = 'active'"
+        })?
         .query_row([], |row| row.get(0))?;
     if running >= limit.unwrap_or(own_limit) && stands("slots-are-counted") {
         return Ok(None);

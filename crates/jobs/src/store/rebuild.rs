@@ -87,6 +87,9 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
     record.job_id = id;
     if let Some(ending) = ending {
         record.end(&ending);
+    } else if record.call.is_some() {
+        // Whether somebody still waits for its answer is up to whoever looks at it next.
+        record.status = JobState::Running;
     } else if !record.status.is_final() {
         // A damaged `run.json` also says that a shim was there.
         let has_begun = !matches!(folder.read::<Run>(RUN), Ok(None));

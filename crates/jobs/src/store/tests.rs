@@ -166,8 +166,26 @@ fn a_database_of_the_first_version_is_brought_up_to_date() {
     let old = desk.accept(|_| {}).job_id;
     desk.store
         .write(|transaction| {
-            transaction.execute_batch("DROP TABLE launch_files; DROP TABLE boots;")?;
+            transaction.execute_batch(
+                "DROP TABLE launch_files; DROP TABLE boots; ALTER TABLE jobs DROP COLUMN is_call;",
+            )?;
             transaction.pragma_update(None, "user_version", 1)
+        })
+        .unwrap();
+    desk.store = Store::open(&desk.data).unwrap().0;
+    let new = desk.accept(|_| {}).job_id;
+    assert_eq!([desk.admit(None), desk.admit(None)], [Some(old), Some(new)]);
+}
+
+/// The second had no calls.
+#[test]
+fn a_database_of_the_second_version_is_brought_up_to_date() {
+    let mut desk = Desk::new();
+    let old = desk.accept(|_| {}).job_id;
+    desk.store
+        .write(|transaction| {
+            transaction.execute_batch("ALTER TABLE jobs DROP COLUMN is_call;")?;
+            transaction.pragma_update(None, "user_version", 2)
         })
         .unwrap();
     desk.store = Store::open(&desk.data).unwrap().0;

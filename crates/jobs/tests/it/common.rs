@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Lines},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -232,32 +232,60 @@ pub(crate) async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T
     }
 }
 
+/// The fixture, in a process of its own.
+pub(crate) struct Helper {
+    process: Process,
+    lines: Lines<BufReader<fs::File>>,
+}
+
+impl Helper {
+    pub(crate) fn start(arguments: &[OsString]) -> Self {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let program = fixture();
+        let launch = Launch { output: Stream::Descriptor(writer), ..Launch::new(&program, arguments) };
+        let process = spawn(launch).unwrap();
+        Self { process, lines: BufReader::new(fs::File::from(reader)).lines() }
+    }
+
+    /// One that does this on the folder of this bench.
+    pub(crate) fn once(bench: &Bench, action: &[&str]) -> Self {
+        let mut arguments = vec!["once".into(), bench.folder.path().into(), "1".into(), "none".into()];
+        arguments.extend(action.iter().map(OsString::from));
+        Self::start(&arguments)
+    }
+
+    /// What it says next.
+    pub(crate) fn line(&mut self) -> String {
+        self.lines.next().unwrap().unwrap()
+    }
+
+    pub(crate) async fn kill(mut self) {
+        self.process.signal(Signal::KILL);
+        until("it has gone", || self.process.try_reap()).await;
+    }
+}
+
 /// A server in a process of its own, whose shims kill themselves at a step, and the ids of the jobs that it accepted.
 pub(crate) struct Server {
     folder: PathBuf,
-    process: Process,
+    helper: Helper,
     ids: Vec<JobId>,
 }
 
 impl Server {
     pub(crate) fn start(folder: &Path, limit: u32, last_step: &str, scripts: &[&str]) -> Self {
-        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let mut arguments = vec!["server".into(), folder.into(), limit.to_string().into(), last_step.into()];
         arguments.extend(scripts.iter().map(OsString::from));
-        let program = fixture();
-        let launch = Launch { output: Stream::Descriptor(writer), ..Launch::new(&program, &arguments) };
-        let process = spawn(launch).unwrap();
-        let lines = BufReader::new(fs::File::from(reader)).lines();
-        let ids = lines.take(scripts.len()).map(|line| line.unwrap().parse().unwrap()).collect();
-        Self { folder: folder.to_owned(), process, ids }
+        let mut helper = Helper::start(&arguments);
+        let ids = scripts.iter().map(|_| helper.line().parse().unwrap()).collect();
+        Self { folder: folder.to_owned(), helper, ids }
     }
 
     /// Kills it when the first of its jobs has begun: before that, a job may have a slot and nobody who starts it.
-    pub(crate) async fn kill(mut self) -> Vec<JobId> {
+    pub(crate) async fn kill(self) -> Vec<JobId> {
         let first = self.folder.join("jobs").join(self.ids[0].as_str()).join("run.json");
         until("its first job begins", || first.exists().then_some(())).await;
-        self.process.signal(Signal::KILL);
-        until("it has gone", || self.process.try_reap()).await;
+        self.helper.kill().await;
         self.ids
     }
 }

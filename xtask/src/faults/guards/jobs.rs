@@ -136,4 +136,16 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "patch-applied-once" [7]
         "A result that has reached the state is not applied again, so it replaces nothing newer."
         unit("jobs", "store::tests::j_48_a_patch_is_applied_once_and_before_what_was_set_later");
+    "calls-take-no-slot" [8]
+        "A call that became a job keeps no command from a slot: its work is the server's, and runs already."
+        job("calls::calls_take_no_slot");
+    "call-let-go-is-settled" [7]
+        "A call that became a job and that nobody here waits for any more, as after a panic, has failed, and says so."
+        job("calls::a_call_that_is_let_go_of_has_failed");
+    "orphaned-call-is-settled" [7]
+        "A call whose process was killed has failed; nothing stays running for ever."
+        job("calls::a_call_has_failed_when_the_process_that_waited_for_it_was_killed");
+    "wish-in-the-folder-is-heard" [7]
+        "Whoever holds a call hears that another process wants it to end."
+        job("calls::whoever_holds_a_call_hears_that_it_is_to_end");
 };

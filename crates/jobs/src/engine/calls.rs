@@ -1,0 +1,433 @@
+//! Calls of servers' tools that have become jobs: no command of ours works on them, and what there is to keep is that somebody waits.
+//!
+//! Theory of operation. Whoever waits for the answer has the call taken in ([`Engine::adopt`]), which is durable like every submission,
+//! and holds it from then on ([`HeldCall`]): tells how far it is, and at last how it ended. The record names the process that does. Nobody
+//! else can ever have the answer, so a call whose process has gone has failed, and whoever finds it says so.
+//!
+//! ```text
+//! adopt ─ row, `active` (fsync) ─ id goes out ─ HeldCall ─┬ settled: results.json or error.json ─ exit.json ─ row: final
+//!                                                        ├ let go (dropped, a panic): the keeper settles it as failed
+//!                                                        └ process gone: the next look of any engine settles it as failed
+//! ```
+//!
+//! Invariants
+//!
+//! - A call takes no slot: the work is the server's, and runs already.
+//! - What is settled as completed has its result on the disk first.
+//! - While its holder lives, nobody else says how a call ended; whoever wants it to end tells the holder.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{oneshot, watch},
+    time::timeout,
+};
+use unhang_proc::{identity::Identity, lock::Lock};
+use unhang_switches::stands;
+
+use super::{
+    Engine, Inner, SUBMIT_LIMIT,
+    journal::{Journal, Pen},
+    memory::Status,
+    writer,
+};
+use crate::{
+    error::JobError,
+    folder::{ARGUMENTS, CANCEL, DataFolder, ERROR, EXIT, FileError, LOCK, RESULT, STDOUT},
+    id::JobId,
+    judge::Finding,
+    moment::Moment,
+    progress::Progress,
+    record::{Call, Ending, FORMAT, Holder, JobState, Outcome, Reason, Record},
+    settle::{Handover, settle, write_ending},
+    store::{Job, Starter, Store, StoreError},
+    submission::{LOG_LIMIT, Prepared, STOP_GRACE, discard, millis},
+};
+
+/// How long what was logged may take to the disk before the end is written without it.
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A call that is to become a job.
+#[derive(Clone, Debug)]
+pub struct Adoption {
+    /// Its id, from [`JobId::random`].
+    pub id: JobId,
+    /// What people call it.
+    pub name: String,
+    /// Whose it is, where those who start jobs are told from one another.
+    pub owner: Option<String>,
+    /// The server, as the configuration calls it.
+    pub server: String,
+    /// The tool, as the server calls it.
+    pub tool: String,
+    /// Whether it may be called once more without doing anything twice.
+    pub is_repeatable: bool,
+    /// What it was called with, as JSON.
+    pub arguments: Option<String>,
+    /// For how long it has been worked on.
+    pub elapsed: Duration,
+    /// How long it may take in all.
+    pub timeout: Option<Duration>,
+}
+
+impl Adoption {
+    /// Makes the folder. Whoever calls it has to remove it if the call is not taken in after all.
+    pub(super) fn prepare(&self, inner: &Inner) -> Result<Prepared, JobError> {
+        let folder = inner.data.job(self.id);
+        match folder.create() {
+            Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {
+                return Err(JobError::IdTaken(self.id));
+            }
+            made => made?,
+        }
+        if let Some(arguments) = &self.arguments
+            && let Err(error) = folder.add(ARGUMENTS, format!("{arguments}\n").as_bytes())
+        {
+            discard(&folder);
+            return Err(JobError::Serialization(error));
+        }
+        Ok(Prepared { record: self.record(inner), files: None })
+    }
+
+    fn record(&self, inner: &Inner) -> Record {
+        let Starter { boot_id, process, .. } = inner.starter.clone();
+        let now = Moment::now();
+        Record {
+            format: FORMAT,
+            job_id: self.id,
+            name: self.name.clone(),
+            tool: None,
+            owner: self.owner.clone(),
+            call: Some(Call {
+                server: self.server.clone(),
+                tool: self.tool.clone(),
+                is_repeatable: self.is_repeatable,
+                holder: Holder { boot_id, process },
+            }),
+            command: Vec::new(),
+            folder: inner.data.job(self.id).path().to_owned(),
+            results: Some(RESULT.to_owned()),
+            patch: None,
+            timeout_ms: self.timeout.map(millis),
+            stop_grace_ms: millis(STOP_GRACE),
+            log_limit: LOG_LIMIT,
+            rules: inner.options.rules,
+            status: JobState::Running,
+            created_at: now,
+            started_at: Some(Moment::from_millis(now.millis().saturating_sub(millis(self.elapsed)))),
+            ending: None,
+            state_applied: None,
+            state_reason: None,
+        }
+    }
+}
+
+/// How a call came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallEnd {
+    /// The tool answered.
+    Answered {
+        /// The result, as JSON.
+        result: String,
+        /// The tool says that it failed.
+        is_error: bool,
+    },
+    /// There is no answer.
+    Failed {
+        /// Why.
+        reason: Reason,
+        /// The same for a person.
+        detail: String,
+        /// The error that its caller would have had, as JSON.
+        error: Option<String>,
+    },
+    /// Somebody wanted it to end.
+    Cancelled,
+}
+
+impl CallEnd {
+    /// Leaves in the folder what came of it, durably, and says how it ended.
+    fn write(&self, inner: &Inner, id: JobId) -> Result<Ending, FileError> {
+        let folder = inner.data.job(id);
+        // A power failure may have taken what was accepted a moment ago.
+        folder.create_if_missing()?;
+        Ok(match self {
+            CallEnd::Answered { result, is_error } => {
+                folder.replace(RESULT, result.as_bytes())?;
+                match is_error {
+                    false => Ending::without_run(Outcome::Completed),
+                    true => Ending::without_run(Outcome::Failed)
+                        .because(Reason::ToolError, "the tool says that it failed; its answer says why"),
+                }
+            }
+            CallEnd::Failed { reason, detail, error } => {
+                if let Some(error) = error {
+                    folder.replace(ERROR, error.as_bytes())?;
+                }
+                Ending::without_run(Outcome::Failed).because(*reason, detail.clone())
+            }
+            CallEnd::Cancelled => Ending::without_run(Outcome::Cancelled),
+        })
+    }
+}
+
+/// The calls that this engine's owners hold.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// Each is told when somebody wants it to end.
+    held: Mutex<HashMap<JobId, watch::Sender<bool>>>,
+    /// Those that were let go of without an end.
+    let_go: Mutex<Vec<JobId>>,
+    journal: OnceLock<Option<Journal>>,
+}
+
+impl Calls {
+    fn held(&self) -> MutexGuard<'_, HashMap<JobId, watch::Sender<bool>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn let_go(&self) -> MutexGuard<'_, Vec<JobId>> {
+        self.let_go.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is held here.
+    pub(super) fn holds(&self, id: JobId) -> bool {
+        self.held().contains_key(&id)
+    }
+
+    /// Tells whoever holds it that it is to end. False where nobody here does.
+    pub(super) fn tell(&self, id: JobId) -> bool {
+        self.held().get(&id).is_some_and(|cancel| {
+            cancel.send_replace(true);
+            true
+        })
+    }
+
+    /// Where what is logged about it goes; nowhere where there is no thread to be had.
+    fn pen(&self, data: &DataFolder, id: JobId) -> Option<Pen> {
+        let journal = self.journal.get_or_init(Journal::start).as_ref()?;
+        Some(journal.pen(data.job(id).file(STDOUT), LOG_LIMIT))
+    }
+}
+
+impl Inner {
+    /// Settles the calls that nobody holds any more although we live.
+    pub(super) fn settle_let_go(&self, store: &mut Store) -> Result<(), JobError> {
+        let let_go = std::mem::take(&mut *self.calls.let_go());
+        for (index, id) in let_go.iter().enumerate() {
+            let known = self.memory.status(*id).and_then(|status| status.record.call);
+            let ending = unhang_ended(known.map(|call| call.is_repeatable));
+            let settled = write_ending(&self.data, *id, &ending)
+                .map_err(StoreError::from)
+                .and_then(|ending| settle(&self.data, store, *id, &ending, &self.handover()));
+            if let Err(error) = settled {
+                // They are looked at again with the next round.
+                self.calls.let_go().extend(&let_go[index..]);
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A call that was taken in, and that somebody who has not been told yet is to hold.
+#[derive(Debug)]
+pub(super) struct Claim {
+    inner: Arc<Inner>,
+    id: JobId,
+    cancelled: watch::Receiver<bool>,
+    is_settled: AtomicBool,
+}
+
+impl Claim {
+    pub(super) fn new(inner: Arc<Inner>, id: JobId) -> Self {
+        let (cancel, cancelled) = watch::channel(false);
+        inner.calls.held().insert(id, cancel);
+        Self { inner, id, cancelled, is_settled: AtomicBool::default() }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.inner.calls.held().remove(&self.id);
+        if !self.is_settled.load(Ordering::Relaxed) && stands("call-let-go-is-settled") {
+            self.inner.calls.let_go().push(self.id);
+        }
+    }
+}
+
+/// A call that we wait for. One that is dropped before it was settled has failed.
+#[derive(Debug)]
+pub struct HeldCall {
+    claim: Claim,
+    engine: Engine,
+    pen: Option<Pen>,
+}
+
+impl HeldCall {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> JobId {
+        self.claim.id
+    }
+
+    /// Waits until somebody wants it to end. Cancel-safe.
+    pub async fn cancelled(&mut self) {
+        // We hold what it comes from.
+        let _told = self.claim.cancelled.wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// Notes how far it is, where that is known, and what it is doing. Never waits.
+    pub fn progress(&mut self, progress: Option<Progress>, line: &str) {
+        let memory = &self.claim.inner.memory;
+        if progress.is_some() {
+            memory.observe(self.claim.id, JobState::Running, None, progress);
+        }
+        self.log(line);
+    }
+
+    /// Adds a line to its log. Never waits; what the disk does not take in time is lost, and that is said.
+    pub fn log(&mut self, line: &str) {
+        if let Some(pen) = &mut self.pen {
+            pen.line(line);
+        }
+    }
+
+    /// Notes how it ended; on the disk when this returns. What it answers is where the call is: it may have ended otherwise before.
+    ///
+    /// # Errors
+    /// Where the disk or the database says no. The keeper then settles it as failed as soon as they can be used again.
+    pub async fn settle(mut self, end: CallEnd) -> Result<Status, JobError> {
+        if let Some(pen) = self.pen.take() {
+            // Without an answer the end is more urgent than what was logged before it.
+            let _late = timeout(LOG_PATIENCE, pen.finish()).await;
+        }
+        let id = self.claim.id;
+        let engine = self.engine.clone();
+        let claim = self.claim;
+        engine
+            .blocking(move |inner| {
+                let ending = end.write(inner, id)?;
+                let ending = write_ending(&inner.data, id, &ending)?;
+                let settled = settle(&inner.data, &mut inner.store(), id, &ending, &inner.handover())?;
+                claim.is_settled.store(true, Ordering::Relaxed);
+                drop(claim);
+                inner.start_shims(&settled.admitted);
+                let job = inner.store().read(|connection| crate::store::get(connection, id))?;
+                inner.memory.update(job);
+                inner.status(id)
+            })
+            .await
+    }
+}
+
+impl Engine {
+    /// Takes in a call that is being worked on. When this returns it is on the disk, and reaches a final state, whoever dies.
+    ///
+    /// # Errors
+    /// Why it was not taken in; then there is no trace of it. What [`JobError::Uncertain`] leaves open is settled as failed.
+    pub async fn adopt(&self, adoption: Adoption) -> Result<(HeldCall, Status), JobError> {
+        let id = adoption.id;
+        let (answer, outcome) = oneshot::channel();
+        let adopt = async {
+            let request = writer::Request::Adopt(Box::new((adoption, answer)));
+            self.requests.send(request).await.map_err(|_| JobError::Closed)?;
+            outcome.await.map_err(|_| JobError::Closed)?
+        };
+        let adopted = timeout(SUBMIT_LIMIT, adopt).await;
+        let claim = adopted.map_err(|_| JobError::Uncertain { id, waited: SUBMIT_LIMIT })??;
+        let pen = self.inner.calls.pen(&self.inner.data, id);
+        let held = HeldCall { claim, engine: self.clone(), pen };
+        Ok((held, self.inner.status(id)?))
+    }
+
+    /// The result of a call that has ended with one, as JSON, as its server gave it.
+    ///
+    /// # Errors
+    /// Where there is no such job, or its files cannot be read.
+    pub async fn call_result(&self, id: JobId) -> Result<Option<String>, JobError> {
+        self.text_of(id, RESULT).await
+    }
+
+    /// The error that the caller of a failed call would have had, as JSON.
+    ///
+    /// # Errors
+    /// As [`Self::call_result`].
+    pub async fn call_error(&self, id: JobId) -> Result<Option<String>, JobError> {
+        self.text_of(id, ERROR).await
+    }
+
+    async fn text_of(&self, id: JobId, name: &'static str) -> Result<Option<String>, JobError> {
+        self.blocking(move |inner| {
+            let status = inner.status(id)?;
+            let is_call = status.record.call.is_some() && status.record.status.is_final();
+            if !is_call {
+                return Ok(None);
+            }
+            let path = inner.data.job(id).file(name);
+            let bytes = crate::folder::read_at_most(&path, crate::document::MAX_DOCUMENT)?;
+            let text = bytes.map(|bytes| {
+                String::from_utf8(bytes).map_err(|error| FileError::damaged(&path, error).into())
+            });
+            text.transpose()
+        })
+        .await
+    }
+}
+
+/// Looks at a call that is not final.
+pub(crate) fn judge_call(
+    data: &DataFolder,
+    store: &mut Store,
+    job: &Job,
+    call: &Call,
+    handover: &Handover<'_>,
+) -> Result<Finding, StoreError> {
+    let holder = &call.holder;
+    let is_of_this_boot = holder.boot_id == handover.starter.boot_id;
+    let lives = is_of_this_boot && Identity::from(holder.process).is_alive();
+    if lives || !stands("orphaned-call-is-settled") {
+        return Ok(Finding::Alive);
+    }
+    let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
+    folder.create_if_missing()?;
+    let _lock = match Lock::try_take(&folder.file(LOCK)) {
+        Ok(Some(lock)) => lock,
+        // Somebody else does the same.
+        Ok(None) => return Ok(Finding::Alive),
+        Err(error) => return Err(FileError::system("cannot lock", &folder.file(LOCK), error).into()),
+    };
+    let ending = match folder.has(CANCEL) {
+        // Nobody was there any more to tell the server, but that it is not wanted is true.
+        true => Ending::without_run(Outcome::Cancelled),
+        false => unhang_ended(Some(call.is_repeatable)),
+    };
+    let ending = match folder.read::<Ending>(EXIT) {
+        Ok(Some(written)) => written,
+        // Half an end is none.
+        Ok(None) | Err(FileError::Damaged { .. }) => write_ending(data, id, &ending)?,
+        Err(error) => return Err(error.into()),
+    };
+    settle(data, store, id, &ending, handover).map(Finding::Settled)
+}
+
+/// The end of a call for whose answer nobody waits any more.
+fn unhang_ended(is_repeatable: Option<bool>) -> Ending {
+    let again = match is_repeatable {
+        Some(true) => "; its server says that it is safe to call it again",
+        Some(false) => "; the server may have done what it was asked for, so look before calling it again",
+        None => "",
+    };
+    Ending::without_run(Outcome::Failed).because(
+        Reason::UnhangEnded,
+        format!("the unhang process that waited for the answer of the server ended before it came{again}"),
+    )
+}
