@@ -11,13 +11,15 @@ use crate::{Splice, quoted};
 /// A resource that is not there, up to 2025-11-25.
 const RESOURCE_NOT_FOUND: i64 = -32002;
 /// The same from 2026-07-28 on, and every other wrong parameter in both eras.
-const INVALID_PARAMS: i64 = -32602;
+pub(crate) const INVALID_PARAMS: i64 = -32602;
+/// A method that is not there, or not in this way.
+pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 /// What a request is that cannot be taken as it stands.
 const INVALID_REQUEST: i64 = -32600;
 /// Headers and body of a request do not agree (from 2026-07-28 on).
 const HEADER_MISMATCH: i64 = -32020;
 /// The client lacks what the request needs (from 2026-07-28 on).
-const MISSING_CAPABILITY: i64 = -32021;
+pub(crate) const MISSING_CAPABILITY: i64 = -32021;
 /// The revision of the request is not spoken (from 2026-07-28 on).
 const UNSUPPORTED_VERSION: i64 = -32022;
 /// A person has to open a URL first (2025-11-25 alone); a modern server asks for that by `input_required`.

@@ -7,6 +7,8 @@
 //!                  error, notification, question: the same
 //! ```
 //!
+//! What both eras say of tasks, each in its dialect, is in [`tasks`].
+//!
 //! Invariants
 //!
 //! - Pure: no clock, no descriptor, no state from one message to the next.
@@ -20,6 +22,7 @@ pub mod params;
 pub mod question;
 pub mod result;
 mod splice;
+pub mod tasks;
 mod tools;
 
 use unhang_wire::Json;

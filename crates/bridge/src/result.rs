@@ -13,7 +13,7 @@ use crate::{META, Splice, quoted, tools};
 pub const RESULT_TYPE: &str = "resultType";
 
 /// The member of a result's `_meta` for what its server calls itself.
-const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Requests whose results say how long they may be kept.
 const CACHEABLE: [&str; 6] = [

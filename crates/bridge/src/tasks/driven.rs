@@ -1,0 +1,176 @@
+//! What a client says and reads that drives the tasks of a server.
+//!
+//! Invariants: what is not known is passed over; without an id or a status there is no task, and the sentence that says so is for the
+//! log and for whoever waits. No number is taken for good: how often a server is asked is for the caller to bound.
+
+use unhang_wire::Json;
+
+use super::{
+    Dialect, ECHO_LIMIT, ID_LIMIT, INPUT_LIMIT, MESSAGE_LIMIT, Object, Outcome, Status, cut, is_object,
+    milliseconds, offer::extended,
+};
+use crate::{
+    Splice,
+    result::{Kind, kind},
+};
+
+/// What a server has said of one of its tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenTask {
+    /// Its name, of [`ID_LIMIT`] bytes at most.
+    pub id: String,
+    /// How it is.
+    pub status: Status,
+    /// The same in words, the first [`MESSAGE_LIMIT`] bytes of them.
+    pub message: Option<String>,
+    /// How long after its beginning the server keeps it; `None` where it has no end, or nothing is said of it.
+    pub ttl_ms: Option<u64>,
+    /// How long to wait before it is asked for again. A server may write anything here.
+    pub poll_interval_ms: Option<u64>,
+}
+
+/// What a server has told beside a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// The result of the call, as JSON.
+    Result(String),
+    /// The error that the call has ended with, as JSON.
+    Error(String),
+    /// What the task asks: names, and requests as JSON.
+    Input(Vec<(String, String)>),
+}
+
+impl Payload {
+    /// The same for whoever is told of it next. `None` where it does not say what it says it is, which no payload that was read does.
+    #[must_use]
+    pub fn as_outcome(&self) -> Option<Outcome<'_>> {
+        Some(match self {
+            Payload::Result(result) => Outcome::Result(Json::new(result.as_bytes())?),
+            Payload::Error(error) => Outcome::Error(Json::new(error.as_bytes())?),
+            Payload::Input(requests) => Outcome::Input(requests),
+        })
+    }
+}
+
+/// The capabilities of a client that copes with tasks of the extension. What is no object says nothing.
+#[must_use]
+pub fn declare(client_capabilities: &str) -> String {
+    let declared = |capabilities| extended(Splice::new(capabilities), capabilities).apply();
+    let capabilities = Json::new(client_capabilities.as_bytes());
+    // An object can be changed.
+    capabilities.and_then(declared).or_else(|| declared(Json::EMPTY)).unwrap_or_default().into_owned()
+}
+
+/// The params of a call that is wanted as a task (2025-11-25); `None` for what is no object. `ttl_ms` is how long the task is wanted
+/// to be kept.
+#[must_use]
+pub fn ask_for_task(params: Json<'_>, ttl_ms: Option<u64>) -> Option<String> {
+    let task = ttl_ms.iter().fold(Object::new(), |task, ttl| task.json("ttl", &ttl.to_string()));
+    Some(Splice::new(params).set("task", task.end()).apply()?.into_owned())
+}
+
+/// The params of a request that is about this task.
+#[must_use]
+pub fn about(id: &str) -> String {
+    Object::new().text("taskId", id).end()
+}
+
+/// The params of `tasks/update`: answers, each with the name of its question and as JSON.
+#[must_use]
+pub fn update(id: &str, responses: &[(String, String)]) -> String {
+    let given = responses.iter().fold(Object::new(), |given, (key, response)| given.json(key, response));
+    Object::new().text("taskId", id).json("inputResponses", &given.end()).end()
+}
+
+/// The task that a call goes on as; `None` where the result is that of the call itself.
+///
+/// # Errors
+///
+/// A sentence, where the result is meant to be a task and is none.
+pub fn read_created(dialect: Dialect, result: Json<'_>) -> Result<Option<SeenTask>, String> {
+    match dialect {
+        Dialect::Core => {
+            // A tool's own result has content, and may have any member beside it.
+            let task = result.member("task").filter(|_| result.member("content").is_none());
+            task.map(|task| seen(dialect, task)).transpose()
+        }
+        Dialect::Extension if kind(result) == Kind::Task => seen(dialect, result).map(Some),
+        Dialect::Extension => Ok(None),
+    }
+}
+
+/// A task as a server tells it in a result of `tasks/get`, or in the params of a notification; and in 2025-11-25 as the answer to
+/// `tasks/cancel`. What it has come to is told in the extension alone.
+///
+/// # Errors
+///
+/// A sentence, where it is no task, or lacks what its status promises.
+pub fn read_got(dialect: Dialect, told: Json<'_>) -> Result<(SeenTask, Option<Payload>), String> {
+    let task = seen(dialect, told)?;
+    let payload = match (dialect, task.status) {
+        (Dialect::Core, _) | (_, Status::Working | Status::Cancelled) => None,
+        (_, Status::Completed) => Some(Payload::Result(promised(told, &task, "result")?)),
+        (_, Status::Failed) => Some(Payload::Error(promised(told, &task, "error")?)),
+        (_, Status::InputRequired) => Some(Payload::Input(asked(told, &task)?)),
+    };
+    Ok((task, payload))
+}
+
+fn seen(dialect: Dialect, task: Json<'_>) -> Result<SeenTask, String> {
+    let text = |name| task.member(name).and_then(Json::text);
+    let id = text("taskId").filter(|id| !id.is_empty());
+    let id = id.ok_or("the task has no `taskId`, a string that is not empty")?.into_owned();
+    if id.len() > ID_LIMIT {
+        let begin = cut(&id, ECHO_LIMIT);
+        return Err(format!(
+            "the `taskId` that begins with `{begin}` has {} bytes, and {ID_LIMIT} is the most",
+            id.len()
+        ));
+    }
+    let status = text("status").ok_or_else(|| format!("the task `{}` has no `status`", shown(&id)))?;
+    let status = Status::parse(&status).ok_or_else(|| {
+        let word = cut(&status, ECHO_LIMIT);
+        format!("the task `{}` has the `status` `{word}`, which nobody knows", shown(&id))
+    })?;
+    Ok(SeenTask {
+        status,
+        message: text("statusMessage").map(|message| cut(&message, MESSAGE_LIMIT).to_owned()),
+        ttl_ms: task.member(dialect.ttl()).and_then(milliseconds),
+        poll_interval_ms: task.member(dialect.poll_interval()).and_then(milliseconds),
+        id,
+    })
+}
+
+/// The member, an object, that a task of this status has.
+fn promised(told: Json<'_>, task: &SeenTask, name: &str) -> Result<String, String> {
+    let member = told.member(name).filter(|member| is_object(*member));
+    member.map(|member| member.get().to_owned()).ok_or_else(|| lacking(task, name))
+}
+
+fn asked(told: Json<'_>, task: &SeenTask) -> Result<Vec<(String, String)>, String> {
+    let (mut requests, mut count) = (Vec::new(), 0_usize);
+    let is_object = told.member("inputRequests").is_some_and(|asked| {
+        asked.each_member(|name, request| {
+            count += 1;
+            if count <= INPUT_LIMIT {
+                requests.extend(name.text().map(|name| (name.into_owned(), request.get().to_owned())));
+            }
+        })
+    });
+    match (is_object, count) {
+        (false, _) => Err(lacking(task, "inputRequests")),
+        (true, ..=INPUT_LIMIT) => Ok(requests),
+        (true, _) => {
+            let id = shown(&task.id);
+            Err(format!("the task `{id}` asks {count} questions at once, and {INPUT_LIMIT} is the most"))
+        }
+    }
+}
+
+fn lacking(task: &SeenTask, name: &str) -> String {
+    format!("the task `{}` is {} and has no `{name}`, an object", shown(&task.id), task.status.as_str())
+}
+
+fn shown(id: &str) -> &str {
+    cut(id, ECHO_LIMIT)
+}
