@@ -1,21 +1,16 @@
-//! The official example messages, translated, against the official schemas of the five revisions.
+//! The official example messages, translated.
 //!
 //! Invariants: what is translated is valid to whoever gets it; there and back again it means the same.
 
-use std::{fs, path::Path, sync::LazyLock};
-
-use jsonschema::Validator;
 use serde_json::{Value, json};
 use unhang_bridge::{
     error, notification,
     params::{self, Signature},
     result,
 };
-use unhang_wire::{Id, Json};
+use unhang_wire::Id;
 
-const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
-const NEWEST: &str = "2025-11-25";
-const MODERN: &str = "2026-07-28";
+use crate::schemas::{LEGACY, MODERN, NEWEST, assert_valid, examples, raw, value};
 
 /// What a client asks, by the name of its type.
 const REQUESTS: [&str; 8] = [
@@ -40,56 +35,6 @@ const RESULTS: [(&str, &str); 8] = [
     ("ListToolsResult", "tools/list"),
     ("ReadResourceResult", "resources/read"),
 ];
-
-static SCHEMAS: LazyLock<Vec<(&str, Value)>> = LazyLock::new(|| {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/schema");
-    let read = |revision: &'static str| {
-        let text = fs::read_to_string(folder.join(format!("{revision}.json"))).expect("a schema");
-        (revision, serde_json::from_str(&text).expect("JSON"))
-    };
-    LEGACY.into_iter().chain([MODERN]).map(read).collect()
-});
-
-/// Judges messages of a type; none where the revision does not have it.
-fn validator(revision: &str, kind: &str) -> Option<Validator> {
-    let (_, schema) = SCHEMAS.iter().find(|(known, _)| *known == revision).expect("a revision");
-    let place = if schema.get("$defs").is_some() { "$defs" } else { "definitions" };
-    schema[place].get(kind)?;
-    let whole =
-        json!({ "$schema": schema["$schema"], "$ref": format!("#/{place}/{kind}"), place: schema[place] });
-    Some(jsonschema::validator_for(&whole).expect("a schema"))
-}
-
-#[track_caller]
-fn assert_valid(revision: &str, kind: &str, value: &Value) {
-    let validator = validator(revision, kind).unwrap_or_else(|| panic!("{revision} has {kind}"));
-    let wrong: Vec<String> = validator.iter_errors(value).map(|error| error.to_string()).collect();
-    assert!(wrong.is_empty(), "{kind} of {revision}: {wrong:?} in {value}");
-}
-
-/// The examples of a type, with their names.
-fn examples(kind: &str) -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/examples").join(kind);
-    let mut found: Vec<_> = fs::read_dir(folder)
-        .unwrap_or_else(|error| panic!("{kind}: {error}"))
-        .map(|entry| {
-            let path = entry.expect("an entry").path();
-            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-            (name, fs::read_to_string(path).expect("an example").trim().to_owned())
-        })
-        .collect();
-    found.sort();
-    assert!(!found.is_empty(), "{kind}");
-    found
-}
-
-fn raw(text: &str) -> Json<'_> {
-    Json::new(text.as_bytes()).expect("JSON")
-}
-
-fn value(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
 
 /// A message without white space between its members, in the order of their names.
 fn plain(text: &str) -> String {
