@@ -66,7 +66,8 @@ pub fn call_clock(client_name: &str) -> Option<Duration> {
 /// How long a `tools/call` may take for a client with this clock: ours is to fire before its own (G-06).
 pub(crate) fn call_limit(clock: Option<Duration>, call_timeout: Duration) -> Duration {
     let percent = if stands("before-the-clients-clock") { CLOCK_PERCENT } else { 100 };
-    clock.map_or(Duration::MAX, |clock| clock * percent / 100).min(call_timeout)
+    // Divided first, since a configured clock may be as long as one can write.
+    clock.map_or(Duration::MAX, |clock| clock / 100 * percent).min(call_timeout)
 }
 
 #[cfg(test)]

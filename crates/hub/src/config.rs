@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use unhang_switches::stands;
 
+use crate::promotion::Promotion;
+
 /// From spawn to the first answer. A cold `npx` needs tens of seconds and the usual client gives up at 60 s, so that
 /// ours fires first (G-06, peers.md 3.1 I).
 pub const START_TIMEOUT: Duration = Duration::from_secs(55);
@@ -20,6 +22,14 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// How much of a client's known clock we use, in per cent, so that our deadline fires before the client's (G-06).
 pub const CLOCK_PERCENT: u32 = 95;
+/// How much of it a `tools/call` may use before it becomes a job, in per cent: fast calls stay simple, and there is time left for the
+/// job to be recorded and its id to be delivered before [`CLOCK_PERCENT`] and the client's own end of it (G-06).
+pub const PROMOTE_PERCENT: u32 = 80;
+/// The same for a client whose clock is not known: most that have one have 60 s, and this leaves a quarter of it (peers.md 3.3).
+pub const PROMOTE_AFTER: Duration = Duration::from_secs(45);
+/// A call that has become a job, in all. Builds and simulations take an hour; what takes longer is better made a command job,
+/// which outlives us, and a server that forgot a call is not waited for all day (design 3).
+pub const JOB_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
 /// How long calls in flight may still be answered after the client's stdin ended. Closing stdin is how clients say
 /// goodbye, and real servers still answer afterwards (contract 4).
 pub const EOF_GRACE: Duration = Duration::from_secs(5);
@@ -164,6 +174,10 @@ pub struct Limits {
     pub request_timeout: Duration,
     /// A `tools/call`, in all.
     pub call_timeout: Duration,
+    /// When a `tools/call` becomes a job.
+    pub promote_after: Promotion,
+    /// A `tools/call` that has become a job, in all.
+    pub job_timeout: Duration,
     /// For calls in flight after the client's stdin ended.
     pub eof_grace: Duration,
     /// Between the rungs of the stop ladder.
@@ -190,6 +204,8 @@ pub struct Limits {
     pub stderr_log: u64,
     /// Keeps every notification from the client while a call runs (G-13, X-01).
     pub quiet: bool,
+    /// Whether the same call of the same client joins the job that it has become, and does not run twice.
+    pub join_same_call: bool,
 }
 
 impl Default for Limits {
@@ -198,6 +214,8 @@ impl Default for Limits {
             start_timeout: START_TIMEOUT,
             request_timeout: REQUEST_TIMEOUT,
             call_timeout: CALL_TIMEOUT,
+            promote_after: Promotion::default(),
+            job_timeout: JOB_TIMEOUT,
             eof_grace: EOF_GRACE,
             stop_grace: STOP_GRACE,
             max_message: MAX_MESSAGE,
@@ -211,6 +229,7 @@ impl Default for Limits {
             stderr_tail: STDERR_TAIL,
             stderr_log: STDERR_LOG,
             quiet: false,
+            join_same_call: true,
         }
     }
 }

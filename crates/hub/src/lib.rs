@@ -6,7 +6,7 @@
 //!
 //! Rooms: [`guard`] is one client and one server; [`front`] is one client and the [`tools`] of ours; [`doctor`] examines a
 //! server; [`gateway`] is many servers and [`sharing`] lets several processes have them together; [`route`] finds whose a name is; [`queue`], `fair`, [`breaker`], [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are
-//! told, and [`job_report`] how jobs are; [`config`] holds every limit, [`settings`] reads the configuration file, [`secrets`] keeps
+//! told, and [`job_report`] how jobs are; [`promotion`] says when a slow call becomes one, and [`clients`] after how long clients give it up; [`config`] holds every limit, [`settings`] reads the configuration file, [`secrets`] keeps
 //! what is secret in it out of what is shown, and [`oauth`] has the tokens of remote servers.
 //!
 //! A server of one's own, on whatever SDK, takes what it needs: [`jobs`] makes a slow tool a durable job, [`tools`] has the nine
@@ -32,6 +32,7 @@ pub mod guard;
 pub mod health;
 pub mod job_report;
 mod junk;
+pub mod promotion;
 pub mod queue;
 mod refusal;
 mod revision;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use unhang::{
     config::{Limits, parse_duration, parse_size},
+    promotion::Promotion,
     settings::LimitSettings,
 };
 
@@ -21,6 +22,23 @@ struct CallLimits {
     /// One message in either direction [default: 64MiB]
     #[arg(long, env = "UNHANG_MAX_MESSAGE", hide_env = true, value_name = "SIZE", value_parser = parse_size)]
     max_message: Option<u64>,
+}
+
+/// When a call becomes a job, and what that may take.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Limits")]
+struct PromotionLimits {
+    /// When a `tools/call` becomes a job, in any case before its client gives it up: a time, `off` or `by-clock` [default: by-clock,
+    /// which is 80 % of the client's clock, or 45s where that is not known]
+    #[arg(long, env = "UNHANG_PROMOTE_AFTER", hide_env = true, value_name = "TIME")]
+    promote_after: Option<Promotion>,
+    /// A `tools/call` that has become a job, in all [default: 2h]
+    #[arg(long, env = "UNHANG_JOB_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
+    job_timeout: Option<Duration>,
+    /// Whether the same call of a client, with the same arguments, joins the job that it has become, in the place of running twice
+    /// [default: true]
+    #[arg(long, env = "UNHANG_JOIN_SAME_CALL", hide_env = true, value_name = "BOOL")]
+    join_same_call: Option<bool>,
 }
 
 /// What a server may take to start, to answer and to stop.
@@ -68,6 +86,8 @@ pub(crate) struct SessionLimits {
     #[command(flatten)]
     call: CallLimits,
     #[command(flatten)]
+    promotion: PromotionLimits,
+    #[command(flatten)]
     server: ServerLimits,
     #[command(flatten)]
     client: ClientLimits,
@@ -79,6 +99,8 @@ pub(crate) struct SessionLimits {
 pub(crate) struct GuardLimits {
     #[command(flatten)]
     call: CallLimits,
+    #[command(flatten)]
+    promotion: PromotionLimits,
     #[command(flatten)]
     server: ServerLimits,
     #[command(flatten)]
@@ -113,6 +135,14 @@ impl CallLimits {
     }
 }
 
+impl PromotionLimits {
+    fn say(self, settings: &mut LimitSettings) {
+        settings.promote_after = self.promote_after;
+        settings.job_timeout = self.job_timeout;
+        settings.join_same_call = self.join_same_call;
+    }
+}
+
 impl ServerLimits {
     fn say(self, settings: &mut LimitSettings) {
         settings.start_timeout = self.start_timeout;
@@ -144,6 +174,7 @@ impl SessionLimits {
     pub(crate) fn settings(self) -> LimitSettings {
         let mut settings = LimitSettings::default();
         self.call.say(&mut settings);
+        self.promotion.say(&mut settings);
         self.server.say(&mut settings);
         self.client.say(&mut settings);
         settings
@@ -171,6 +202,7 @@ impl GuardLimits {
             ..LimitSettings::default()
         };
         self.call.say(&mut settings);
+        self.promotion.say(&mut settings);
         self.server.say(&mut settings);
         self.client.say(&mut settings);
         over_the_defaults(&settings)
@@ -219,7 +251,7 @@ mod tests {
     #[test]
     fn the_defaults_in_the_texts_are_those_of_the_library() {
         let said = defaults("wrap");
-        assert_eq!(said.len(), 14, "{said:?}");
+        assert_eq!(said.len(), 15, "{said:?}");
         for flags in [said, Vec::new()] {
             let Command::Wrap(wrap) = typed(&["wrap"], flags, &["--", "true"]) else { panic!("not a wrap") };
             assert_eq!(wrap.limits.limits(), Limits::default());
@@ -227,6 +259,30 @@ mod tests {
         for flags in [Vec::new(), defaults("serve")] {
             let Command::Serve(serve) = typed(&["serve"], flags, &[]) else { panic!("not a serve") };
             assert_eq!(serve.limits.limits(), Limits::default());
+        }
+    }
+
+    #[test]
+    fn when_calls_become_jobs_can_be_typed() {
+        let flags = ["--promote-after=off", "--job-timeout=3h", "--join-same-call=false"].map(str::to_owned);
+        let expect = Limits {
+            promote_after: Promotion::Off,
+            job_timeout: Duration::from_secs(3 * 60 * 60),
+            join_same_call: false,
+            ..Limits::default()
+        };
+        let Command::Wrap(wrap) = typed(&["wrap"], flags.to_vec(), &["--", "true"]) else {
+            panic!("not a wrap")
+        };
+        assert_eq!(wrap.limits.limits(), expect);
+        let Command::Serve(serve) = typed(&["serve"], flags.to_vec(), &[]) else { panic!("not a serve") };
+        assert_eq!(serve.limits.limits(), expect);
+        for (flag, why) in [
+            ("--promote-after=30", "needs a unit: 30ms, 30s or 30m?; or `off` or `by-clock` in its place"),
+            ("--job-timeout=off", "`off` is no length of time"),
+        ] {
+            let told = Arguments::try_parse_from(["unhang", "wrap", flag, "--", "true"]).unwrap_err();
+            assert!(told.to_string().contains(why), "{told}");
         }
     }
 

@@ -32,6 +32,9 @@ pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
             return ExitCode::from(exit::USAGE);
         }
     };
+    if let Some(why) = limits.promote_after.in_vain(limits.call_timeout) {
+        diagnostics.warn(&why);
+    }
     // Should the lifeline itself be killed, what it guarded comes to us.
     if let Err(error) = adopt_orphans() {
         tracing::debug!("orphans cannot be adopted on this system: {error}");

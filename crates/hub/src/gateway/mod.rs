@@ -20,6 +20,7 @@ mod known;
 mod level;
 mod lists;
 mod memory;
+mod patience;
 mod places;
 mod rest;
 mod roster;
@@ -33,7 +34,7 @@ mod visit;
 mod watched;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     future,
     pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -69,6 +70,7 @@ pub use self::{
     known::Known,
     level::Level,
     memory::Memory,
+    patience::Patience,
     roster::Change,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
     visit::Changes,
@@ -76,9 +78,7 @@ pub use self::{
 };
 use crate::{
     client::{ClientSpec, Error, Manner, Signed},
-    config::{
-        CALL_TIMEOUT, DISPOSE_LIMIT, MAX_IN_FLIGHT_OF_ALL, MAX_INSTANCES, MAX_WAITING_OF_ALL, REQUEST_TIMEOUT,
-    },
+    config::{DISPOSE_LIMIT, MAX_IN_FLIGHT_OF_ALL, MAX_INSTANCES, MAX_WAITING_OF_ALL},
     route::{names::Style, rules::ToolRules},
     secrets::Secrets,
     telemetry::{Subject, Trace},
@@ -156,46 +156,6 @@ pub struct Lineup {
 impl From<Vec<ServerEntry>> for Lineup {
     fn from(entries: Vec<ServerEntry>) -> Self {
         Lineup { entries, ..Lineup::default() }
-    }
-}
-
-/// How long requests to a server are waited for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// A `tools/call`.
-    pub call: Duration,
-    /// Those of single tools, by the names that the server gave them.
-    pub tools: BTreeMap<String, Duration>,
-    /// Everything else.
-    pub request: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        Self { call: CALL_TIMEOUT, tools: BTreeMap::new(), request: REQUEST_TIMEOUT }
-    }
-}
-
-impl Patience {
-    /// For this tool.
-    #[must_use]
-    pub fn of_call(&self, tool: &str) -> Duration {
-        self.tools.get(tool).copied().unwrap_or(self.call)
-    }
-
-    /// For the tool that takes longest.
-    #[must_use]
-    pub fn longest_call(&self) -> Duration {
-        self.tools.values().copied().fold(self.call, Duration::max)
-    }
-}
-
-impl From<&ServerEntry> for Patience {
-    fn from(entry: &ServerEntry) -> Self {
-        let limits = &entry.spec.limits;
-        let rules = entry.tool_rules.tools.iter();
-        let tools = rules.filter_map(|(name, rule)| Some((name.clone(), rule.call_timeout?))).collect();
-        Self { call: limits.call_timeout, tools, request: limits.request_timeout }
     }
 }
 

@@ -14,7 +14,7 @@ use unhang_bridge::Splice;
 use unhang_switches::stands;
 use unhang_wire::Json;
 
-use crate::wording::did_you_mean;
+use crate::{promotion::Promotion, wording::did_you_mean};
 
 /// A pattern for whole names: `*` stands for any letters, `?` for one, `[a-z]` for one of these and `[!a-z]` for any other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,10 @@ pub struct ToolRule {
     pub description: Option<String>,
     /// How long a call of it may take.
     pub call_timeout: Option<Duration>,
+    /// When a call of it becomes a job.
+    pub promote_after: Option<Promotion>,
+    /// How long a call of it may take that has become one.
+    pub job_timeout: Option<Duration>,
     /// Calls of it at the same time, of all clients together.
     pub max_in_flight: Option<usize>,
 }

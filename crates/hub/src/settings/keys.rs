@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::promotion::Promotion;
+
 /// A key and what may stand behind it.
 pub(super) struct Key {
     pub name: &'static str,
@@ -17,6 +19,8 @@ pub(super) enum Kind {
     Word(&'static [&'static str]),
     /// Such as `30s`.
     Duration,
+    /// The same, or one of these words.
+    DurationOr(&'static [&'static str]),
     /// Such as `8MiB`.
     Size,
     /// `true` or `false`.
@@ -181,6 +185,12 @@ pub(super) const JOBS: &[Key] = &[
         Kind::Duration,
         "How long a job may run, where its tool says nothing else. Default: no limit.",
     ),
+    key(
+        "join-same-call",
+        Kind::Flag,
+        "Whether a call of a server's tool that has become a job is joined by the same call of the same client, with the same arguments, \
+         in the place of running twice. Default: true.",
+    ),
 ];
 
 /// `[tools.NAME]`.
@@ -271,6 +281,12 @@ pub(super) const SERVER_TOOL: &[Key] = &[
     key("description", Kind::Text, "What it does, in the place of what its server says."),
     key("call-timeout", Kind::Duration, "A call of it in all. Default: the server's."),
     key(
+        "promote-after",
+        Kind::DurationOr(&Promotion::WORDS),
+        "When a call of it becomes a job; off: never; by-clock: by its client's clock. Default: the server's.",
+    ),
+    key("job-timeout", Kind::Duration, "A call of it that has become a job, in all. Default: the server's."),
+    key(
         "max-in-flight",
         Kind::Whole(COUNT),
         "Calls of it at the same time, of all clients together; others wait within their own limit. Default: no limit.",
@@ -301,6 +317,13 @@ pub(super) const LIMITS: &[Key] = &[
     key("start-timeout", Kind::Duration, "From the start to the first answer. Default: 55s."),
     key("request-timeout", Kind::Duration, "Any request but tools/call. Default: 30s."),
     key("call-timeout", Kind::Duration, "A tools/call in all. Default: 5m."),
+    key(
+        "promote-after",
+        Kind::DurationOr(&Promotion::WORDS),
+        "When a tools/call becomes a job, in any case before its client gives it up; off: never. Default: by-clock, which is 80 % of the \
+         client's clock, or 45s where that is not known.",
+    ),
+    key("job-timeout", Kind::Duration, "A tools/call that has become a job, in all. Default: 2h."),
     key("eof-grace", Kind::Duration, "For calls in flight after the client has ended. Default: 5s."),
     key("stop-grace", Kind::Duration, "Between closing stdin, SIGTERM and SIGKILL. Default: 1s."),
     key("max-message", Kind::Size, "One message in either direction. Default: 64MiB."),
@@ -370,13 +393,14 @@ fn section(keys: &[Key]) -> Value {
     json!({ "type": "object", "properties": properties, "additionalProperties": false })
 }
 
-fn kind(kind: &Kind) -> Value {
-    match kind {
+fn kind(of: &Kind) -> Value {
+    match of {
         Kind::Text => json!({ "type": "string" }),
         Kind::Word(words) => json!({ "enum": words }),
         Kind::Duration => {
             json!({ "type": "string", "pattern": "^[0-9].*[a-z]$", "examples": ["30s", "5m", "7d"] })
         }
+        Kind::DurationOr(words) => json!({ "anyOf": [kind(&Kind::Duration), { "enum": words }] }),
         Kind::Size => {
             json!({ "type": "string", "pattern": "^[0-9]+ *[kKMG]?i?B$", "examples": ["64KiB", "8MiB"] })
         }

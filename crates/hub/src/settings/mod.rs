@@ -106,6 +106,8 @@ pub struct JobSettings {
     pub log_limit: Option<u64>,
     /// How long a job may run where its tool says nothing else.
     pub timeout: Option<Duration>,
+    /// Whether the same call joins the job that it has become.
+    pub join_same_call: Option<bool>,
 }
 
 impl JobSettings {
@@ -249,6 +251,7 @@ fn jobs(section: &Section<'_>) -> Result<JobSettings, Complaint> {
         free_disk: size("free-disk")?,
         log_limit: size("log-limit")?,
         timeout: duration("timeout")?,
+        join_same_call: section.get("join-same-call").map(|field| field.flag()).transpose()?,
     })
 }
 

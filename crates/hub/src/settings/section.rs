@@ -13,6 +13,7 @@ use toml::{
 use super::{expand::expand, keys::Key};
 use crate::{
     config::{parse_duration, parse_size},
+    promotion::{NoPromotion, Promotion},
     wording::did_you_mean,
 };
 
@@ -220,6 +221,18 @@ impl<'a> Field<'a> {
         match self.value.get_ref() {
             DeValue::String(text) => parse_duration(text).map_err(|why| self.complaint(why)),
             _ => Err(self.expected("a length of time with a unit in quotes, such as \"30s\" or \"5m\"")),
+        }
+    }
+
+    /// When a call becomes a job.
+    pub(super) fn promotion(&self) -> Result<Promotion, Complaint> {
+        match self.value.get_ref() {
+            DeValue::String(text) => {
+                text.parse().map_err(|error: NoPromotion| self.complaint(error.to_string()))
+            }
+            _ => Err(self.expected(
+                "a length of time with a unit in quotes, such as \"30s\", or \"off\" or \"by-clock\"",
+            )),
         }
     }
 

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     config::{IDLE_TIMEOUT_MIN, Limits},
     fault::in_words,
+    promotion::Promotion,
     route::rules::ToolRules,
 };
 
@@ -104,6 +105,10 @@ pub struct LimitSettings {
     /// As there.
     pub call_timeout: Option<Duration>,
     /// As there.
+    pub promote_after: Option<Promotion>,
+    /// As there.
+    pub job_timeout: Option<Duration>,
+    /// As there.
     pub eof_grace: Option<Duration>,
     /// As there.
     pub stop_grace: Option<Duration>,
@@ -129,6 +134,8 @@ pub struct LimitSettings {
     pub stderr_log: Option<u64>,
     /// As there.
     pub quiet: Option<bool>,
+    /// As there. No server's table says it: `[jobs]` does, for all of them.
+    pub join_same_call: Option<bool>,
 }
 
 impl LimitSettings {
@@ -144,6 +151,8 @@ impl LimitSettings {
         put(self.start_timeout, &mut limits.start_timeout);
         put(self.request_timeout, &mut limits.request_timeout);
         put(self.call_timeout, &mut limits.call_timeout);
+        put(self.promote_after, &mut limits.promote_after);
+        put(self.job_timeout, &mut limits.job_timeout);
         put(self.eof_grace, &mut limits.eof_grace);
         put(self.stop_grace, &mut limits.stop_grace);
         put(bytes(self.max_message), &mut limits.max_message);
@@ -157,6 +166,7 @@ impl LimitSettings {
         put(bytes(self.stderr_tail), &mut limits.stderr_tail);
         put(self.stderr_log, &mut limits.stderr_log);
         put(self.quiet, &mut limits.quiet);
+        put(self.join_same_call, &mut limits.join_same_call);
     }
 
     fn read(section: &Section<'_>) -> Result<Self, Complaint> {
@@ -167,6 +177,8 @@ impl LimitSettings {
             start_timeout: duration("start-timeout")?,
             request_timeout: duration("request-timeout")?,
             call_timeout: duration("call-timeout")?,
+            promote_after: section.get("promote-after").map(|field| field.promotion()).transpose()?,
+            job_timeout: duration("job-timeout")?,
             eof_grace: duration("eof-grace")?,
             stop_grace: duration("stop-grace")?,
             max_message: size("max-message")?,
@@ -180,6 +192,7 @@ impl LimitSettings {
             stderr_tail: size("stderr-tail")?,
             stderr_log: size("stderr-log")?,
             quiet: None,
+            join_same_call: None,
         })
     }
 }

@@ -11,6 +11,7 @@ use super::*;
 use crate::{
     config::{Limits, MAX_WAITING_OF_ALL},
     front::http::Token,
+    promotion::Promotion,
     route::rules::{ToolRule, ToolRules},
 };
 
@@ -29,6 +30,7 @@ const EXAMPLE: &str = r#"
 max-concurrent = 4
 retention = "7d"
 memory-limit = 90
+join-same-call = false
 
 [tools.simulate]
 description = "Simulates the digester"
@@ -54,11 +56,13 @@ quiet = true
 allow = ["get_*", "${MODEL:-convert}_time"]
 deny = ["*_secret"]
 idle-timeout = "10m"
-limits = { call-timeout = "30s", max-message = "1MiB", max-in-flight = 7, max-waiting = 8 }
+limits = { call-timeout = "30s", promote-after = "20s", job-timeout = "1h", max-message = "1MiB", max-in-flight = 7, max-waiting = 8 }
 
 [servers.time.tools.get_time]
 description = "What time it is, ${here}"
 call-timeout = "2m"
+promote-after = "off"
+job-timeout = "3h"
 max-in-flight = 1
 
 [servers.search]
@@ -95,7 +99,7 @@ service-name = "ours"
 fn the_file_is_read_with_its_defaults() {
     let Loaded { settings, warnings } = read(EXAMPLE).expect("it is right");
     assert_eq!(warnings, []);
-    assert_eq!(settings.jobs.max_concurrent, Some(4));
+    assert_eq!((settings.jobs.max_concurrent, settings.jobs.join_same_call), (Some(4), Some(false)));
     let [simulate, echo] = &settings.tools[..] else { panic!("two tools: {:?}", settings.tools) };
     assert_eq!((&*simulate.name, simulate.mode), ("simulate", Mode::Job));
     assert_eq!(simulate.command.program(), "/opt/python");
@@ -140,6 +144,8 @@ fn servers_are_read_with_their_limits() {
     time.limits.apply(&mut limits);
     let expect = Limits {
         call_timeout: Duration::from_secs(30),
+        promote_after: Promotion::After(Duration::from_secs(20)),
+        job_timeout: Duration::from_secs(3600),
         max_message: 1 << 20,
         max_in_flight: 7,
         max_waiting: 8,
@@ -153,6 +159,8 @@ fn servers_are_read_with_their_limits() {
     let rule = ToolRule {
         description: Some("What time it is, ${here}".to_owned()),
         call_timeout: Some(Duration::from_secs(120)),
+        promote_after: Some(Promotion::Off),
+        job_timeout: Some(Duration::from_secs(3 * 3600)),
         max_in_flight: Some(1),
     };
     assert_eq!(rules.tools, BTreeMap::from([("get_time".to_owned(), rule)]));
@@ -342,6 +350,15 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
             "servers.a.tools.b.call-timeout: expected a length of time with a unit",
         ),
         (
+            "[servers.a]\ncommand = \"a\"\ntools.b.promote-after = 3",
+            "servers.a.tools.b.promote-after: expected a length of time with a unit in quotes, such as \"30s\", or \"off\"",
+        ),
+        (
+            "[servers.a]\ncommand = \"a\"\nlimits = { promote-after = \"never\" }",
+            "unhang.toml:3:12: servers.a.limits.promote-after: `never` is no length of time; write a number with a unit",
+        ),
+        ("[jobs]\njoin-same-call = \"no\"", "jobs.join-same-call: expected `true` or `false`, found"),
+        (
             "[http]\nallowed-hosts = [\"a:80\"]",
             "unhang.toml:2:18: http.allowed-hosts[0]: `a:80` is no name of a host",
         ),
@@ -420,6 +437,7 @@ fn the_schema_of_the_file_knows_what_the_reader_knows() {
         "[servers.a]\nquiet = 1",
         "[servers.a]\noauth = { scopes = \"c\" }",
         "[servers.a]\nlimits = { call-timeout = 30 }",
+        "[servers.a]\nlimits = { promote-after = \"never\" }",
         "[servers.a]\nallow = \"b\"",
         "[servers.a]\ntools.b.max-in-flight = 0",
         "[servers.a]\ntools.b.limit = 1",

@@ -33,11 +33,13 @@ fn globs(field: &Field<'_>) -> Result<Vec<Glob>, Complaint> {
 
 fn rule(field: &Field<'_>) -> Result<ToolRule, Complaint> {
     let section = field.section(SERVER_TOOL)?;
-    let (description, limit) = (section.get("description"), section.get("call-timeout"));
+    let duration = |name| section.get(name).map(|field| field.duration()).transpose();
     let count = section.get("max-in-flight").map(|field| field.whole(COUNT)).transpose()?;
     Ok(ToolRule {
-        description: description.map(|field| field.text().map(str::to_owned)).transpose()?,
-        call_timeout: limit.map(|field| field.duration()).transpose()?,
+        description: section.get("description").map(|field| field.text().map(str::to_owned)).transpose()?,
+        call_timeout: duration("call-timeout")?,
+        promote_after: section.get("promote-after").map(|field| field.promotion()).transpose()?,
+        job_timeout: duration("job-timeout")?,
         max_in_flight: count.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
     })
 }

@@ -322,6 +322,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "before-the-clients-clock" [1]
         "A client with a known clock is answered before that clock runs out."
         unit("hub", "guard::tests::talk::g_06_a_client_with_a_known_clock_hears_from_us_first");
+    "promoted-before-the-clock" [1]
+        "A call becomes a job before its client gives it up and before it is cut because of that, whatever was configured."
+        unit("hub", "promotion::tests::the_moment_comes_before_the_call_is_cut_by_the_clients_clock");
     "start-deadline-for-all" [1]
         "A server that is still starting has the time for it, whatever is asked first."
         unit("hub", "guard::tests::talk::the_start_deadline_covers_whatever_is_asked_first");

@@ -15,7 +15,8 @@ use std::{
 
 use unhang::{
     client::Silent,
-    gateway::{Lineup, Memory, Scope, ServerEntry},
+    gateway::{Lineup, Memory, Patience, Scope, ServerEntry},
+    promotion::Promotion,
     route::names::Style,
     secrets::Secrets,
     settings::{
@@ -64,7 +65,9 @@ impl Plan {
         let Settings { jobs, tools, servers, style, http, gateway, telemetry } = settings;
         let secrets = servers.iter().map(Secrets::of).collect();
         // How much one client may ask for says nothing of what a server can take.
-        let flags = LimitSettings { max_in_flight: None, ..serve.limits.settings() };
+        let said = serve.limits.settings();
+        let join_same_call = said.join_same_call.or(jobs.join_same_call);
+        let flags = LimitSettings { max_in_flight: None, join_same_call, ..said };
         let folder = data_folder();
         // Over stdin and stdout there is one session, which is all that its own process serves.
         let own = if serve.http.is_some() { Scope::Session } else { Scope::Process };
@@ -73,6 +76,7 @@ impl Plan {
             Ok(ServerEntry { scope, ..entry(settings, &flags, folder.as_deref())? })
         });
         let entries = servers.collect::<Result<Vec<ServerEntry>, String>>()?;
+        warnings.extend(entries.iter().flat_map(never_jobs));
         let mut files = vec![path.to_owned()];
         if serve.http.is_some() {
             files.extend(serve.token_file.clone());
@@ -114,9 +118,11 @@ fn entry(
     let spec = by_settings(settings, flags, Arc::new(Silent)).map_err(|failure| failure.message)?;
     let prefix = settings.prefix.clone().unwrap_or_else(|| settings.name.clone());
     let mut tool_rules = settings.tool_rules.clone();
-    if flags.call_timeout.is_some() {
-        // Above all that the file says, of single tools too.
-        tool_rules.tools.values_mut().for_each(|rule| rule.call_timeout = None);
+    // What flags say is above all that the file says, of single tools too.
+    for rule in tool_rules.tools.values_mut() {
+        rule.call_timeout = rule.call_timeout.filter(|_| flags.call_timeout.is_none());
+        rule.promote_after = rule.promote_after.filter(|_| flags.promote_after.is_none());
+        rule.job_timeout = rule.job_timeout.filter(|_| flags.job_timeout.is_none());
     }
     Ok(ServerEntry {
         spec,
@@ -129,6 +135,16 @@ fn entry(
         // All of it, secrets included: nobody is shown this.
         made_from: format!("{settings:?}"),
     })
+}
+
+/// What is said in vain of when calls of a server become jobs.
+fn never_jobs(entry: &ServerEntry) -> Vec<String> {
+    let (patience, name) = (Patience::from(entry), &entry.spec.name);
+    let whole = patience.promotion.in_vain(patience.call).map(|why| format!("`{name}`: {why}"));
+    let single = |(tool, promotion): (&String, &Promotion)| {
+        promotion.in_vain(patience.of_call(tool)).map(|why| format!("`{tool}` of `{name}`: {why}"))
+    };
+    whole.into_iter().chain(patience.promotions.iter().filter_map(single)).collect()
 }
 
 /// What the file says, and what is wrong in it and harms nothing else.

@@ -32,7 +32,7 @@ pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> Known 
         templates: vec![raw(r#"{"uriTemplate":"note:{number}"}"#)],
     };
     let tools = BTreeMap::from([("quick".to_owned(), seconds(5))]);
-    let patience = Patience { call: seconds(60), tools, request: seconds(20) };
+    let patience = Patience { call: seconds(60), tools, request: seconds(20), ..Patience::default() };
     let source = Source { place, name: "srv", prefix: "srv", offered: &offered };
     Known {
         catalog: Arc::new(Catalog::new(&Style::default(), &["echo"], &[source])),

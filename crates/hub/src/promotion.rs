@@ -1,0 +1,202 @@
+//! When a `tools/call` that is not answered becomes a job, so that its client has something before it gives the call up.
+//!
+//! Invariants
+//!
+//! - Pure: nothing here knows a client, a server or a job.
+//! - The moment comes before the client's clock runs out, and before a call is cut because of it (`clients::call_limit`), whatever
+//!   was configured (G-06).
+//! - What is displayed can be read again.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use unhang_switches::stands;
+
+use crate::{
+    config::{CALL_TIMEOUT, PROMOTE_AFTER, PROMOTE_PERCENT, parse_duration},
+    fault::in_words,
+};
+
+/// When a `tools/call` becomes a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Promotion {
+    /// When [`PROMOTE_PERCENT`] of the client's clock have passed, or [`PROMOTE_AFTER`] where that is not known.
+    #[default]
+    ByClock,
+    /// After so long, or when it would be by the clock, if that is sooner.
+    After(Duration),
+    /// Never.
+    Off,
+}
+
+/// Why a text is no [`Promotion`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}; or {words} in its place", words = in_quotes())]
+pub struct NoPromotion {
+    /// What is wrong with it as a length of time.
+    pub reason: String,
+}
+
+impl Promotion {
+    /// What may be said in the place of a length of time.
+    pub const WORDS: [&str; 2] = ["off", "by-clock"];
+
+    /// Why what was said has no effect, where calls end before.
+    #[must_use]
+    pub fn in_vain(self, call_timeout: Duration) -> Option<String> {
+        let is_late = matches!(self, Promotion::After(after) if after >= call_timeout);
+        is_late.then(|| {
+            format!(
+                "`promote-after` is {self}, but calls end at `call-timeout` ({}), and none becomes a job; raise the one or lower the other",
+                in_words(call_timeout)
+            )
+        })
+    }
+
+    /// After how long a call of a client with this clock becomes a job; never where this says nothing.
+    #[must_use]
+    pub fn moment(self, clock: Option<Duration>) -> Option<Duration> {
+        let in_time = clock.filter(|_| stands("promoted-before-the-clock")).map(share);
+        match self {
+            Promotion::Off => None,
+            Promotion::After(after) => Some(in_time.map_or(after, |in_time| in_time.min(after))),
+            // A client that waits longer than a call may take by default has it before that is over.
+            Promotion::ByClock => {
+                Some(in_time.map_or(PROMOTE_AFTER, |in_time| in_time.min(share(CALL_TIMEOUT))))
+            }
+        }
+    }
+}
+
+/// What a call may use of this before it becomes a job.
+fn share(clock: Duration) -> Duration {
+    // Divided first, since a configured clock may be as long as one can write.
+    clock / 100 * PROMOTE_PERCENT
+}
+
+fn in_quotes() -> String {
+    Promotion::WORDS.map(|word| format!("`{word}`")).join(" or ")
+}
+
+impl FromStr for Promotion {
+    type Err = NoPromotion;
+
+    fn from_str(text: &str) -> Result<Self, NoPromotion> {
+        match text {
+            "off" => Ok(Promotion::Off),
+            "by-clock" => Ok(Promotion::ByClock),
+            _ => parse_duration(text).map(Promotion::After).map_err(|reason| NoPromotion { reason }),
+        }
+    }
+}
+
+impl fmt::Display for Promotion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Promotion::Off => formatter.write_str("off"),
+            Promotion::ByClock => formatter.write_str("by-clock"),
+            // To the last digit, so that it stays what it is when it is read again.
+            Promotion::After(after) => humantime::format_duration(*after).fmt(formatter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::clients::call_limit;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_moment_is_by_what_is_said_and_by_the_clock() {
+        let after = |length| Promotion::After(seconds(length));
+        for (promotion, clock, expect) in [
+            (Promotion::ByClock, None, Some(45)),
+            (Promotion::ByClock, Some(60), Some(48)),
+            (Promotion::ByClock, Some(30), Some(24)),
+            (Promotion::ByClock, Some(300), Some(240)),
+            // A call of such a client may not take longer than the default anyway.
+            (Promotion::ByClock, Some(3600), Some(240)),
+            (Promotion::ByClock, Some(u64::MAX), Some(240)),
+            (after(10), None, Some(10)),
+            (after(10), Some(60), Some(10)),
+            (after(59), Some(60), Some(48)),
+            (after(3600), Some(60), Some(48)),
+            (after(3600), Some(36_000), Some(3600)),
+            (after(3600), None, Some(3600)),
+            (Promotion::Off, None, None),
+            (Promotion::Off, Some(60), None),
+        ] {
+            let moment = promotion.moment(clock.map(seconds));
+            assert_eq!(moment, expect.map(seconds), "{promotion} for {clock:?}");
+        }
+    }
+
+    #[test]
+    fn a_moment_after_the_end_is_told() {
+        let told = Promotion::After(seconds(600)).in_vain(seconds(300)).expect("it comes too late");
+        assert!(told.starts_with("`promote-after` is 10m, but calls end at `call-timeout` (5m)"), "{told}");
+        assert!(Promotion::After(seconds(300)).in_vain(seconds(300)).is_some());
+        for promotion in [Promotion::After(seconds(299)), Promotion::Off, Promotion::ByClock] {
+            assert_eq!(promotion.in_vain(seconds(300)), None, "{promotion}");
+        }
+        assert_eq!(Promotion::ByClock.in_vain(seconds(30)), None, "nobody has said anything in vain");
+    }
+
+    #[test]
+    fn what_is_typed_is_read() {
+        for (text, expect) in [
+            ("off", Promotion::Off),
+            ("by-clock", Promotion::ByClock),
+            ("30s", Promotion::After(seconds(30))),
+            ("1m 30s", Promotion::After(seconds(90))),
+        ] {
+            assert_eq!(text.parse(), Ok(expect), "{text}");
+        }
+        for (text, expect) in [
+            ("30", "needs a unit: 30ms, 30s or 30m?; or `off` or `by-clock` in its place"),
+            ("0s", "must be longer than zero; or `off` or"),
+            ("never", "`never` is no length of time; write a number with a unit"),
+            ("Off", "`Off` is no length of time"),
+            ("", "`` is no length of time"),
+        ] {
+            let told = text.parse::<Promotion>().expect_err(text).to_string();
+            assert!(told.starts_with(expect), "{text}: {told}");
+        }
+    }
+
+    /// From what no clock has to what no clock can have.
+    fn length() -> impl Strategy<Value = Duration> {
+        let plausible = (1..=100_000_000_u64).prop_map(Duration::from_millis);
+        let any =
+            (0..=u64::MAX, 0..1_000_000_000_u32).prop_map(|(seconds, more)| Duration::new(seconds, more));
+        prop_oneof![4 => plausible, 1 => any]
+    }
+
+    fn promotion() -> impl Strategy<Value = Promotion> {
+        prop_oneof![Just(Promotion::ByClock), Just(Promotion::Off), length().prop_map(Promotion::After)]
+    }
+
+    proptest! {
+        #[test]
+        fn the_moment_comes_before_the_call_is_cut_by_the_clients_clock(
+            promotion in promotion(),
+            clock in length().prop_filter("it runs", |clock| *clock >= Duration::from_millis(1)),
+        ) {
+            let moment = promotion.moment(Some(clock));
+            prop_assert_eq!(moment.is_none(), promotion == Promotion::Off);
+            let cut = call_limit(Some(clock), Duration::MAX);
+            prop_assert!(moment.is_none_or(|moment| moment < cut), "{:?} and {:?}", moment, cut);
+        }
+
+        #[test]
+        fn what_is_displayed_can_be_read(promotion in promotion()) {
+            prop_assume!(promotion != Promotion::After(Duration::ZERO));
+            prop_assert_eq!(promotion.to_string().parse(), Ok(promotion));
+        }
+    }
+}
