@@ -54,6 +54,7 @@ mod restarts_broken;
 mod server_error;
 mod sigint_deaf;
 mod silent_at_start;
+mod slow_answers;
 mod slow_start;
 mod slow_writer;
 mod stderr_flood;
@@ -127,6 +128,7 @@ pub(crate) const ALL: &[Entry] = table!(
     server_error,
     sigint_deaf,
     silent_at_start,
+    slow_answers,
     slow_start,
     slow_writer,
     stderr_flood,

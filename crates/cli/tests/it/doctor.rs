@@ -91,6 +91,7 @@ const EXPECTED: &[Expected] = &[
     // Not seen: no client sends SIGINT to a server that has a session of its own, and neither does the doctor.
     expect("sigint-deaf", &[], &[]),
     expect("silent-at-start", &[], &["silent-at-start"]),
+    expect("slow-answers", &[], &[]),
     expect("slow-start", &[], &["slow-start"]),
     expect("slow-writer", &[], &["answers-in-pieces"]),
     expect("stderr-flood", &[], &["stderr-flood"]),

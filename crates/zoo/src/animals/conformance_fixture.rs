@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use crate::arguments::Arguments;
 use crate::entry::Animal;
 
-use super::well_behaved::{Offer, serve_offer};
+use super::well_behaved::{Offer, serve_in_eras};
 
 pub(crate) const ANIMAL: Animal = Animal {
     name: "conformance-fixture",
@@ -32,13 +32,5 @@ const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
 
 fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    let modern = match arguments.option("era")? {
-        None | Some("dual") => true,
-        Some("legacy") => false,
-        Some(other) => {
-            let text = format!("`--era {other}`: there are `dual` and `legacy`");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-    };
-    serve_offer(arguments, &OFFER, modern)
+    serve_in_eras(arguments, &OFFER)
 }

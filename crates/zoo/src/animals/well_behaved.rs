@@ -78,9 +78,9 @@ pub(super) struct Server {
     page: usize,
     pub(super) session: Mutex<Session>,
     /// Calls that run in threads of their own, by id, and whether they were cancelled.
-    running: Mutex<HashMap<String, bool>>,
+    pub(super) running: Mutex<HashMap<String, bool>>,
     /// Signalled at every change of `running`.
-    changed: Condvar,
+    pub(super) changed: Condvar,
     questions: Mutex<HashMap<String, Question>>,
 }
 
@@ -108,12 +108,21 @@ pub(crate) fn serve(arguments: &Arguments) -> io::Result<ExitCode> {
     serve_offer(arguments, &OFFER, true)
 }
 
+/// Serves what is offered, in the eras that `--era` names: `dual` or `legacy`, the first where none is named.
+pub(super) fn serve_in_eras(arguments: &Arguments, offer: &'static Offer) -> io::Result<ExitCode> {
+    let modern = match arguments.option("era")? {
+        None | Some("dual") => true,
+        Some("legacy") => false,
+        Some(other) => {
+            let text = format!("`--era {other}`: there are `dual` and `legacy`");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+    };
+    serve_offer(arguments, offer, modern)
+}
+
 /// Serves what is offered, under a handshake, and without one where that is allowed.
-pub(super) fn serve_offer(
-    arguments: &Arguments,
-    offer: &'static Offer,
-    modern: bool,
-) -> io::Result<ExitCode> {
+fn serve_offer(arguments: &Arguments, offer: &'static Offer, modern: bool) -> io::Result<ExitCode> {
     let page = usize::try_from(arguments.number_option("page", u64::MAX)?).unwrap_or(usize::MAX).max(1);
     let server = Arc::new(Server {
         offer,

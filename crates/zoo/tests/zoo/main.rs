@@ -8,6 +8,7 @@ mod lives;
 mod load;
 mod reference;
 mod remotes;
+mod slow;
 mod tee;
 mod visitor;
 mod web;

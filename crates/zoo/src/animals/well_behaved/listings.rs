@@ -20,7 +20,7 @@ const NUMBERS: u32 = 5;
 const PREFIX: &str = "zoo://numbers/";
 
 /// Answers a request about something listed; `None` when it is about something else.
-pub(super) fn answer(server: &Arc<Server>, message: &Message, era: &Era) -> Option<Outcome> {
+pub(in super::super) fn answer(server: &Arc<Server>, message: &Message, era: &Era) -> Option<Outcome> {
     let params = message.params();
     Some(match message.method() {
         "tools/list" => page(server, message, "tools", &tools::descriptions()),

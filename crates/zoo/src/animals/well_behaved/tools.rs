@@ -69,7 +69,7 @@ const TOOLS: &[Tool] = &[
 ];
 
 /// Returns the tools as `tools/list` shows them.
-pub(super) fn descriptions() -> Vec<Value> {
+pub(in super::super) fn descriptions() -> Vec<Value> {
     TOOLS.iter().map(describe).collect()
 }
 
@@ -87,7 +87,7 @@ pub(in super::super) fn describe(tool: &Tool) -> Value {
 }
 
 /// Runs one `tools/call`.
-pub(super) fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
+pub(in super::super) fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
     if let Some(refusal) = refusal(TOOLS, message) {
         return refusal;
     }
@@ -202,14 +202,40 @@ pub(in super::super) fn beside(
     message: &Message,
     work: impl FnOnce(&Server, &str) -> Option<Value> + Send + 'static,
 ) -> Outcome {
+    beside_and_settle(server, message, work, |_| {})
+}
+
+/// How a call ends that runs beside others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Ending {
+    Answered,
+    Cancelled,
+    /// There is nobody to answer, or nobody who does.
+    Lost,
+}
+
+/// Does the same, and says how the call ends: at once where that is decided, before a later cancellation can be seen.
+pub(in super::super) fn beside_and_settle(
+    server: &Arc<Server>,
+    message: &Message,
+    work: impl FnOnce(&Server, &str) -> Option<Value> + Send + 'static,
+    settle: impl FnOnce(Ending) + Send + 'static,
+) -> Outcome {
     let (owned, id) = (Arc::clone(server), message.id().clone());
     let (call, era, method) = (id.to_string(), server.era(message), message.method().to_owned());
     // Entered before the thread runs, so that a cancellation right behind the call finds it.
     lock(&server.running).insert(call.clone(), false);
     let thread = std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
         let result = work(&owned, &call);
-        let cancelled = lock(&owned.running).get(&call).copied().unwrap_or_default();
-        if let Some(result) = result.filter(|_| !cancelled) {
+        let running = lock(&owned.running);
+        let ending = match (running.get(&call), &result) {
+            (Some(true), _) => Ending::Cancelled,
+            (_, Some(_)) => Ending::Answered,
+            (_, None) => Ending::Lost,
+        };
+        settle(ending);
+        drop(running);
+        if let Some(result) = result.filter(|_| ending == Ending::Answered) {
             // A client that has gone is noticed at the next read.
             let _ = pipe::send(&pipe::result(&id, era.dress(owned.offer.name, &method, result)));
         }
@@ -225,19 +251,21 @@ pub(in super::super) fn beside(
     }
 }
 
+/// Lets a call do nothing for a while; `None` as soon as it is cancelled.
+pub(in super::super) fn rest(server: &Server, call: &str, length: Duration) -> Option<()> {
+    let waits = |running: &mut HashMap<String, bool>| running.get(call) == Some(&false);
+    let (running, timeout) = server.changed.wait_timeout_while(lock(&server.running), length, waits).ok()?;
+    drop(running);
+    timeout.timed_out().then_some(())
+}
+
 fn sleep(server: &Arc<Server>, message: &Message, milliseconds: u64) -> Outcome {
     let token = message.progress_token().clone();
     beside(server, message, move |server, call| {
         let mut left = Duration::from_millis(milliseconds).min(BOUND);
         while !left.is_zero() {
             let step = left.min(PROGRESS_STEP);
-            let running = lock(&server.running);
-            let waits = |running: &mut HashMap<String, bool>| running.get(call) == Some(&false);
-            let (still_running, timeout) = server.changed.wait_timeout_while(running, step, waits).ok()?;
-            drop(still_running);
-            if !timeout.timed_out() {
-                return None;
-            }
+            rest(server, call, step)?;
             left -= step;
             if !token.is_null() {
                 let done = milliseconds - u64::try_from(left.as_millis()).unwrap_or_default();
