@@ -32,6 +32,7 @@ pub mod guard;
 pub mod health;
 pub mod job_report;
 mod junk;
+pub mod promoted;
 pub mod promotion;
 pub mod queue;
 mod refusal;

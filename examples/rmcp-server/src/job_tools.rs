@@ -15,7 +15,7 @@ use serde_json::{Value, from_value, json};
 use unhang::{
     front::{Cancellation, Revision, ToolCall, Toolbox},
     jobs::engine::Engine,
-    tools::{EngineService, ModeOverrides, Table},
+    tools::{EngineService, ModeOverrides, Table, service::Caller},
 };
 
 /// In which form they are listed and answered; `rmcp` leaves out what an older client does not know.
@@ -44,7 +44,8 @@ async fn answer(
 ) -> Result<CallToolResponse, ErrorData> {
     let length = json!(arguments).to_string().len();
     let (_kept_while_it_answers, cancellation) = Cancellation::new();
-    let answer = table.call(ToolCall { tool, arguments, length, cancellation }).await;
+    let answer =
+        table.call(ToolCall { tool, arguments, length, caller: Caller::owner(), cancellation }).await;
     let mut result: CallToolResult = from_value(Value::Object(answer.to_json(REVISION)))
         .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
     result.result_type = Some(ResultType::COMPLETE);

@@ -23,6 +23,7 @@ use unhang::{
     gateway::Lineup,
     jobs::engine::Engine,
     process::{identity::ask_for_short_turns, pipe::take_standard_streams, surroundings::ties},
+    promoted::Ending,
     settings::file_schema,
     sharing::{Place, Sharing, SharingSpec},
     telemetry::{Telemetry, TelemetrySpec},
@@ -143,25 +144,31 @@ async fn served(
     // All that is served is served by this thread.
     let awake = sharing.servers();
     tokio::spawn(async move { awake.stay_awake().await });
+    let promoted = service.promoted();
     let jobs = Arc::clone(&service) as Arc<dyn JobService>;
+    // Over pipes there is one client, and who it is, is known.
+    let tells_callers_apart = listening.is_none();
+    let behind = front::Jobs { service: Arc::clone(&jobs), promoted, tells_callers_apart };
     let (stops, hangups) = signals_and_hangups().map_err(|error| Failed::bug(&error))?;
     let reload = Reload {
         serve: serve.clone(),
         path,
         diagnostics,
         table,
-        jobs: Arc::clone(&jobs),
+        jobs,
         shared: sharing.shared(),
         entrance: None,
         current,
     };
-    let at_end: Option<AtEnd> = Some(Box::pin(end(service, sharing, telemetry.clone())));
+    let ending_of_calls = if listening.is_some() { Ending::UnhangEnds } else { Ending::ClientGone };
+    let at_end: Option<AtEnd> = Some(Box::pin(end(service, ending_of_calls, sharing, telemetry.clone())));
     let Some((listening, door)) = listening else {
         let (client_input, client_output) = take_standard_streams().map_err(|error| Failed::bug(&error))?;
         let spec = FrontSpec {
             limits,
             toolbox,
             servers,
+            jobs: Some(behind),
             instructions,
             telemetry,
             at_end,
@@ -193,7 +200,7 @@ async fn served(
         limits,
         toolbox,
         servers,
-        jobs: Some(jobs),
+        jobs: Some(behind),
         instructions,
         telemetry,
         at_end,
@@ -210,7 +217,11 @@ async fn served(
 }
 
 /// Ends what stands behind a session. Each has a limit of its own.
-async fn end(service: Arc<EngineService>, sharing: Sharing, telemetry: Option<Telemetry>) {
+async fn end(service: Arc<EngineService>, why: Ending, sharing: Sharing, telemetry: Option<Telemetry>) {
+    // Before their servers: what ends them is our end, and not that of a server.
+    if let Some(promoted) = service.promoted() {
+        promoted.end(why).await;
+    }
     let traces_end = async {
         if let Some(telemetry) = telemetry {
             telemetry.close().await;

@@ -125,7 +125,7 @@ impl Machine {
     }
 
     /// Answers with an error as it stands.
-    fn refuse_raw(&mut self, id: &Id, way: Way, error: &str, outside: &mut impl Outside) {
+    pub(super) fn refuse_raw(&mut self, id: &Id, way: Way, error: &str, outside: &mut impl Outside) {
         self.count_fault();
         self.trace_error(id, error);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());

@@ -25,7 +25,14 @@ use unhang_switches::stands;
 use unhang_wire::{Id, InFlight, Json, one_line, text_member};
 
 use super::{
-    owners::Ownerless, parking::Parking, questions::Open, subscriptions::Filter, tally::Tally, traces::Traces,
+    handover::{HandOver, Skin},
+    owners::Ownerless,
+    parking::Parking,
+    questions::Open,
+    subscriptions::Filter,
+    tally::Tally,
+    tasks::{JobsBehind, TaskAsked},
+    traces::Traces,
 };
 use crate::{
     batch::{BatchId, Batches},
@@ -113,6 +120,10 @@ pub enum Action {
         key: CallKey,
         /// What it is asked.
         asked: Asked,
+        /// Whether it may become a job.
+        may_be_a_job: bool,
+        /// Whether it joins the job that the same call has become.
+        joins: bool,
     },
     /// Hear of a resource, then say [`Machine::watched`].
     Watch {
@@ -133,6 +144,22 @@ pub enum Action {
         question: QuestionKey,
         /// What the client answered, or why there is no answer.
         replied: Replied,
+    },
+    /// Make a job of what a server is asked, then say [`Machine::promoted`], unless it is answered before.
+    Promote {
+        /// The call.
+        key: CallKey,
+        /// What its client calls the tool.
+        name: String,
+        /// For how long it has been asked.
+        elapsed: Duration,
+    },
+    /// Ask for what is known of a task, then say [`Machine::task_told`].
+    Task {
+        /// What to call it by.
+        key: CallKey,
+        /// What is asked.
+        asked: TaskAsked,
     },
     /// Nobody waits for this call any more: it is to come to its end soon.
     Cancel(CallKey),
@@ -168,6 +195,8 @@ pub(super) enum Awaited {
     Owner(Box<Ownerless>),
     /// To hear of changes, until the client has heard enough.
     Changes(Filter),
+    /// What is known of a task.
+    Task(&'static str),
 }
 
 /// What a request that stands alone has said of its client, for whoever asks that something.
@@ -190,6 +219,8 @@ pub(super) struct Call {
     pub since: Duration,
     pub limit: Duration,
     pub way: Way,
+    /// How it becomes a job, where it may.
+    pub hand_over: HandOver,
 }
 
 /// The way out.
@@ -210,6 +241,7 @@ impl Awaited {
             Awaited::List(list) => list.method(),
             Awaited::Owner(request) => &request.about,
             Awaited::Changes(_) => LISTEN,
+            Awaited::Task(method) => method,
         }
     }
 
@@ -217,7 +249,7 @@ impl Awaited {
     pub(super) fn introduced(&self) -> Option<&Introduced> {
         match self {
             Awaited::Server { introduced, .. } => introduced.as_ref(),
-            Awaited::Tool(_) | Awaited::List(_) | Awaited::Owner(_) | Awaited::Changes(_) => None,
+            _ => None,
         }
     }
 
@@ -229,6 +261,7 @@ impl Awaited {
             Awaited::List(list) => list.method(),
             Awaited::Owner(request) => request.method,
             Awaited::Changes(_) => LISTEN,
+            Awaited::Task(method) => method,
         }
     }
 
@@ -244,6 +277,7 @@ impl Awaited {
             Awaited::Owner(_) => {
                 "servers are still being started, and it may be one's of them; look at /status or the log"
             }
+            Awaited::Task(_) => "ask again: what it is about goes on",
             Awaited::Server { .. } | Awaited::List(_) | Awaited::Changes(_) => {
                 "the server was told; raise request-timeout in its limits if it needs longer"
             }
@@ -280,6 +314,8 @@ pub struct Machine {
     /// The revision that the handshake came to.
     pub(super) session: Option<Revision>,
     pub(super) call_clock: Option<Duration>,
+    /// What there is of jobs behind the session.
+    pub(super) jobs: JobsBehind,
     pub(super) calls: InFlight<Call>,
     /// Calls that have not ended yet, with the ids of those that are waited for.
     pub(super) running: HashMap<CallKey, Option<Id>>,
@@ -317,6 +353,7 @@ impl Machine {
             shakes_hands: true,
             session: None,
             call_clock: None,
+            jobs: JobsBehind::default(),
             // A call is known by its key, so no answer can be taken for another's and none has to be remembered.
             calls: InFlight::new(0),
             running: HashMap::new(),
@@ -345,6 +382,11 @@ impl Machine {
     #[must_use]
     pub fn asked_by(self, asker: Asker) -> Machine {
         Machine { asker, ..self }
+    }
+
+    /// What the client calls itself.
+    pub(super) fn client_name(&self) -> String {
+        self.client.as_deref().unwrap_or_default().to_owned()
     }
 
     /// What the log calls the session.
@@ -397,6 +439,10 @@ impl Machine {
     pub fn tick(&mut self, now: Duration, outside: &mut impl Outside) {
         self.now = now;
         while let Some((id, call)) = self.calls.expire(now) {
+            let call = match self.hand_over_is_due(&id, call) {
+                Some(call) => call,
+                None => continue,
+            };
             if let Awaited::List(list) = call.awaited {
                 // What is known by now has to do.
                 self.answer_list(&id, list, &call, outside);
@@ -459,8 +505,15 @@ impl Machine {
         if let Some(id) = id
             && let Some(call) = self.calls.cancel(&id)
         {
-            let result = answer.to_json(call.revision);
-            self.answer(&id, call.revision, call.way, result, outside);
+            match &answer.job {
+                Some(job) if call.hand_over.skin != Skin::Words => {
+                    self.hand_over_as(&id, &call, job, outside);
+                }
+                _ => {
+                    let result = answer.to_json(call.revision);
+                    self.answer(&id, call.revision, call.way, result, outside);
+                }
+            }
         }
         self.check_drained(outside);
         self.check_stopped();
@@ -565,7 +618,7 @@ impl Machine {
     }
 
     /// A call has come to its end. Gives the id under which it is still waited for.
-    fn over(&mut self, key: CallKey, outside: &mut impl Outside) -> Option<Id> {
+    pub(super) fn over(&mut self, key: CallKey, outside: &mut impl Outside) -> Option<Id> {
         self.forget_questions(key, outside);
         self.running.remove(&key).flatten()
     }
@@ -593,7 +646,7 @@ impl Machine {
         }
     }
 
-    fn check_stopped(&mut self) {
+    pub(super) fn check_stopped(&mut self) {
         if let End::Stopping { code, .. } = self.end
             && self.running.is_empty()
         {

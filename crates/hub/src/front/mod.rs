@@ -11,7 +11,10 @@
 //! - Nothing in the machine waits. The shell awaits reads, clocks and tasks, never a write.
 
 mod answers;
+mod asking;
+mod handover;
 pub mod http;
+mod jobs;
 pub mod machine;
 mod owners;
 mod parking;
@@ -20,6 +23,7 @@ mod requests;
 mod run;
 mod subscriptions;
 mod tally;
+mod tasks;
 mod toolbox;
 mod traces;
 mod urls;
@@ -29,5 +33,6 @@ mod work;
 mod tests;
 
 pub use crate::revision::Revision;
+pub use jobs::Jobs;
 pub use run::{AtEnd, FrontSpec, run};
 pub use toolbox::{Answering, Cancellation, ToolCall, Toolbox};

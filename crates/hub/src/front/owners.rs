@@ -11,6 +11,7 @@ use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json};
 
 use super::{
+    handover::HandOver,
     machine::{Awaited, Call, Machine, Outside},
     requests::{MOST_ECHOED, Request, invalid_params},
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
@@ -171,7 +172,8 @@ impl Machine {
         };
         let params = request.params.unwrap_or(Json::EMPTY).get().to_owned();
         let awaited = Awaited::Owner(Box::new(Ownerless { method, about, params }));
-        let call = Call { key: self.new_key(), awaited, revision, since: self.now, limit, way: request.way };
+        let (key, since, way) = (self.new_key(), self.now, request.way);
+        let call = Call { key, awaited, revision, since, limit, way, hand_over: HandOver::never() };
         // It is free: a repeated id was refused, and none is remembered.
         let _registered = self.calls.register(request.id.clone(), Some(self.now + limit), call);
     }

@@ -230,8 +230,8 @@ impl Machine {
             None => {
                 self.running.insert(key, Some(id.clone()));
                 // It is free: a repeated id was refused, and none is remembered.
-                let _registered =
-                    self.calls.register(id.clone(), Some(parked.until + VERDICT_SLACK), parked.call);
+                let until = parked.call.hand_over.at.unwrap_or(parked.until + VERDICT_SLACK);
+                let _registered = self.calls.register(id.clone(), Some(until), parked.call);
             }
         }
     }

@@ -124,6 +124,11 @@ impl Machine {
     }
 
     /// A call is over, and so are the questions about it.
+    /// Whether the client is being asked something about this call.
+    pub(super) fn is_asked_about(&self, call: CallKey) -> bool {
+        self.questions.values().any(|open| open.call == call)
+    }
+
     pub(super) fn forget_questions(&mut self, call: CallKey, outside: &mut impl Outside) {
         let over: Vec<Id> =
             self.questions.iter().filter(|(_, open)| open.call == call).map(|(id, _)| id.clone()).collect();

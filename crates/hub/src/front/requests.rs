@@ -15,6 +15,7 @@ use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, rea
 
 use super::{
     answers::implementation,
+    handover::HandOver,
     machine::{Action, Awaited, Call, CallKey, End, Introduced, Machine, NAME, Outside, StreamKey, Way},
     owners::{Subject, Unasked, no_such, subject},
     parking::{digest, own_state},
@@ -70,7 +71,7 @@ fn text_in_meta(params: Json<'_>, member: &str) -> Option<String> {
     wire::text_member(params.member("_meta")?, member)
 }
 
-fn capabilities(params: Json<'_>) -> Option<Json<'_>> {
+pub(super) fn capabilities(params: Json<'_>) -> Option<Json<'_>> {
     let capabilities = params.member("_meta")?.member(CLIENT_CAPABILITIES)?;
     capabilities.get().starts_with('{').then_some(capabilities)
 }
@@ -248,13 +249,13 @@ impl Machine {
         let mut result = Map::new();
         result.insert("protocolVersion".to_owned(), revision.name().into());
         result.insert("serverInfo".to_owned(), implementation());
-        self.introduce(&mut result);
+        self.introduce(revision, &mut result);
         self.answer(&request.id, revision, request.way, result, outside);
     }
 
     /// What both handshakes say of us.
-    fn introduce(&self, result: &mut Map<String, Value>) {
-        let capabilities = match &self.servers {
+    fn introduce(&self, revision: Revision, result: &mut Map<String, Value>) {
+        let mut capabilities = match &self.servers {
             None if !self.tools_change => json!({ "tools": {} }),
             None => json!({ "tools": { "listChanged": true } }),
             // Those that come later have prompts and resources for sessions that begin later.
@@ -267,6 +268,7 @@ impl Machine {
                 "logging": {},
             }),
         };
+        self.offer_tasks(revision, &mut capabilities);
         result.insert("capabilities".to_owned(), capabilities);
         if let Some(instructions) = &self.instructions {
             result.insert("instructions".to_owned(), (&**instructions).into());
@@ -295,7 +297,7 @@ impl Machine {
             "server/discover" if revision.is_stateless() => {
                 let mut result = cacheable();
                 result.insert("supportedVersions".to_owned(), Revision::stateless().into());
-                self.introduce(&mut result);
+                self.introduce(revision, &mut result);
                 self.answer(&request.id, revision, request.way, result, outside);
             }
             "tools/list" => self.list(request, List::Tools, revision, outside),
@@ -310,6 +312,7 @@ impl Machine {
             "prompts/get" | "resources/read" | "completion/complete" if self.servers.is_some() => {
                 self.ask(request, revision, outside);
             }
+            method if self.is_about_tasks(method, revision) => self.task(request, revision, outside),
             method @ (SUBSCRIBE | UNSUBSCRIBE) if self.servers.is_some() && !revision.is_stateless() => {
                 self.subscription(request, method == SUBSCRIBE, revision, outside);
             }
@@ -377,7 +380,8 @@ impl Machine {
         }
         let (key, limit) = (self.new_key(), LIST_PATIENCE);
         let awaited = Awaited::List(list);
-        let call = Call { key, awaited, revision, since: self.now, limit, way: request.way };
+        let hand_over = HandOver::never();
+        let call = Call { key, awaited, revision, since: self.now, limit, way: request.way, hand_over };
         if self.servers.as_ref().is_none_or(|known| known.has_lists) || !stands("list-waits-for-servers") {
             return self.answer_list(&request.id, list, &call, outside);
         }
@@ -402,7 +406,8 @@ impl Machine {
         let limit = limit.saturating_sub(request.waited);
         let key = self.new_key();
         let awaited = Awaited::Tool(tool.clone());
-        let call = Call { key, awaited, revision, since: self.now, limit, way: request.way };
+        let hand_over = HandOver { at: None, skin: self.skin(request, revision) };
+        let call = Call { key, awaited, revision, since: self.now, limit, way: request.way, hand_over };
         self.begin(&request.id, call, limit);
         let length = request.params.map_or(0, |params| params.get().len());
         self.actions.push_back(Action::Call { key, tool, arguments, length });
@@ -470,18 +475,29 @@ impl Machine {
             _ => patience.request,
         };
         let limit = limit.saturating_sub(request.waited);
+        let hand_over = match method {
+            "tools/call" => self.hand_over(request, revision, patience.of_promotion(&owner.name), limit),
+            _ => HandOver::never(),
+        };
+        // What may become a job is given the time for that; until then the limit is ours to keep.
+        let may_be_a_job = hand_over.at.is_some();
+        let joins = may_be_a_job && patience.joins_same_call;
+        let asked_limit = match may_be_a_job || self.jobs.are_of_windows {
+            true if method == "tools/call" => patience.of_job(&owner.name).max(limit),
+            _ => limit,
+        };
         let token = request.params.and_then(wire::progress_token);
         let said = request.params.filter(|_| revision.is_stateless()).and_then(wire::client_name);
         let asker = self.asker.saying(said.as_deref());
         let asked = Asked {
             server: owner.server,
             method,
-            params,
+            params: hand_over.asked(params).into(),
             client: revision.era(),
             signature: self.signature.clone().filter(|_| !revision.is_stateless()),
             wants_progress: token.is_some(),
             tool: (method == "tools/call").then_some(owner.name),
-            limit,
+            limit: asked_limit,
             asked_for,
             asker,
             trace: self.trace_of(&request.id),
@@ -493,10 +509,13 @@ impl Machine {
             log_from: text_in_meta(params, LOG_LEVEL).as_deref().and_then(Level::named),
         });
         let awaited = Awaited::Server { method, about, token, introduced };
-        let call = Call { key, awaited, revision, since: self.now, limit, way: request.way };
+        // Where windows ask, whoever serves their clients knows when to stop.
+        let limit = if self.jobs.are_of_windows { asked_limit } else { limit };
+        let call = Call { key, awaited, revision, since: self.now, limit, way: request.way, hand_over };
         // Whoever asks the server knows more of why there is no answer, and is given the time to say it.
-        self.begin(&request.id, call, limit + VERDICT_SLACK);
-        self.actions.push_back(Action::Ask { key, asked });
+        let patience = hand_over.at.map_or(limit + VERDICT_SLACK, |at| at.saturating_sub(self.now));
+        self.begin(&request.id, call, patience);
+        self.actions.push_back(Action::Ask { key, asked, may_be_a_job, joins });
     }
 
     /// The tool and the arguments of a `tools/call`, or what is wrong with them.

@@ -17,6 +17,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
+    jobs::Jobs,
     machine::{ONLY_STREAM, Outside, StreamKey, To},
     toolbox::Toolbox,
     work::{Behind, Work, random_name},
@@ -42,6 +43,8 @@ pub struct FrontSpec {
     pub toolbox: Arc<dyn Toolbox>,
     /// Servers behind it, where there are any.
     pub servers: Option<Servers>,
+    /// Jobs behind it, where there are any.
+    pub jobs: Option<Jobs>,
     /// What the client is told about the whole, to give to its model.
     pub instructions: Option<String>,
     /// Where its requests are told, where somebody wants to see them.
@@ -140,7 +143,7 @@ struct Shell {
 impl Shell {
     fn new(spec: FrontSpec) -> io::Result<Shell> {
         let limits = spec.limits;
-        let behind = Behind::new(spec.toolbox, spec.servers, spec.instructions);
+        let behind = Behind::new(spec.toolbox, spec.servers, spec.instructions).with_jobs(spec.jobs);
         let behind = behind.traced_by(spec.telemetry, "pipe").for_session(None);
         Ok(Shell {
             world: World { to_client: ToClient::new(spec.client_output, limits.queue_bytes)? },

@@ -15,6 +15,7 @@ use unhang_wire::{Id, Json};
 
 use super::{
     answers::implementation,
+    handover::HandOver,
     machine::{Action, Awaited, Call, CallKey, Machine, Outside, Resource, To, Way},
 };
 use crate::{
@@ -125,7 +126,8 @@ impl Machine {
             filter.to_json()
         );
         let (key, awaited) = (self.new_key(), Awaited::Changes(filter));
-        let call = Call { key, awaited, revision, since: self.now, limit: Duration::MAX, way };
+        let (since, limit) = (self.now, Duration::MAX);
+        let call = Call { key, awaited, revision, since, limit, way, hand_over: HandOver::never() };
         // It is free: a repeated id was refused, and none is remembered.
         let _registered = self.calls.register(id.clone(), None, call);
         outside.to_client(To::Beside(way.stream), Class::Kept, told.as_bytes());
@@ -152,7 +154,8 @@ impl Machine {
         self.watched.insert(resource.clone(), uri.to_owned());
         let (key, about) = (self.new_key(), uri.to_owned());
         let awaited = Awaited::Server { method: SUBSCRIBE, about, token: None, introduced: None };
-        let call = Call { key, awaited, revision, since: self.now, limit, way };
+        let (since, hand_over) = (self.now, HandOver::never());
+        let call = Call { key, awaited, revision, since, limit, way, hand_over };
         self.begin(id, call, limit + VERDICT_SLACK);
         self.actions.push_back(Action::Watch { key, resource, limit });
     }

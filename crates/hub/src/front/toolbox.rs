@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use crate::tools::{Definition, ToolAnswer};
+use crate::tools::{Definition, ToolAnswer, service::Caller};
 
 /// Tells a call that nobody waits for it any more.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub struct ToolCall {
     pub arguments: Map<String, Value>,
     /// How long they were, as JSON.
     pub length: usize,
+    /// Whose job it is, where it becomes one.
+    pub caller: Caller,
     /// When to stop.
     pub cancellation: Cancellation,
 }

@@ -6,7 +6,7 @@
 //!
 //! Invariants: nothing here waits for the client; what is dropped is withdrawn from whoever worked on it.
 
-use std::{collections::HashMap, future::pending, pin::pin, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::pending, pin::Pin, sync::Arc, time::Duration};
 
 use data_encoding::BASE32_NOPAD;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -19,16 +19,24 @@ use tokio::{
 use unhang_switches::stands;
 
 use super::{
+    asking::{MayPromote, Order, Tellers, ask},
+    jobs::Jobs,
     machine::{Action, CallKey, Machine, Outside, QuestionKey, Resource},
     tally::{CountedCall, Tally},
+    tasks::{TaskAsked, TasksTold},
     toolbox::{Cancellation, ToolCall, Toolbox},
 };
 use crate::{
     client::Error,
     config::Limits,
     gateway::{Answered, Aside, Asked, Asker, Changes, Known, Question, Replied, Servers, Updated, Watch},
+    job_report::JobReport,
+    promoted::{Going, Promoted},
     telemetry::Telemetry,
-    tools::ToolAnswer,
+    tools::{
+        ToolAnswer,
+        service::{Caller, JobError},
+    },
 };
 
 /// Reports of progress that may be on their way to the machine; it takes them at once.
@@ -37,14 +45,17 @@ const PROGRESS: usize = 1024;
 /// Questions and logs that may be on their way to the machine.
 const ASIDES: usize = 256;
 
-/// Those about one call.
-const ASIDES_OF_ONE: usize = 64;
-
 /// What stands behind sessions. Clones are the same.
 #[derive(Clone)]
 pub(super) struct Behind {
     pub toolbox: Arc<dyn Toolbox>,
     pub servers: Option<Servers>,
+    /// What there is of jobs.
+    pub jobs: Option<Jobs>,
+    /// Those who come are windows, which make jobs of calls themselves.
+    are_windows: bool,
+    /// Whose jobs those are that begin here.
+    pub caller: Caller,
     pub instructions: Option<Arc<str>>,
     /// What is counted of all sessions in front of it.
     pub tally: Arc<Tally>,
@@ -61,7 +72,17 @@ impl Behind {
     ) -> Behind {
         let instructions = instructions.map(Into::into);
         let (tally, telemetry) = (Arc::default(), None);
-        Behind { toolbox, servers, instructions, tally, telemetry, transport: "tcp" }
+        Behind {
+            toolbox,
+            servers,
+            jobs: None,
+            are_windows: false,
+            caller: Caller::owner(),
+            instructions,
+            tally,
+            telemetry,
+            transport: "tcp",
+        }
     }
 
     /// The same for somebody who begins now, with instances of their own of servers that are not shared. `owner` is who that is, where
@@ -75,11 +96,29 @@ impl Behind {
         Behind { servers, ..self.clone() }
     }
 
+    /// The same with jobs behind it.
+    pub(super) fn with_jobs(self, jobs: Option<Jobs>) -> Behind {
+        Behind { jobs, ..self }
+    }
+
+    /// The same for windows.
+    pub(super) fn of_windows(self) -> Behind {
+        Behind { are_windows: true, ..self }
+    }
+
+    /// The same for this caller.
+    pub(super) fn called_by(self, caller: Caller) -> Behind {
+        Behind { caller, ..self }
+    }
+
     /// The same, told there.
     pub(super) fn traced_by(self, telemetry: Option<Telemetry>, transport: &'static str) -> Behind {
         Behind { telemetry, transport, ..self }
     }
 }
+
+/// A job that is being made of a call.
+pub(super) type Adopting = Pin<Box<dyn Future<Output = Result<Promoted, JobError>> + Send>>;
 
 /// What comes of a task.
 pub(super) enum Ended {
@@ -87,6 +126,12 @@ pub(super) enum Ended {
     Server(Box<Answered>),
     /// A resource is watched, or not.
     Watched(Resource, Result<Watch, Error>),
+    /// A call has become a job.
+    Promoted(Box<(Promoted, Going)>),
+    /// The same call was a job already, and still is.
+    Joined(Box<JobReport>),
+    /// What was asked of tasks.
+    Task(Box<TasksTold>),
     /// Nobody waits for it any more.
     Nothing,
 }
@@ -111,6 +156,11 @@ pub(super) struct Work {
     toolbox: Arc<dyn Toolbox>,
     tools: Option<watch::Receiver<()>>,
     servers: Option<Servers>,
+    /// On behalf of the caller.
+    jobs: Option<Jobs>,
+    caller: Caller,
+    /// Calls of which a job may be made.
+    orders: HashMap<CallKey, oneshot::Sender<Order>>,
     tally: Arc<Tally>,
     known: Option<watch::Receiver<Known>>,
     /// Resources that the client watches.
@@ -150,6 +200,11 @@ impl Work {
         if tools.is_some() {
             machine.tools_may_change();
         }
+        let jobs = behind.jobs.as_ref().map(|jobs| jobs.on_behalf(&behind.caller));
+        if let Some(jobs) = &jobs {
+            machine.jobs = jobs.seen_by(&behind.caller);
+        }
+        machine.jobs.are_of_windows = behind.are_windows;
         Work {
             machine: match &known {
                 Some(known) => machine.with_servers(known.borrow().clone()),
@@ -159,6 +214,9 @@ impl Work {
             toolbox: Arc::clone(&behind.toolbox),
             tools,
             servers: behind.servers.clone(),
+            jobs,
+            caller: behind.caller.clone(),
+            orders: HashMap::new(),
             tally: Arc::clone(&behind.tally),
             known,
             watches: HashMap::new(),
@@ -202,12 +260,14 @@ impl Work {
                 Action::Call { key, tool, arguments, length } => {
                     let (cancel, cancellation) = Cancellation::new();
                     self.cancels.insert(key, cancel);
-                    self.call(key, ToolCall { tool, arguments, length, cancellation });
+                    let caller = self.caller.clone();
+                    self.call(key, ToolCall { tool, arguments, length, caller, cancellation });
                 }
-                Action::Ask { key, asked } => {
+                Action::Ask { key, asked, may_be_a_job, joins } => {
                     let (cancel, cancellation) = Cancellation::new();
                     self.cancels.insert(key, cancel);
-                    self.ask(key, asked, cancellation);
+                    let promote = may_be_a_job.then(|| self.may_promote(key, joins)).flatten();
+                    self.ask(key, asked, cancellation, promote);
                 }
                 Action::Watch { key, resource, limit } => self.watch(key, resource, limit),
                 Action::Log(level) => {
@@ -222,6 +282,13 @@ impl Work {
                         let _gone = reply.send(replied);
                     }
                 }
+                Action::Promote { key, name, elapsed } => {
+                    if let Some(order) = self.orders.remove(&key) {
+                        // It may have been answered a moment ago.
+                        let _answered = order.send(Order { name, elapsed });
+                    }
+                }
+                Action::Task { key, asked } => self.task(key, asked),
                 Action::Cancel(key) => {
                     if let Some(cancel) = self.cancels.get(&key) {
                         cancel.send_replace(true);
@@ -245,29 +312,31 @@ impl Work {
         self.keys.insert(task.id(), key);
     }
 
-    fn ask(&mut self, key: CallKey, asked: Asked, mut cancellation: Cancellation) {
+    fn ask(&mut self, key: CallKey, asked: Asked, cancellation: Cancellation, promote: Option<MayPromote>) {
         let Some(servers) = self.servers.clone() else { return };
-        let (tell, aside) = (self.tell.clone(), self.aside.clone());
-        let task = self.calls.spawn(async move {
-            let (progress, mut seen) = watch::channel(None);
-            let progress = asked.wants_progress.then_some(progress);
-            let (asides, mut said) = mpsc::channel(ASIDES_OF_ONE);
-            let mut answering = pin!(servers.ask(asked, progress, Some(asides)));
-            loop {
-                tokio::select! {
-                    biased;
-                    () = cancellation.cancelled() => return Ended::Nothing,
-                    Ok(()) = seen.changed() => {
-                        let newest: Option<Box<RawValue>> = seen.borrow_and_update().clone();
-                        // Where it does not fit there is newer progress soon, or the end.
-                        let _lossy = newest.map(|params| tell.try_send((key, params)));
-                    }
-                    // Where there are too many on their way it is dropped: a log is lost, and a question declined.
-                    Some(one) = said.recv() => drop(aside.try_send((key, one))),
-                    answered = &mut answering => return Ended::Server(Box::new(answered)),
-                }
-            }
-        });
+        let tellers = Tellers { progress: self.tell.clone(), aside: self.aside.clone() };
+        let task = self.calls.spawn(ask(key, servers, asked, tellers, cancellation, promote));
+        self.keys.insert(task.id(), key);
+    }
+
+    /// What is needed to make a job of this call, which can be ordered from now on.
+    fn may_promote(&mut self, key: CallKey, joins: bool) -> Option<MayPromote> {
+        let Jobs { service, promoted, .. } = self.jobs.as_ref()?;
+        let (order, orders) = oneshot::channel();
+        self.orders.insert(key, order);
+        Some(MayPromote {
+            calls: promoted.clone()?,
+            jobs: Arc::clone(service),
+            caller: self.caller.clone(),
+            client: self.machine.client_name(),
+            joins,
+            orders,
+        })
+    }
+
+    fn task(&mut self, key: CallKey, asked: TaskAsked) {
+        let Some(jobs) = self.jobs.clone() else { return };
+        let task = self.calls.spawn(async move { Ended::Task(Box::new(jobs.told(asked).await)) });
         self.keys.insert(task.id(), key);
     }
 
@@ -315,6 +384,20 @@ impl Work {
         }
     }
 
+    /// A call is a job from now on: it goes on without us.
+    fn promoted(&mut self, key: CallKey, (promoted, going): (Promoted, Going), outside: &mut impl Outside) {
+        let now = self.now();
+        let is_known = self.machine.promoted(now, key, &promoted.report, outside);
+        let Some(calls) = self.jobs.as_ref().and_then(|jobs| jobs.promoted.as_ref()) else { return };
+        if is_known {
+            calls.keep(promoted, going);
+        } else {
+            // Nobody has heard of it, and nobody waits.
+            drop(going);
+            calls.forget(async move { Ok(promoted) });
+        }
+    }
+
     fn said(&mut self, call: CallKey, aside: Aside, outside: &mut impl Outside) {
         let now = self.now();
         match aside {
@@ -338,6 +421,7 @@ impl Work {
             return;
         };
         self.cancels.remove(&key);
+        self.orders.remove(&key);
         let now = self.now();
         match ended {
             Ended::Tool(answer) => self.machine.ended(now, key, &answer, outside),
@@ -355,6 +439,9 @@ impl Work {
                 let outcome = outcome.map(|watch| drop(self.watches.insert(resource.clone(), watch)));
                 self.machine.watched(now, key, &resource, outcome, outside);
             }
+            Ended::Promoted(promoted) => self.promoted(key, *promoted, outside),
+            Ended::Joined(report) => drop(self.machine.promoted(now, key, &report, outside)),
+            Ended::Task(told) => self.machine.task_told(now, key, &told, outside),
             Ended::Nothing => self.machine.forgotten(now, key, outside),
         }
     }

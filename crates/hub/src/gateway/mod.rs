@@ -167,7 +167,7 @@ pub struct Asked {
     /// The method.
     pub method: &'static str,
     /// What it is asked with, an object as JSON, in the server's own names and the client's era.
-    pub params: String,
+    pub params: Arc<str>,
     /// The client's era.
     pub client: Era,
     /// What the client has said of itself at the beginning of its session, where it has one.
@@ -276,6 +276,21 @@ impl Servers {
         let _use = waited.used();
         let watched = Deadline::after(limit).timeout(backend.watch(uri, limit)).await;
         watched.unwrap_or_else(|_| Err(waited.still_starting("resources/subscribe", limit)))
+    }
+
+    /// What the server at this place is called, and whether this tool of its may be called once more without doing anything twice.
+    pub(crate) fn about_tool(&self, place: usize, tool: &str) -> Option<(String, bool)> {
+        let backend = self.at(place)?;
+        let offered = backend.offered();
+        let is_repeatable = offered.tools.iter().any(|raw| {
+            let Some(raw) = Json::new(raw.get().as_bytes()) else { return false };
+            let hints = raw.member("annotations");
+            let says =
+                |hint| hints.and_then(|hints| hints.member(hint)).is_some_and(|hint| hint.get() == "true");
+            unhang_wire::text_member(raw, "name").is_some_and(|name| name == tool)
+                && (says("readOnlyHint") || says("idempotentHint"))
+        });
+        Some((backend.name().to_owned(), is_repeatable))
     }
 
     /// How they are, in their order.
@@ -510,7 +525,7 @@ pub(crate) mod tests {
         Asked {
             server: 0,
             method: "tools/call",
-            params: "{}".to_owned(),
+            params: "{}".into(),
             client: Era::Legacy,
             signature: None,
             wants_progress: false,

@@ -46,6 +46,14 @@ pub struct Accepted {
     pub next_steps: Vec<String>,
 }
 
+/// What a job is that is no command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobKind {
+    /// A call of a server's tool.
+    Call,
+}
+
 /// Where a job is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobReport {
@@ -53,6 +61,9 @@ pub struct JobReport {
     pub job_id: JobId,
     /// What people call it.
     pub name: String,
+    /// What it is, where it is no command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<JobKind>,
     /// Where it is.
     pub status: JobState,
     /// When it was accepted.
@@ -190,6 +201,7 @@ impl JobReport {
         Self {
             job_id: record.job_id,
             name: record.name.clone(),
+            kind: record.call.is_some().then_some(JobKind::Call),
             status: record.status,
             created_at: record.created_at,
             started_at: record.started_at,
@@ -238,20 +250,36 @@ impl JobReport {
 fn next_steps(record: &Record, reader: Reader) -> Vec<String> {
     let id = record.job_id;
     match reader {
+        Reader::Agent if record.call.is_some() => steps_after_a_call(id, record.status),
         Reader::Agent => steps_of_an_agent(id, record.status),
         Reader::Person => commands_of_a_person(id, record),
     }
 }
 
+/// A call of a server's tool leaves its answer, and nothing else.
+fn steps_after_a_call(id: JobId, status: JobState) -> Vec<String> {
+    match status {
+        JobState::Completed => vec![format!("get_job_results(job_id=\"{id}\") has the tool's answer")],
+        JobState::Failed | JobState::Cancelled | JobState::Lost => {
+            vec![format!("get_job_results(job_id=\"{id}\") has all that is known of why there is no answer")]
+        }
+        JobState::Queued | JobState::Starting | JobState::Running => steps_while_it_runs(id),
+    }
+}
+
+fn steps_while_it_runs(id: JobId) -> Vec<String> {
+    vec![
+        format!(
+            "get_job_status(job_id=\"{id}\") in 5 to 10 seconds, with other work in between; wait_seconds=25 waits \
+             for the end instead of asking again and again"
+        ),
+        format!("get_job_results(job_id=\"{id}\") once the status is completed"),
+    ]
+}
+
 fn steps_of_an_agent(id: JobId, status: JobState) -> Vec<String> {
     match status {
-        JobState::Queued | JobState::Starting | JobState::Running => vec![
-            format!(
-                "get_job_status(job_id=\"{id}\") in 5 to 10 seconds, with other work in between; wait_seconds=25 waits \
-                 for the end instead of asking again and again"
-            ),
-            format!("get_job_results(job_id=\"{id}\") once the status is completed"),
-        ],
+        JobState::Queued | JobState::Starting | JobState::Running => steps_while_it_runs(id),
         JobState::Completed => vec![
             format!("get_job_results(job_id=\"{id}\") has what it left"),
             format!("get_job_logs(job_id=\"{id}\") has all that it printed"),
@@ -273,6 +301,8 @@ fn commands_of_a_person(id: JobId, record: &Record) -> Vec<String> {
             [format!("unhang job logs {id}"), format!("unhang job remove {id}")]
         }
         JobState::Completed => [format!("unhang job result {id}"), format!("unhang job logs {id}")],
+        // Its server has a log of its own.
+        _ if record.call.is_some() => [format!("unhang job show {id}"), format!("unhang job logs {id}")],
         JobState::Failed | JobState::Cancelled | JobState::Lost => {
             [format!("unhang job logs --stderr {id}"), format!("unhang job logs {id}")]
         }

@@ -273,9 +273,20 @@ fn apart(socket: PathBuf, lineup: Lineup) -> (Lineup, Lineup) {
 
 /// The leader as a server of ours. It waits for its servers as long as they may take, and we for it.
 fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
-    let mut limits = Limits { breaker_failures: u32::MAX, ..Limits::default() };
+    // What single servers say of it is known to the leader alone; where they say the same, it is said here.
+    let first = entries.first().map(|entry| &entry.spec.limits);
+    let promote_after = first
+        .map(|first| first.promote_after)
+        .filter(|first| entries.iter().all(|entry| entry.spec.limits.promote_after == *first));
+    let mut limits = Limits {
+        breaker_failures: u32::MAX,
+        promote_after: promote_after.unwrap_or_default(),
+        join_same_call: first.is_none_or(|first| first.join_same_call),
+        ..Limits::default()
+    };
     for entry in entries {
         let theirs = &entry.spec.limits;
+        limits.job_timeout = limits.job_timeout.max(theirs.job_timeout);
         limits.call_timeout =
             limits.call_timeout.max(Patience::from(entry).longest_call().saturating_add(LONGER));
         limits.request_timeout = limits.request_timeout.max(theirs.request_timeout + LONGER);

@@ -20,7 +20,7 @@ use super::{
     service::{JobError, JobService, LogRequest},
     telling::{self, Told},
 };
-use crate::wording::shortened;
+use crate::{job_report::JobKind, wording::shortened};
 
 /// One of the nine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +137,14 @@ impl Builtin {
         let given = Given(&arguments);
         Ok(match self {
             JobStatus => telling::status(&service.status(given.job()?, given.wait()).await?),
-            JobResults => telling::results(service.results(given.job()?).await?),
+            JobResults => {
+                let id = given.job()?;
+                let found = service.results(id).await?;
+                match found.report.job.kind {
+                    Some(JobKind::Call) => telling::call_results(found, service.answer(id).await?),
+                    None => telling::results(found),
+                }
+            }
             JobLogs => {
                 let id = given.job()?;
                 telling::logs(id, service.logs(id, given.page()).await?)

@@ -65,7 +65,9 @@ impl Declared {
             Err(why) => return ToolAnswer::error(format!("Job submission failed: {why}")),
         };
         match self.mode {
-            Mode::Job => telling::started(&job).answer(false),
+            Mode::Job => {
+                ToolAnswer { job: Some(Box::new(job.clone())), ..telling::started(&job).answer(false) }
+            }
             Mode::Child => outcome(service, job, cancellation)
                 .await
                 .unwrap_or_else(|JobError(why)| ToolAnswer::error(why)),

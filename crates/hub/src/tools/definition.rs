@@ -4,10 +4,10 @@
 //! - A revision is sent no member that it does not know.
 //! - An answer is bounded: no text is longer than [`ANSWER_CHARACTERS`], whoever made it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value, json, value::RawValue};
 use unhang_switches::stands;
 
-use crate::{config::ANSWER_CHARACTERS, front::Revision, wording::shortened};
+use crate::{config::ANSWER_CHARACTERS, front::Revision, job_report::JobReport, wording::shortened};
 
 /// What a tool does to the world, as far as a client may want to know before it asks a person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,20 +61,24 @@ impl Definition {
 }
 
 /// What a tool answers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct ToolAnswer {
     /// For the model and for a person.
     pub text: String,
     /// The same for programs, in the form of the tool's output schema.
     pub structured: Option<Map<String, Value>>,
+    /// What comes after the text, as JSON: content as a server gave it.
+    pub content: Vec<Box<RawValue>>,
     /// The tool did not do what it was asked for.
     pub is_error: bool,
+    /// The job that it began, where it answered at once.
+    pub job: Option<Box<JobReport>>,
 }
 
 impl ToolAnswer {
     /// A refusal or a failure, in a sentence.
     pub fn error(text: impl Into<String>) -> ToolAnswer {
-        ToolAnswer { text: text.into(), structured: None, is_error: true }
+        ToolAnswer { text: text.into(), is_error: true, ..ToolAnswer::default() }
     }
 
     /// The members of a `tools/call` result.
@@ -82,7 +86,9 @@ impl ToolAnswer {
         let most = if stands("answers-bounded") { ANSWER_CHARACTERS } else { usize::MAX };
         let text = shortened(&self.text, most);
         let mut result = Map::new();
-        result.insert("content".to_owned(), json!([{ "type": "text", "text": text }]));
+        let own = json!({ "type": "text", "text": text });
+        let given = self.content.iter().filter_map(|block| serde_json::from_str(block.get()).ok());
+        result.insert("content".to_owned(), std::iter::once(own).chain(given).collect());
         if let Some(structured) = self.structured.as_ref().filter(|_| revision.has_structured_results()) {
             result.insert("structuredContent".to_owned(), structured.clone().into());
         }
@@ -110,7 +116,8 @@ mod tests {
     #[test]
     fn a_revision_is_sent_what_it_knows() {
         let members = |value: Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        let answer = ToolAnswer { text: "a".to_owned(), structured: Some(Map::new()), is_error: false };
+        let answer =
+            ToolAnswer { text: "a".to_owned(), structured: Some(Map::new()), ..ToolAnswer::default() };
         for (revision, listed, answered) in [
             (Revision::V2024November, &["description", "inputSchema", "name"][..], &["content"][..]),
             (Revision::V2025March, &["annotations", "description", "inputSchema", "name"], &["content"]),

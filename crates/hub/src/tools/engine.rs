@@ -3,7 +3,7 @@
 //! Invariants: a data folder that cannot be used is the answer to every question, and no reason not to serve; a job's
 //! environment is what the owner handed in, with the tool's own variables over it, and nothing else.
 
-use std::{collections::BTreeMap, ffi::OsString, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use unhang_jobs::{
@@ -13,20 +13,31 @@ use unhang_jobs::{
     id::JobId,
     moment::Moment,
     record::JobState,
+    store::Whose,
     submission::{Input, STOP_GRACE, Source, Submission},
 };
 use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
 
-use super::service::{JobError, JobService, Located, LogRequest, Pending, SubmitRequest};
-use crate::job_report::{
-    DocumentReport, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport, SystemReport,
+use super::{
+    service::{CallAnswer, Caller, JobError, JobService, Located, LogRequest, Pending, SubmitRequest},
+    telling::results,
+};
+use crate::{
+    front::Revision,
+    job_report::{
+        DocumentReport, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport, SystemReport,
+    },
+    promoted::PromotedCalls,
 };
 
 /// An engine, or why there is none, and what its jobs are given.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct EngineService {
     engine: Result<Engine, JobError>,
-    environment: BTreeMap<OsString, OsString>,
+    environment: Arc<BTreeMap<OsString, OsString>>,
+    promoted: Option<PromotedCalls>,
+    caller: Caller,
 }
 
 impl From<jobs::error::JobError> for JobError {
@@ -41,7 +52,23 @@ impl EngineService {
         engine: Result<Engine, jobs::error::JobError>,
         environment: BTreeMap<OsString, OsString>,
     ) -> EngineService {
-        EngineService { engine: engine.map_err(JobError::from), environment }
+        let environment = Arc::new(environment);
+        let promoted = engine.as_ref().ok().cloned().map(PromotedCalls::new);
+        let engine = engine.map_err(JobError::from);
+        EngineService { engine, environment, promoted, caller: Caller::owner() }
+    }
+
+    /// Calls that become jobs, where there can be any.
+    #[must_use]
+    pub fn promoted(&self) -> Option<PromotedCalls> {
+        self.promoted.clone()
+    }
+
+    /// Somebody has had what this job came to.
+    fn was_read(&self, id: JobId) {
+        if let Some(promoted) = &self.promoted {
+            promoted.was_read(id);
+        }
     }
 
     /// Lets what was given a slot be started before the program goes.
@@ -53,21 +80,41 @@ impl EngineService {
         }
     }
 
-    fn engine(&self) -> Result<&Engine, JobError> {
+    /// The engine, where there is one.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn engine(&self) -> Result<&Engine, JobError> {
         self.engine.as_ref().map_err(JobError::clone)
+    }
+
+    /// The engine, where it has this job for whoever asks.
+    fn engine_with(&self, id: JobId) -> Result<&Engine, JobError> {
+        let engine = self.engine()?;
+        let owner = engine.status(id)?.record.owner;
+        if owner.as_deref() == self.caller.name() || !stands("jobs-are-their-owners") {
+            Ok(engine)
+        } else {
+            // The very words for one that never was.
+            Err(jobs::error::JobError::NoSuchJob(id).into())
+        }
+    }
+
+    fn whose(&self) -> Whose {
+        Whose::Of(self.caller.name().map(str::to_owned))
     }
 
     fn submission(&self, request: SubmitRequest) -> Result<Submission, JobError> {
         let id = JobId::random().map_err(|error| JobError(format!("no id could be drawn: {error}")))?;
         let folder = self.engine()?.job_folder(id);
-        let mut environment = self.environment.clone();
+        let mut environment = BTreeMap::clone(&self.environment);
         environment.extend(request.environment.into_iter().map(|(name, value)| (name.into(), value.into())));
         let input = |(file, field)| Input { file, source: Source::State(field) };
         Ok(Submission {
             id,
             name: request.tool.clone(),
             tool: Some(request.tool),
-            owner: None,
+            owner: self.caller.name().map(str::to_owned),
             command: request.command.iter().map(|word| word.render(&folder, id.as_str())).collect(),
             folder: request.folder,
             environment: environment.into_iter().collect(),
@@ -88,6 +135,40 @@ fn told(status: &Status) -> JobReport {
 }
 
 impl JobService for EngineService {
+    fn on_behalf(self: Arc<Self>, caller: &Caller) -> Arc<dyn JobService> {
+        if self.caller == *caller {
+            return self;
+        }
+        Arc::new(EngineService { caller: caller.clone(), ..EngineService::clone(&self) })
+    }
+
+    fn knows(&self, id: JobId) -> Result<bool, JobError> {
+        self.engine()?;
+        Ok(self.engine_with(id).is_ok())
+    }
+
+    fn answer(&self, id: JobId) -> Pending<'_, Option<CallAnswer>> {
+        Box::pin(async move {
+            let engine = self.engine_with(id)?;
+            let record = engine.status(id)?.record;
+            if !record.status.is_final() {
+                return Ok(None);
+            }
+            self.was_read(id);
+            if record.call.is_none() {
+                let is_error = record.status != JobState::Completed;
+                let answer = results(self.results(id).await?).answer(is_error);
+                let result = Value::from(answer.to_json(Revision::V2025November)).to_string();
+                return Ok(Some(CallAnswer::Result(result)));
+            }
+            let result = engine.call_result(id).await?.map(CallAnswer::Result);
+            Ok(match result {
+                Some(result) => Some(result),
+                None => engine.call_error(id).await?.map(CallAnswer::Error),
+            })
+        })
+    }
+
     fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport> {
         Box::pin(async move {
             let submission = self.submission(request)?;
@@ -96,37 +177,48 @@ impl JobService for EngineService {
     }
 
     fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobReport> {
-        Box::pin(async move { Ok(told(&self.engine()?.wait(id, Deadline::after(wait)).await?)) })
+        Box::pin(async move { Ok(told(&self.engine_with(id)?.wait(id, Deadline::after(wait)).await?)) })
     }
 
     fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>> {
         Box::pin(async move {
-            let engine = self.engine()?;
+            let engine = self.engine_with(id)?;
             let report = ResultsReport::new(engine.results(id).await?, Reader::Agent);
+            if report.job.status.is_final() {
+                self.was_read(id);
+            }
             Ok(Located { report, path: engine.job_folder(id) })
         })
     }
 
     fn logs(&self, id: JobId, page: LogRequest) -> Pending<'_, LogReport> {
         Box::pin(async move {
-            Ok(self.engine()?.logs(id, page.stream, page.offset, page.max_bytes).await?.into())
+            Ok(self.engine_with(id)?.logs(id, page.stream, page.offset, page.max_bytes).await?.into())
         })
     }
 
     fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, ListReport> {
         Box::pin(async move {
             let engine = self.engine()?;
-            let jobs = engine.list(filter, limit).await?.iter().map(told).collect();
+            let jobs = engine.list(filter, self.whose(), limit).await?.iter().map(told).collect();
             Ok(ListReport { jobs, max_concurrent: engine.options().rules.max_concurrent })
         })
     }
 
+    fn retention(&self) -> Option<Duration> {
+        self.engine().ok().map(|engine| engine.options().retention)
+    }
+
     fn terminate(&self, id: JobId) -> Pending<'_, JobReport> {
-        Box::pin(async move { Ok(told(&self.engine()?.cancel(id).await?)) })
+        Box::pin(async move { Ok(told(&self.engine_with(id)?.cancel(id).await?)) })
     }
 
     fn system(&self) -> Pending<'_, SystemReport> {
-        Box::pin(async move { Ok(SystemReport::new(self.engine()?.system().await?, Reader::Agent)) })
+        Box::pin(async move {
+            let mut system = self.engine()?.system().await?;
+            system.jobs.retain(|job| job.record.owner.as_deref() == self.caller.name());
+            Ok(SystemReport::new(system, Reader::Agent))
+        })
     }
 
     fn counts(&self) -> Pending<'_, Vec<(JobState, u64)>> {

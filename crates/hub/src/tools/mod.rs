@@ -30,4 +30,5 @@ pub use definition::{Definition, Hints, ToolAnswer};
 pub use engine::EngineService;
 pub use policy::ModeOverrides;
 pub use table::{CurrentTable, Table};
+pub(crate) use telling::handed_over;
 pub use template::{Template, Word};

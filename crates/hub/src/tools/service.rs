@@ -4,7 +4,7 @@
 //! Invariants: nothing here knows MCP; an implementation answers within its own deadlines, and checks ids and names before
 //! they reach a path; once [`JobService::submit`] has answered, the job reaches a final state that is true (promise 7).
 
-use std::{collections::BTreeMap, path::PathBuf, pin::Pin, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 
@@ -25,12 +25,46 @@ use crate::job_report::{
 /// An answer that is on its way.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, JobError>> + Send + 'a>>;
 
+/// Who asks for jobs. What somebody has started is there for nobody else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Caller(Option<Arc<str>>);
+
+impl Caller {
+    /// Whoever has the data folder: where callers are not told from one another, it is theirs.
+    #[must_use]
+    pub fn owner() -> Self {
+        Self(None)
+    }
+
+    /// Somebody of this name, which stays theirs for as long as there are jobs.
+    #[must_use]
+    pub fn called(name: &str) -> Self {
+        Self(Some(name.into()))
+    }
+
+    /// Their name, where they are not whoever has the data folder.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
 /// Runs jobs and keeps the named state.
 pub trait JobService: Send + Sync + 'static {
+    /// The same for this caller, to whom other callers' jobs are not there.
+    fn on_behalf(self: Arc<Self>, caller: &Caller) -> Arc<dyn JobService>;
     /// Takes a job in; it is durable when this answers.
     fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport>;
     /// Where a job is, once it is in a final state or `wait` is over.
     fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobReport>;
+    /// Whether there is such a job.
+    ///
+    /// # Errors
+    /// Why nobody can say.
+    fn knows(&self, id: JobId) -> Result<bool, JobError>;
+    /// What a job has come to as the answer of a tool, once it has ended: of a call what its server answered, or the error that its caller
+    /// would have had; of a command what [`results`](Self::results) has. Whoever asks has had it.
+    fn answer(&self, id: JobId) -> Pending<'_, Option<CallAnswer>>;
     /// What a job has left so far.
     fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>>;
     /// A piece of what a job has printed.
@@ -39,6 +73,10 @@ pub trait JobService: Send + Sync + 'static {
     fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, ListReport>;
     /// Ends a job; answers when it has ended. A job that has ended already is an error that says how.
     fn terminate(&self, id: JobId) -> Pending<'_, JobReport>;
+    /// How long a job is kept after its end, where that is known.
+    fn retention(&self) -> Option<Duration> {
+        None
+    }
     /// How the machine and the jobs are doing.
     fn system(&self) -> Pending<'_, SystemReport>;
     /// How many jobs there are of each state, in the order of a job's life.
@@ -55,6 +93,15 @@ pub trait JobService: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct JobError(pub String);
+
+/// What a job has come to, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallAnswer {
+    /// The result of a `tools/call`; of a call as its server gave it.
+    Result(String),
+    /// The error that its caller would have had.
+    Error(String),
+}
 
 /// A job to be run.
 #[derive(Clone, Debug, PartialEq)]

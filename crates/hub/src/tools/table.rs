@@ -84,7 +84,8 @@ impl Toolbox for Table {
     fn call(&self, call: ToolCall) -> Answering {
         let (tool, service) = (self.tools.get(&call.tool).map(Arc::clone), Arc::clone(&self.service));
         Box::pin(async move {
-            let ToolCall { tool: name, arguments, length, cancellation } = call;
+            let ToolCall { tool: name, arguments, length, caller, cancellation } = call;
+            let service = service.on_behalf(&caller);
             let Some(tool) = tool else { return ToolAnswer::error(format!("there is no tool `{name}`")) };
             let arguments = match checked(&tool, arguments, length).await {
                 Ok(arguments) => arguments,

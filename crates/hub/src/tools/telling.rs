@@ -10,12 +10,15 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json, value::RawValue};
 use unhang_jobs::{document::Field, id::JobId, moment::Moment, record::JobState};
 use unhang_switches::stands;
 
-use super::{ToolAnswer, service::Located};
+use super::{
+    ToolAnswer,
+    service::{CallAnswer, Located},
+};
 use crate::{
     config::ANSWER_CHARACTERS,
     fault::in_words,
@@ -33,6 +36,9 @@ const TAIL_CHARACTERS: usize = 4000;
 pub(super) struct Told {
     sentence: String,
     fields: Map<String, Value>,
+    /// What a server has answered, which goes out as it was.
+    content: Vec<Box<RawValue>>,
+    is_error: bool,
 }
 
 /// The members of a report, none of which has a key that is no text.
@@ -45,13 +51,19 @@ fn fields(report: &impl Serialize) -> Map<String, Value> {
 
 impl Told {
     pub(super) fn answer(self, is_error: bool) -> ToolAnswer {
-        let Told { sentence, fields } = self;
-        let fields = Value::from(fields);
-        ToolAnswer {
-            text: format!("{sentence}\n{fields}"),
-            structured: fields.as_object().cloned(),
-            is_error,
+        let Told { sentence, fields, content, is_error: says_so } = self;
+        let mut read = fields.clone();
+        if !content.is_empty() {
+            // It comes after the text, whole.
+            read.remove("results");
         }
+        let text = format!("{sentence}\n{}", Value::from(read));
+        let is_error = is_error || says_so;
+        ToolAnswer { text, structured: Some(fields), content, is_error, job: None }
+    }
+
+    fn new(sentence: String, fields: Map<String, Value>) -> Told {
+        Told { sentence, fields, content: Vec::new(), is_error: false }
     }
 
     fn length(&self) -> usize {
@@ -111,11 +123,45 @@ fn sentence(job: &JobReport) -> String {
 /// The answer to a submission.
 pub(super) fn started(job: &JobReport) -> Told {
     let accepted = Accepted::new(job);
-    Told { fields: fields(&accepted), sentence: accepted.message }
+    Told::new(accepted.message.clone(), fields(&accepted))
+}
+
+/// The answer to a call of this tool that goes on as a job.
+pub(crate) fn handed_over(job: &JobReport, tool: &str) -> ToolAnswer {
+    let elapsed = in_words(Duration::try_from_secs_f64(job.elapsed_time_seconds).unwrap_or_default());
+    let id = job.job_id;
+    let message = format!("`{tool}` goes on in the background");
+    let accepted = Accepted { message, ..Accepted::new(job) };
+    let steps = accepted.next_steps.join("; then ");
+    let sentence = format!(
+        "`{tool}` has been working for {elapsed} and goes on in the background as job {id}: this is not its answer yet. Do not \
+         call it again. Next: {steps}."
+    );
+    Told::new(sentence, fields(&accepted)).answer(false)
+}
+
+/// What a call of a server's tool has left: the head of the job, and then the answer as the server gave it.
+pub(super) fn call_results(found: Located<ResultsReport>, answer: Option<CallAnswer>) -> Told {
+    let mut told = results(found);
+    let Some(CallAnswer::Result(answer)) = answer else { return told };
+    let Ok(answer) = serde_json::from_str::<Answer>(&answer) else { return told };
+    told.content = answer.content;
+    told.is_error = answer.is_error;
+    told
+}
+
+/// Of a `tools/call` result, what goes on as it is.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    #[serde(default)]
+    content: Vec<Box<RawValue>>,
+    #[serde(default)]
+    is_error: bool,
 }
 
 pub(super) fn status(job: &JobReport) -> Told {
-    Told { sentence: sentence(job), fields: fields(job) }
+    Told::new(sentence(job), fields(job))
 }
 
 pub(super) fn results(found: Located<ResultsReport>) -> Told {
@@ -123,7 +169,7 @@ pub(super) fn results(found: Located<ResultsReport>) -> Told {
     for tail in [&mut report.stdout_tail, &mut report.stderr_tail] {
         *tail = printed(end(tail, TAIL_CHARACTERS));
     }
-    let told = Told { sentence: sentence(&report.job), fields: fields(&report) };
+    let told = Told::new(sentence(&report.job), fields(&report));
     told.fit(&["results", "error", "stdout_tail", "stderr_tail"], |name| match name {
         "results" | "error" => format!("It is a file in {}.", path.display()),
         _ => format!("get_job_logs(job_id=\"{}\") has it in pieces.", report.job.job_id),
@@ -155,10 +201,7 @@ pub(super) fn logs(id: JobId, mut page: LogReport) -> Told {
         0 => String::new(),
         dropped => format!(" The first {dropped} bytes are not kept any more."),
     };
-    Told {
-        sentence: format!("Job {id}, bytes {offset} to {next_offset}; {more}.{dropped}"),
-        fields: fields(&page),
-    }
+    Told::new(format!("Job {id}, bytes {offset} to {next_offset}; {more}.{dropped}"), fields(&page))
 }
 
 /// Jobs as entries of a list, without what to do with each; as many as fit.
@@ -202,7 +245,7 @@ pub(super) fn list(mut list: ListReport) -> Told {
         1 => "One job.".to_owned(),
         count => format!("{count} jobs, newest first."),
     };
-    with_jobs(Told { sentence, fields: fields(&list) }, &jobs)
+    with_jobs(Told::new(sentence, fields(&list)), &jobs)
 }
 
 pub(super) fn system(mut system: SystemReport) -> Told {
@@ -214,23 +257,21 @@ pub(super) fn system(mut system: SystemReport) -> Told {
     if !system.outlives {
         sentence.push_str(&format!(" Jobs do not outlive everything here: {}.", system.ends_with.join("; ")));
     }
-    with_jobs(Told { sentence, fields: fields(&system) }, &jobs)
+    with_jobs(Told::new(sentence, fields(&system)), &jobs)
 }
 
 /// A document that was asked for.
 pub(super) fn state(found: &Located<DocumentReport>) -> Told {
     let Located { report, path } = found;
     let sentence = format!("`{}` was last changed at {}.", report.field, report.updated_at);
-    let told = Told { sentence, fields: fields(report) };
+    let told = Told::new(sentence, fields(report));
     told.fit(&["value"], |_| format!("It is the file {}.", path.display()))
 }
 
 /// A document that was replaced; its value is known to whoever sent it.
 pub(super) fn state_set(field: &Field, updated_at: Moment) -> Told {
-    Told {
-        sentence: format!("`{field}` is set."),
-        fields: fields(&json!({ "field": field, "updated_at": updated_at })),
-    }
+    let set = json!({ "field": field, "updated_at": updated_at });
+    Told::new(format!("`{field}` is set."), fields(&set))
 }
 
 pub(super) fn state_list(entries: &[ListedReport]) -> Told {
@@ -241,7 +282,7 @@ pub(super) fn state_list(entries: &[ListedReport]) -> Told {
     };
     // A name, a moment and a number: 160 characters at most.
     let listed = &entries[..entries.len().min(FIELD_CHARACTERS / 200)];
-    let mut told = Told { sentence, fields: fields(&json!({ "fields": listed })) };
+    let mut told = Told::new(sentence, fields(&json!({ "fields": listed })));
     leave_out(&mut told, entries.len() - listed.len(), "get_state finds each by its name");
     told
 }

@@ -19,7 +19,7 @@ use unhang_jobs::{
 };
 
 use super::{
-    service::{JobError, JobService, Located, LogRequest, Pending, SubmitRequest},
+    service::{CallAnswer, Caller, JobError, JobService, Located, LogRequest, Pending, SubmitRequest},
     *,
 };
 use crate::{
@@ -95,6 +95,18 @@ impl Memory {
 }
 
 impl JobService for Memory {
+    fn on_behalf(self: Arc<Self>, _caller: &Caller) -> Arc<dyn JobService> {
+        self
+    }
+
+    fn knows(&self, id: JobId) -> Result<bool, JobError> {
+        Ok(id.as_str() == ID)
+    }
+
+    fn answer(&self, _id: JobId) -> Pending<'_, Option<CallAnswer>> {
+        Box::pin(async { Ok(None) })
+    }
+
     fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport> {
         let mut asked = self.asked();
         asked.submitted.push(request);
@@ -242,7 +254,9 @@ async fn cancellable(
         table.definitions().iter().find(|known| known.name == tool).cloned().expect("it is listed");
     let length = arguments.to_string().len();
     let Value::Object(arguments) = arguments else { panic!("no arguments") };
-    let answer = table.call(ToolCall { tool: tool.to_owned(), arguments, length, cancellation }).await;
+    let answer = table
+        .call(ToolCall { tool: tool.to_owned(), arguments, length, caller: Caller::owner(), cancellation })
+        .await;
     let schema = definition.output_schema.expect("all have one");
     if let Some(structured) = &answer.structured {
         let promised = ArgumentSchema::new(schema).expect("it is a schema");

@@ -54,7 +54,7 @@ use crate::{
     room::{MemoryGauge, Rules},
     settle::{Handover, read_result, set_document},
     shims::{self, ShimCommand},
-    store::{self, Rebuilt, Starter, Store},
+    store::{self, Rebuilt, Starter, Store, Whose},
     submission::Submission,
 };
 
@@ -338,9 +338,14 @@ impl Engine {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub async fn list(&self, state: Option<JobState>, limit: u32) -> Result<Vec<Status>, JobError> {
+    pub async fn list(
+        &self,
+        state: Option<JobState>,
+        whose: Whose,
+        limit: u32,
+    ) -> Result<Vec<Status>, JobError> {
         self.blocking(move |inner| {
-            let jobs = inner.store().read(|connection| store::newest(connection, state, limit))?;
+            let jobs = inner.store().read(|connection| store::newest(connection, state, &whose, limit))?;
             // A job with a slot is starting or running, which only the memory knows.
             let status = |id| inner.status(id).ok();
             let statuses = jobs.iter().filter_map(|job| status(job.record.job_id));

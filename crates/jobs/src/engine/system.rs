@@ -56,7 +56,8 @@ pub(super) fn system(inner: &Inner) -> Result<System, JobError> {
         before.zip(CpuTimes::read()).and_then(|(before, after)| pressure::cpu_percent(before, after));
     let open = inner.store().read(store::open_jobs)?;
     Ok(System {
-        running: u32::try_from(open.iter().filter(|job| job.is_active && job.record.call.is_none()).count()).unwrap_or(u32::MAX),
+        running: u32::try_from(open.iter().filter(|job| job.is_active && job.record.call.is_none()).count())
+            .unwrap_or(u32::MAX),
         jobs: open.iter().filter_map(|job| inner.status(job.record.job_id).ok()).collect(),
         max_concurrent: inner.options.rules.max_concurrent,
         machine: Machine {

@@ -73,7 +73,8 @@ const TABLES: &str = "
         completed_at INTEGER,
         is_patching INTEGER NOT NULL DEFAULT 0,
         record TEXT NOT NULL,
-        is_call INTEGER NOT NULL DEFAULT 0
+        is_call INTEGER NOT NULL DEFAULT 0,
+        owner TEXT
     ) STRICT;
     CREATE INDEX jobs_open ON jobs (sequence) WHERE state IN ('queued', 'active');
     CREATE INDEX jobs_active ON jobs (id) WHERE state = 'active';
@@ -86,7 +87,10 @@ const TABLES: &str = "
 ";
 
 /// What tables without calls lack.
-const CALLS: &str = "ALTER TABLE jobs ADD COLUMN is_call INTEGER NOT NULL DEFAULT 0;";
+const CALLS: &str = "
+    ALTER TABLE jobs ADD COLUMN is_call INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE jobs ADD COLUMN owner TEXT;
+";
 
 /// Why the database did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +141,16 @@ pub enum StoreError {
     /// A file beside it.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+/// Whose jobs are meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// All that there are.
+    #[default]
+    Anybodys,
+    /// Those of this owner; of whoever has the data folder, where it is nobody else.
+    Of(Option<String>),
 }
 
 /// Who is to start a job's shim, and since when.
@@ -368,8 +382,8 @@ pub(crate) fn insert(
 ) -> rusqlite::Result<bool> {
     let added = connection
         .prepare_cached(
-            "INSERT INTO jobs (id, state, revision, max_concurrent, completed_at, record, is_call)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO NOTHING",
+            "INSERT INTO jobs (id, state, revision, max_concurrent, completed_at, record, is_call, owner)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (id) DO NOTHING",
         )?
         .execute(params![
             record.job_id,
@@ -379,6 +393,7 @@ pub(crate) fn insert(
             completed_at(record),
             to_json(record)?,
             record.call.is_some(),
+            record.owner,
         ])?;
     if let Some(files) = files
         && added == 1
@@ -512,20 +527,21 @@ pub(crate) fn changed_since(connection: &Connection, revision: i64) -> rusqlite:
     select(connection, "WHERE revision > ?1 ORDER BY revision", [revision])
 }
 
-/// The newest jobs of these states, newest first. Starting and running jobs are one to the table.
+/// The newest of these jobs, newest first. Starting and running jobs are one to the table.
 pub(crate) fn newest(
     connection: &Connection,
     state: Option<JobState>,
+    whose: &Whose,
     limit: u32,
 ) -> rusqlite::Result<Vec<Job>> {
-    match state {
-        None => select(connection, "ORDER BY sequence DESC LIMIT ?1", [limit]),
-        Some(state) => select(
-            connection,
-            "WHERE state = ?1 ORDER BY sequence DESC LIMIT ?2",
-            params![column(state), limit],
-        ),
-    }
+    let rest = match (state, whose) {
+        (None, Whose::Anybodys) => "ORDER BY sequence DESC LIMIT ?3",
+        (None, Whose::Of(_)) => "WHERE owner IS ?2 ORDER BY sequence DESC LIMIT ?3",
+        (Some(_), Whose::Anybodys) => "WHERE state = ?1 ORDER BY sequence DESC LIMIT ?3",
+        (Some(_), Whose::Of(_)) => "WHERE state = ?1 AND owner IS ?2 ORDER BY sequence DESC LIMIT ?3",
+    };
+    let owner = if let Whose::Of(owner) = whose { owner.as_deref() } else { None };
+    select(connection, rest, params![state.map(column), owner, limit])
 }
 
 /// Jobs that ended before `moment`, oldest first.

@@ -167,7 +167,8 @@ fn a_database_of_the_first_version_is_brought_up_to_date() {
     desk.store
         .write(|transaction| {
             transaction.execute_batch(
-                "DROP TABLE launch_files; DROP TABLE boots; ALTER TABLE jobs DROP COLUMN is_call;",
+                "DROP TABLE launch_files; DROP TABLE boots; ALTER TABLE jobs DROP COLUMN is_call;
+                 ALTER TABLE jobs DROP COLUMN owner;",
             )?;
             transaction.pragma_update(None, "user_version", 1)
         })
@@ -184,7 +185,8 @@ fn a_database_of_the_second_version_is_brought_up_to_date() {
     let old = desk.accept(|_| {}).job_id;
     desk.store
         .write(|transaction| {
-            transaction.execute_batch("ALTER TABLE jobs DROP COLUMN is_call;")?;
+            transaction
+                .execute_batch("ALTER TABLE jobs DROP COLUMN is_call; ALTER TABLE jobs DROP COLUMN owner;")?;
             transaction.pragma_update(None, "user_version", 2)
         })
         .unwrap();

@@ -142,8 +142,10 @@ async fn a_database_that_is_made_anew_knows_calls_that_are_waited_for() {
     let bench = Bench::new();
     let (held, _) = bench.engine.adopt(call()).await.unwrap();
     let id = held.id();
-    until("its record lies in its folder", || fs::exists(bench.job(id).join("job.json")).unwrap().then_some(()))
-        .await;
+    until("its record lies in its folder", || {
+        fs::exists(bench.job(id).join("job.json")).unwrap().then_some(())
+    })
+    .await;
     bench.engine.rebuild().await.unwrap();
     assert_eq!(bench.engine.status(id).unwrap().record.status, JobState::Running);
     held.settle(CallEnd::Answered { result: ANSWER.to_owned(), is_error: false }).await.unwrap();

@@ -15,6 +15,7 @@ use unhang_jobs::{
     error::JobError,
     id::JobId,
     record::{JobState, Reason},
+    store::Whose,
 };
 
 use unhang_proc::lock::is_held;
@@ -122,7 +123,7 @@ fn once(step: &str, action: &[&str]) -> Vec<OsString> {
 }
 
 async fn jobs(engine: &Engine) -> Vec<JobId> {
-    engine.list(None, 100).await.unwrap().iter().map(|status| status.record.job_id).collect()
+    engine.list(None, Whose::Anybodys, 100).await.unwrap().iter().map(|status| status.record.job_id).collect()
 }
 
 impl Bench {

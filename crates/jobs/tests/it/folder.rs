@@ -9,6 +9,7 @@ use unhang_jobs::{
     error::JobError,
     id::JobId,
     record::{JobState, Patch, Reason},
+    store::Whose,
 };
 use unhang_proc::{
     identity::Identity,
@@ -90,7 +91,7 @@ async fn a_stranger_who_looks_into_the_database_takes_nothing_from_us() {
         bench.submit("true").await;
     }
     let (engine, _) = open(bench.folder.path(), |_| {});
-    assert_eq!(engine.list(None, 10).await.unwrap().len(), 3);
+    assert_eq!(engine.list(None, Whose::Anybodys, 10).await.unwrap().len(), 3);
 }
 
 #[tokio::test]
@@ -114,7 +115,7 @@ async fn a_database_that_is_replaced_under_a_server_is_followed() {
     // The same where somebody has removed it.
     remove_database(&bench);
     let fourth = bench.run("true").await.record.job_id;
-    assert_eq!(bench.engine.list(None, 10).await.unwrap().len(), 4);
+    assert_eq!(bench.engine.list(None, Whose::Anybodys, 10).await.unwrap().len(), 4);
     assert!(other.status(fourth).unwrap().record.status.is_final());
 }
 
@@ -164,7 +165,7 @@ async fn many_at_once_lose_nothing_and_are_never_told_that_the_database_is_locke
     for &id in &ids {
         assert_eq!(bench.end(id).await.record.status, JobState::Completed);
     }
-    assert_eq!(bench.engine.list(None, 1000).await.unwrap().len(), ENGINES * EACH);
+    assert_eq!(bench.engine.list(None, Whose::Anybodys, 1000).await.unwrap().len(), ENGINES * EACH);
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use unhang_jobs::{
     error::JobError,
     folder::FileName,
     record::{JobState, Patch, Reason},
+    store::Whose,
     submission::{Input, Source},
 };
 
@@ -266,7 +267,7 @@ async fn j_17_inputs_come_from_the_state_and_a_missing_one_is_an_error_and_no_jo
     submission.inputs = vec![input.clone()];
     let error = bench.engine.submit(submission).await.unwrap_err().to_string();
     assert!(error.contains("the state field `basis` is missing"), "{error}");
-    assert_eq!(bench.engine.list(None, 20).await.unwrap().len(), 0);
+    assert_eq!(bench.engine.list(None, Whose::Anybodys, 20).await.unwrap().len(), 0);
     assert_eq!(fs::read_dir(bench.folder.path().join("jobs")).unwrap().count(), 0);
     bench.engine.set_document(field, json!({ "cod": 5 })).await.unwrap();
     let id = bench.submit_with("cat \"$UNHANG_JOB_DIR/basis.json\"", |job| job.inputs = vec![input]).await;

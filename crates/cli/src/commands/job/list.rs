@@ -6,7 +6,7 @@ use comfy_table::{ColumnConstraint, Width};
 use unhang::{
     fault::in_words,
     job_report::{JobReport, Reader},
-    jobs::{moment::Moment, record::JobState},
+    jobs::{moment::Moment, record::JobState, store::Whose},
 };
 
 use super::progress::words;
@@ -21,7 +21,10 @@ const NAME: usize = 16;
 
 pub(super) async fn run(desk: &Desk, arguments: &JobList) -> Outcome {
     let engine = desk.engine().await?;
-    let statuses = engine.list(arguments.status, arguments.limit).await.map_err(|error| failure(&error))?;
+    let statuses = engine
+        .list(arguments.status, Whose::Anybodys, arguments.limit)
+        .await
+        .map_err(|error| failure(&error))?;
     let reports: Vec<JobReport> =
         statuses.iter().map(|status| JobReport::new(status, Reader::Person)).collect();
     Ok(desk.report(&reports, || text(&reports, arguments.status, Moment::now())))
@@ -101,6 +104,7 @@ mod tests {
         JobReport {
             job_id: "abcdefgh2345".parse::<JobId>().unwrap(),
             name: name.to_owned(),
+            kind: None,
             status,
             created_at,
             started_at: Some(created_at),

@@ -15,6 +15,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use data_encoding::HEXLOWER;
+use ring::digest::{SHA256, digest};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use unhang_net::{
     oauth::{AuthorizationError, RequestLimits, Resource, ResourceLimits, ResourceSettings, TokenRefusal},
@@ -25,6 +27,7 @@ use unhang_switches::stands;
 use crate::{
     config::{CLOCK_LEEWAY, KEYS_FIRST_PAUSE, KEYS_KEPT, KEYS_PAUSE, OAUTH_ANSWER, OAUTH_ANSWER_BYTES},
     fair::Asker,
+    tools::service::Caller as Owner,
 };
 
 /// A shorter token can be guessed.
@@ -56,6 +59,14 @@ impl Token {
             ));
         }
         Ok(Token(text))
+    }
+}
+
+impl Token {
+    /// What tells it from others, and lets nobody in.
+    fn digest(&self) -> String {
+        let digest = digest(&SHA256, self.0.as_bytes());
+        format!("token {}", HEXLOWER.encode(&digest.as_ref()[..8]))
     }
 }
 
@@ -122,6 +133,19 @@ impl Access {
                 let both = self.resource.as_ref().zip(before.resource.as_ref());
                 both.is_some_and(|(now, before)| now.is_same(before))
             }
+        }
+    }
+
+    /// Whose jobs those are that this caller starts. They are theirs in the next run too, where tokens may have other numbers.
+    pub(super) fn owner_of(&self, caller: &Caller) -> Owner {
+        match caller {
+            Caller::Anybody => Owner::owner(),
+            Caller::Token(number) => {
+                let token = self.tokens.iter().find(|(known, _)| known == number);
+                let name = token.map_or_else(|| format!("token {number}"), |(_, token)| token.digest());
+                Owner::called(&name)
+            }
+            Caller::Subject(subject) => Owner::called(&format!("subject {subject}")),
         }
     }
 

@@ -74,7 +74,6 @@ use crate::{
     gateway::{Asker, Servers},
     guard::Stop,
     telemetry::Telemetry,
-    tools::service::JobService,
 };
 
 /// How long what is in flight may take at the end: what stands behind it needs some of the time after that.
@@ -97,7 +96,7 @@ pub struct HttpSpec {
     /// Servers behind it, where there are any.
     pub servers: Option<Servers>,
     /// Who runs jobs, where there are any: for those who look after it.
-    pub jobs: Option<Arc<dyn JobService>>,
+    pub jobs: Option<super::Jobs>,
     /// What clients are told about the whole, to give to their models.
     pub instructions: Option<String>,
     /// Where its requests are told, where somebody wants to see them.
@@ -148,8 +147,9 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
         Listener::Local(..) => true,
     });
     let of_one = if is_at_home { MAX_CONNECTIONS } else { CONNECTIONS_OF_ONE };
-    let behind = Behind::new(toolbox, servers, instructions).traced_by(telemetry, "tcp");
-    let gate = Gate::new(limits, behind, Jobs::of(jobs), door, ending.clone());
+    let counted = Jobs::of(jobs.as_ref().map(|jobs| Arc::clone(&jobs.service)));
+    let behind = Behind::new(toolbox, servers, instructions).with_jobs(jobs).traced_by(telemetry, "tcp");
+    let gate = Gate::new(limits, behind, counted, door, ending.clone());
     let _watching = Watching(tokio::spawn(Arc::clone(&gate).watch_door()));
     let place = Place::new(Arc::clone(&gate), offers_sse);
     let mut serving = tokio::spawn(serve::serve(listeners, place, Bounds { of_one, ..BOUNDS }, tls, ending));
@@ -186,7 +186,7 @@ pub(crate) async fn serve_windows(
     (listener, claim): (UnixListener, Claim),
     ending: watch::Receiver<bool>,
 ) {
-    let behind = Behind::new(Arc::new(NoTools), Some(servers), None);
+    let behind = Behind::new(Arc::new(NoTools), Some(servers), None).of_windows();
     // Whoever can open the socket is who has started us.
     let door = watch::channel(Arc::default()).1;
     let gate = Gate::new(limits, behind, Jobs::of(None), door, ending.clone());
@@ -366,7 +366,8 @@ impl Gate {
             sessions.insert(name.clone(), owned);
         }
         let asker = self.door().access.asker(caller, || Asker::new(&format!("session {name}")));
-        let behind = self.behind.for_session(self.owner(caller));
+        let behind =
+            self.behind.for_session(self.owner(caller)).called_by(self.door().access.owner_of(caller));
         let work = Work::new(self.limits.clone(), &behind, asker, None);
         drop(behind);
         let manner = match way {
@@ -395,6 +396,7 @@ impl Gate {
         }
         let share = self.alone_shares.take(caller).ok_or(Full::OfOne)?;
         let (behind, stay) = self.behind_one(caller, peer)?;
+        let behind = behind.called_by(self.door().access.owner_of(caller));
         let secret = random_name().ok_or(Full::All)?;
         let (mailbox, mails) = mailbox();
         {

@@ -50,7 +50,7 @@ impl Toolbox for Tools {
 
     fn call(&self, mut call: ToolCall) -> Answering {
         let withdrawn = Arc::clone(&self.withdrawn);
-        let answer = |text: &str| ToolAnswer { text: text.to_owned(), structured: None, is_error: false };
+        let answer = |text: &str| ToolAnswer { text: text.to_owned(), ..ToolAnswer::default() };
         Box::pin(async move {
             match &*call.tool {
                 "slow" => sleep(Duration::from_secs(10)).await,

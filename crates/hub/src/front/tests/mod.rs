@@ -1,5 +1,6 @@
 //! The machine driven without tasks, every event by hand and time as a number; and the shell with real pipes.
 
+mod handover;
 mod life;
 mod properties;
 mod questions;
@@ -69,7 +70,7 @@ fn echo() -> Definition {
 
 fn answer(text: &str) -> ToolAnswer {
     let structured = Map::from_iter([("said".to_owned(), text.into())]);
-    ToolAnswer { text: text.to_owned(), structured: Some(structured), is_error: false }
+    ToolAnswer { text: text.to_owned(), structured: Some(structured), ..ToolAnswer::default() }
 }
 
 fn seconds(count: u64) -> Duration {

@@ -7,10 +7,11 @@ use proptest::prelude::*;
 use unhang_bridge::Era;
 
 use super::{
+    handover::job_report,
     servers::{TOOL, answered, known, raw},
     *,
 };
-use crate::exit;
+use crate::{exit, front::tasks::JobsBehind};
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -96,7 +97,9 @@ proptest! {
         front.offers(r#"{"roots":{}}"#);
         let (mut ledger, mut running, mut over) = (Ledger::default(), Vec::new(), false);
         let (mut questions, mut asked) = (HashMap::<u64, u32>::new(), Vec::new());
+        let mut promoted = Vec::new();
         front.machine = front.machine.with_servers(known(&[TOOL], false));
+        front.machine.jobs = JobsBehind { are_there: true, promotes: true, ..JobsBehind::default() };
         let request = |id, method: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"name":"echo"}}}}"#);
         for event in events.into_iter().chain([Event::Signal]) {
             match event {
@@ -149,8 +152,20 @@ proptest! {
                 match action {
                     Action::Call { key, .. } => running.push((key, false)),
                     Action::Ask { key, .. } => running.push((key, true)),
-                    Action::Cancel(key) => prop_assert!(running.iter().any(|(running, _)| *running == key)),
+                    Action::Cancel(key) => {
+                        let is_known = running.iter().any(|(running, _)| *running == key);
+                        prop_assert!(is_known || promoted.contains(&key));
+                    }
                     Action::Watch { .. } | Action::Unwatch(_) | Action::Log(_) => {}
+                    Action::Task { .. } => unreachable!("nobody asks for one"),
+                    // Of some a job is made in time, of some it is not.
+                    Action::Promote { key, .. } if key % 2 == 0 => {
+                        let report = job_report();
+                        front.machine.promoted(front.now, key, &report, &mut front.world);
+                        running.retain(|(running, _)| *running != key);
+                        promoted.push(key);
+                    }
+                    Action::Promote { .. } => {}
                     Action::Reply { question, .. } => *questions.entry(question).or_default() += 1,
                     Action::Exit(_) => over = true,
                 }

@@ -251,7 +251,7 @@ fn a_url_that_has_to_be_opened_first_is_asked_for_by_the_answer() {
     let mut ask = |id, offers, more: &str| {
         front.says(&says(id, offers, more));
         let asked = match &front.actions()[..] {
-            [Action::Ask { key, asked }] => Some((*key, asked.params.clone())),
+            [Action::Ask { key, asked, .. }] => Some((*key, asked.params.clone())),
             _ => None,
         };
         if let Some((key, _)) = &asked {

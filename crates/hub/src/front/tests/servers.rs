@@ -46,7 +46,7 @@ pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> Known 
 
 pub(super) const TOOL: &str = r#"{"name":"now","inputSchema":{"type":"object"},"x":1.0e0}"#;
 
-fn fronted(known: Known) -> Fronted {
+pub(super) fn fronted(known: Known) -> Fronted {
     let mut front = Fronted::new(Limits::default());
     front.machine = front.machine.with_servers(known);
     front.says(
@@ -59,9 +59,9 @@ fn fronted(known: Known) -> Fronted {
 
 /// The one thing that a server is asked.
 #[track_caller]
-fn asked(front: &mut Fronted) -> (CallKey, Asked) {
+pub(super) fn asked(front: &mut Fronted) -> (CallKey, Asked) {
     match &front.actions()[..] {
-        [Action::Ask { key, asked }] => (*key, asked.clone()),
+        [Action::Ask { key, asked, .. }] => (*key, asked.clone()),
         other => panic!("{other:?}"),
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn answered(era: Era, outcome: Result<Box<RawValue>, Error>) -> Answe
     Answered { era, server_info: Some(r#"{"name":"s","version":"1"}"#.to_owned()), outcome, asked_for: None }
 }
 
-fn ask(front: &mut Fronted, id: u32, method: &str, params: &str) {
+pub(super) fn ask(front: &mut Fronted, id: u32, method: &str, params: &str) {
     front.says(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#));
 }
 
@@ -89,7 +89,7 @@ fn what_servers_have_is_listed_behind_ours_and_asked_of_them() {
     );
     let (key, asked) = asked(&mut front);
     assert_eq!((asked.method, asked.server, asked.wants_progress), ("tools/call", 0, true));
-    assert_eq!(asked.params, r#"{ "name":"now", "arguments":{"x":1.0e0}, "_meta":{"progressToken":"p"} }"#);
+    assert_eq!(&*asked.params, r#"{ "name":"now", "arguments":{"x":1.0e0}, "_meta":{"progressToken":"p"} }"#);
     assert_eq!(asked.limit, seconds(60));
     front.machine.progressed(
         front.now,
@@ -154,7 +154,7 @@ fn prompts_resources_and_completions_go_to_whose_they_are() {
     ] {
         ask(&mut front, 1, method, params);
         let (key, asked) = asked(&mut front);
-        assert_eq!((asked.method, asked.params.as_str(), asked.limit), (method, expect, seconds(20)));
+        assert_eq!((asked.method, &*asked.params, asked.limit), (method, expect, seconds(20)));
         front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
         assert_eq!(front.heard()[0]["id"], 1);
     }
@@ -225,7 +225,7 @@ fn what_nobody_has_yet_waits_for_whoever_may_have_it() {
     front.wait(seconds(12));
     front.machine.servers_changed(front.now, &known(&[TOOL], false), &mut front.world);
     let (key, asked) = asked(&mut front);
-    assert_eq!(asked.params, r#"{"name":"now","arguments":{}}"#);
+    assert_eq!(&*asked.params, r#"{"name":"now","arguments":{}}"#);
     assert_eq!(asked.limit, seconds(48), "what it has waited is part of its limit");
     front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
     let is_of = |heard: &[Value], id: u32| heard.iter().any(|message| message["id"] == id);

@@ -80,6 +80,7 @@ fn serve<T: Send + 'static>(
         talk(client, stop)
     });
     let spec = FrontSpec {
+        jobs: None,
         limits,
         toolbox: Arc::new(Rogues),
         servers: None,

@@ -1,0 +1,207 @@
+//! One request to a server: a task that waits for its answer, tells on the way what the server tells, and gives the whole out of its hands
+//! where a job is made of it.
+//!
+//! Invariants: whoever is dropped withdraws the request; where answer and job come together, it is the answer.
+
+use std::{future::pending, sync::Arc, time::Duration};
+
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot, watch};
+use unhang_jobs::id::JobId;
+use unhang_wire::Json;
+
+use super::{
+    machine::CallKey,
+    tasks::era_of,
+    toolbox::Cancellation,
+    work::{Adopting, Ended},
+};
+use crate::{
+    gateway::{Answered, Aside, Asked, Servers},
+    job_report::{JobReport, Reader},
+    promoted::{Going, Promotable, PromotedCalls, SameCall, is_answered},
+    tools::service::{Caller, JobService},
+};
+
+/// Questions and logs about one call that may be on their way.
+const ASIDES_OF_ONE: usize = 64;
+
+/// Where what a server tells goes, on its way to the machine.
+#[derive(Clone)]
+pub(super) struct Tellers {
+    pub progress: mpsc::Sender<(CallKey, Box<RawValue>)>,
+    pub aside: mpsc::Sender<(CallKey, Aside)>,
+}
+
+/// That a job is to be made of a call.
+pub(super) struct Order {
+    /// What its client calls the tool.
+    pub name: String,
+    pub elapsed: Duration,
+}
+
+/// What is needed to make a job of a call.
+pub(super) struct MayPromote {
+    pub calls: PromotedCalls,
+    pub jobs: Arc<dyn JobService>,
+    pub caller: Caller,
+    /// What the client calls itself.
+    pub client: String,
+    /// Whether the same call joins the job that it has become.
+    pub joins: bool,
+    pub orders: oneshot::Receiver<Order>,
+}
+
+/// What a call is, as far as a job is made of it.
+struct About {
+    server: String,
+    tool: String,
+    is_repeatable: bool,
+    params: Arc<str>,
+    limit: Duration,
+}
+
+impl About {
+    fn of(servers: &Servers, asked: &Asked) -> Option<Self> {
+        let tool = asked.tool.clone()?;
+        let (server, is_repeatable) = servers.about_tool(asked.server, &tool)?;
+        Some(Self { server, tool, is_repeatable, params: Arc::clone(&asked.params), limit: asked.limit })
+    }
+
+    fn arguments(&self) -> Option<&str> {
+        Json::new(self.params.as_bytes())?.member("arguments").map(Json::get)
+    }
+
+    fn same(&self, promote: &MayPromote) -> Option<SameCall> {
+        promote.joins.then(|| {
+            SameCall::new(&promote.caller, &promote.client, &self.server, &self.tool, self.arguments())
+        })
+    }
+}
+
+/// Asks, and waits for what comes of it.
+pub(super) async fn ask(
+    key: CallKey,
+    servers: Servers,
+    asked: Asked,
+    tellers: Tellers,
+    mut cancellation: Cancellation,
+    mut promote: Option<MayPromote>,
+) -> Ended {
+    let about = promote.as_ref().and_then(|_| About::of(&servers, &asked));
+    if let (Some(about), Some(promote)) = (&about, &mut promote)
+        && !promote.calls.same().is_empty()
+        && let Some(id) = about.same(promote).and_then(|same| promote.calls.same().find(&same))
+    {
+        let joined = tokio::select! {
+            () = cancellation.cancelled() => return Ended::Nothing,
+            joined = join(promote, id, about.limit) => joined,
+        };
+        match joined {
+            Some(ended) => return ended,
+            // It has failed meanwhile, and is tried again.
+            None => tracing::debug!(job = id.as_str(), "there is nothing to join"),
+        }
+    }
+    let (progress, seen) = watch::channel(None);
+    let progress = asked.wants_progress.then_some(progress);
+    let (asides, said) = mpsc::channel(ASIDES_OF_ONE);
+    let answering = Box::pin(servers.ask(asked, progress, Some(asides)));
+    let mut going = Going { answering, seen, said, servers };
+    let mut adopting: Option<Adopting> = None;
+    loop {
+        tokio::select! {
+            biased;
+            () = cancellation.cancelled() => {
+                forget(promote, adopting);
+                return Ended::Nothing;
+            }
+            Ok(()) = going.seen.changed() => {
+                let newest: Option<Box<RawValue>> = going.seen.borrow_and_update().clone();
+                // Where it does not fit there is newer progress soon, or the end.
+                let _lossy = newest.map(|params| tellers.progress.try_send((key, params)));
+            }
+            // Where there are too many on their way it is dropped: a log is lost, and a question declined.
+            Some(one) = going.said.recv() => drop(tellers.aside.try_send((key, one))),
+            answered = &mut going.answering => {
+                forget(promote, adopting);
+                return Ended::Server(Box::new(answered));
+            }
+            adopted = poll(&mut adopting) => match adopted {
+                Ok(promoted) => return Ended::Promoted(Box::new((promoted, going))),
+                Err(why) => {
+                    tracing::warn!("a call cannot become a job, and stays one: {why}");
+                    adopting = None;
+                }
+            },
+            order = ordered(&mut promote), if adopting.is_none() => {
+                if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
+                    adopting = Some(adopt(promote, about, order));
+                }
+            }
+        }
+    }
+}
+
+fn adopt(promote: &MayPromote, about: &About, order: Order) -> Adopting {
+    let call = Promotable {
+        name: order.name,
+        server: about.server.clone(),
+        tool: about.tool.clone(),
+        is_repeatable: about.is_repeatable,
+        arguments: about.arguments().map(str::to_owned),
+        elapsed: order.elapsed,
+        limit: about.limit,
+        same: about.same(promote),
+    };
+    let (calls, caller) = (promote.calls.clone(), promote.caller.clone());
+    Box::pin(async move { calls.adopt(&caller, call).await })
+}
+
+/// A job that was being made of a call is of no use any more.
+fn forget(promote: Option<MayPromote>, adopting: Option<Adopting>) {
+    if let (Some(promote), Some(adopting)) = (promote, adopting) {
+        promote.calls.forget(adopting);
+    }
+}
+
+/// That a job is to be made of it; never, where it may not. Comes once. Cancel-safe.
+async fn ordered(promote: &mut Option<MayPromote>) -> Option<Order> {
+    match promote {
+        Some(promote) if !promote.orders.is_terminated() => (&mut promote.orders).await.ok(),
+        _ => pending().await,
+    }
+}
+
+async fn poll(adopting: &mut Option<Adopting>) -> <Adopting as Future>::Output {
+    match adopting {
+        Some(adopting) => adopting.await,
+        None => pending().await,
+    }
+}
+
+/// Waits for the job that the same call has become; nothing where it came to nothing.
+async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<Ended> {
+    let status = tokio::select! {
+        joined = promote.calls.join(id, limit) => joined.ok()?,
+        // Its client has waited long enough once more.
+        _order = &mut promote.orders => {
+            let status = promote.calls.join(id, Duration::ZERO).await.ok()?;
+            if !status.record.status.is_final() {
+                return Some(Ended::Joined(Box::new(JobReport::new(&status, Reader::Agent))));
+            }
+            status
+        }
+    };
+    if !is_answered(&status) {
+        return None;
+    }
+    let result = match promote.jobs.answer(id).await.ok()?? {
+        crate::tools::service::CallAnswer::Result(result) => result,
+        crate::tools::service::CallAnswer::Error(_) => return None,
+    };
+    promote.calls.was_read(id);
+    let era = era_of(Json::new(result.as_bytes())?);
+    let outcome = Ok(RawValue::from_string(result).ok()?);
+    Some(Ended::Server(Box::new(Answered { era, server_info: None, outcome, asked_for: None })))
+}

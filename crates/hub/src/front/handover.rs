@@ -1,0 +1,183 @@
+//! A call that is handed over as a job before its client gives it up: when, and what the client gets in place of the answer.
+//!
+//! Theory of operation. A call that may become a job is in flight with the moment of its hand-over for a deadline. Then the owner is asked to
+//! make a job of it ([`Action::Promote`]), which takes a write to the disk, and the call is in flight until its real limit, as it would be
+//! if nothing had happened: where no job comes of it the client is none the worse. Whichever comes first is the answer: the server's own,
+//! or the job ([`Machine::promoted`]).
+//!
+//! Invariants
+//!
+//! - The client gets one answer, and the id of a job only when it is durable.
+//! - To the server nothing has happened.
+//! - While the client is asked something about the call it stays a call: somebody is at it.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use unhang_bridge::{
+    Splice,
+    tasks::{self, Dialect},
+};
+use unhang_switches::stands;
+use unhang_wire::{Id, Json};
+
+use super::{
+    machine::{Action, Call, CallKey, Machine, Outside},
+    requests::{Request, capabilities},
+    tasks::{POLL_INTERVAL, TaskView},
+};
+use crate::{
+    config::VERDICT_SLACK, job_report::JobReport, promotion::Promotion, revision::Revision,
+    tools::handed_over,
+};
+
+/// When a call that somebody is asked about is looked at again.
+const WHILE_ASKED: Duration = Duration::from_secs(1);
+
+/// How a call becomes a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HandOver {
+    /// When; never, where this says nothing.
+    pub at: Option<Duration>,
+    /// What its client gets.
+    pub skin: Skin,
+}
+
+/// What a client gets in place of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Skin {
+    /// A result for its model, in plain words, with the same for programs.
+    Words,
+    /// A task.
+    Task(Dialect),
+}
+
+impl HandOver {
+    /// It does not.
+    pub(super) fn never() -> Self {
+        Self { at: None, skin: Skin::Words }
+    }
+
+    /// What the server is asked: whether it becomes a task is between the client and us.
+    pub(super) fn asked(self, params: String) -> String {
+        if self.at.is_none() || self.skin != Skin::Task(Dialect::Core) {
+            return params;
+        }
+        let without =
+            Json::new(params.as_bytes()).and_then(|params| Splice::new(params).remove("task").apply());
+        let without = without.map(Into::into);
+        without.unwrap_or(params)
+    }
+}
+
+impl Machine {
+    /// What the client of this call can cope with.
+    pub(super) fn skin(&self, request: &Request<'_>, revision: Revision) -> Skin {
+        let asks = |params: Json<'_>| match revision {
+            Revision::V2025November => tasks::wanted(params).map(|_| Dialect::Core),
+            _ if revision.is_stateless() => {
+                capabilities(params).filter(|offered| tasks::declares(*offered)).map(|_| Dialect::Extension)
+            }
+            _ => None,
+        };
+        let dialect = request.params.filter(|_| self.jobs.are_there).and_then(asks);
+        dialect.map_or(Skin::Words, Skin::Task)
+    }
+
+    /// How a call of a server's tool becomes a job that may take so long as a call.
+    pub(super) fn hand_over(
+        &self,
+        request: &Request<'_>,
+        revision: Revision,
+        promotion: Promotion,
+        limit: Duration,
+    ) -> HandOver {
+        if !self.jobs.promotes {
+            return HandOver::never();
+        }
+        let skin = self.skin(request, revision);
+        let after = promotion.moment(self.clock(request, revision));
+        let after = match skin {
+            // It is what its client has asked for, which waits for that alone.
+            Skin::Task(Dialect::Core) => after.map(|_| Duration::ZERO),
+            _ => after.map(|after| after.saturating_sub(request.waited)).filter(|after| *after < limit),
+        };
+        HandOver { at: after.map(|after| self.now + after), skin }
+    }
+
+    /// A call has come to its deadline. Gives it back where it is not that of its hand-over.
+    pub(super) fn hand_over_is_due(&mut self, id: &Id, mut call: Call) -> Option<Call> {
+        let Some(at) = call.hand_over.at else { return Some(call) };
+        if at > self.now {
+            return Some(call);
+        }
+        let is_asked = self.is_asked_about(call.key) && stands("asked-call-stays-a-call");
+        let limit = call.since + call.limit + VERDICT_SLACK;
+        if is_asked && self.now + WHILE_ASKED < limit {
+            call.hand_over.at = Some(self.now + WHILE_ASKED);
+        } else {
+            call.hand_over.at = None;
+            let (key, name) = (call.key, call.awaited.name().to_owned());
+            let elapsed = self.now.saturating_sub(call.since);
+            self.actions.push_back(Action::Promote { key, name, elapsed });
+        }
+        let until = call.hand_over.at.unwrap_or(limit);
+        // It was in flight until now.
+        let _registered = self.calls.register(id.clone(), Some(until), call);
+        None
+    }
+
+    /// A call is a job now, on the disk. Whether its client was told of it: it may wait for nothing any more.
+    pub fn promoted(
+        &mut self,
+        now: Duration,
+        key: CallKey,
+        report: &JobReport,
+        outside: &mut impl Outside,
+    ) -> bool {
+        self.now = now;
+        let id = self.over(key, outside);
+        let call = id.as_ref().and_then(|id| self.calls.cancel(id));
+        if let (Some(id), Some(call)) = (&id, &call) {
+            tracing::info!(
+                session = self.session_name.as_deref(),
+                client = self.client.as_deref(),
+                job = report.job_id.as_str(),
+                "`{}` goes on as a job",
+                call.awaited.name()
+            );
+            self.hand_over_as(id, call, report, outside);
+        }
+        self.check_drained(outside);
+        self.check_stopped();
+        call.is_some()
+    }
+
+    /// Answers a call with the job that it has become.
+    pub(super) fn hand_over_as(
+        &mut self,
+        id: &Id,
+        call: &Call,
+        report: &JobReport,
+        outside: &mut impl Outside,
+    ) {
+        match call.hand_over.skin {
+            Skin::Words => {
+                let result: Map<String, Value> =
+                    handed_over(report, call.awaited.name()).to_json(call.revision);
+                self.answer(id, call.revision, call.way, result, outside);
+            }
+            Skin::Task(dialect) => {
+                let view = TaskView::of(report, self.jobs.ttl, POLL_INTERVAL);
+                let said = format!(
+                    "`{}` goes on in the background as task {}; its result comes when it is done.",
+                    call.awaited.name(),
+                    report.job_id
+                );
+                let server = super::answers::implementation().to_string();
+                let result = tasks::created(dialect, &view.task(), Some(&said), Some(&server));
+                self.answer_raw(id, call.way, &result, outside);
+            }
+        }
+    }
+}

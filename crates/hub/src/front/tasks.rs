@@ -1,0 +1,343 @@
+//! Tasks, as a server has them: `tasks/get` and what belongs to it, in both dialects (protocol.md 2).
+//!
+//! Theory of operation. A task is a job: a call of a server's tool that was handed over, or a command of the configuration. What a client
+//! asks of one is asked of whoever runs jobs, beside the event loop, on behalf of the caller, to whom jobs of others are not there.
+//!
+//! Invariants
+//!
+//! - No request waits without a limit: `tasks/result` ends with an error that says to ask again.
+//! - A task that is not there, was there, or is another caller's looks the same.
+//! - A dialect is answered to whoever speaks it alone.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use unhang_bridge::{
+    Era, result,
+    tasks::{self, Dialect, Outcome, Status},
+};
+use unhang_jobs::{
+    id::JobId,
+    record::{JobState, Reason},
+};
+use unhang_wire::Json;
+
+use super::{
+    answers::implementation,
+    handover::HandOver,
+    machine::{Action, Awaited, Call, CallKey, Machine, Outside},
+    requests::{Request, capabilities, invalid_params},
+};
+use crate::{
+    clients, config::VERDICT_SLACK, fault::Kind, job_report::JobReport, revision::Revision,
+    tools::service::CallAnswer,
+};
+
+/// How long a client best waits before it asks again.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Tasks on one page of a list.
+const PAGE: usize = 100;
+
+/// What there is of jobs behind a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct JobsBehind {
+    /// Somebody runs jobs.
+    pub are_there: bool,
+    /// Calls of servers' tools may become some.
+    pub promotes: bool,
+    /// Callers are told from one another, so that a list shows each their own.
+    pub tells_callers_apart: bool,
+    /// Those in front of us are windows, which make jobs of calls themselves.
+    pub are_of_windows: bool,
+    /// How long a job is kept after its end.
+    pub ttl: Option<Duration>,
+}
+
+/// What is asked of tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskAsked {
+    /// How it is.
+    Get(JobId),
+    /// What has come of it, once it has ended, but not for longer than this.
+    Result(JobId, Duration),
+    /// That it ends.
+    Cancel(JobId),
+    /// Answers to what it asks.
+    Update(JobId, Vec<(String, String)>),
+    /// All of the caller's.
+    List,
+}
+
+impl TaskAsked {
+    /// The task that it is about, where it is about one.
+    pub(super) fn about(&self) -> Option<JobId> {
+        match self {
+            TaskAsked::Get(id)
+            | TaskAsked::Result(id, _)
+            | TaskAsked::Cancel(id)
+            | TaskAsked::Update(id, _) => Some(*id),
+            TaskAsked::List => None,
+        }
+    }
+}
+
+/// What is known of a task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskTold {
+    /// How it is.
+    pub report: JobReport,
+    /// What has come of it, once it has ended.
+    pub answer: Option<CallAnswer>,
+}
+
+/// What is known of what was asked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TasksTold {
+    /// Of one.
+    One(Box<TaskTold>),
+    /// Of all.
+    All(Vec<JobReport>),
+    /// It has ended already, so that it cannot be cancelled.
+    HasEnded(Box<TaskTold>),
+    /// It has not ended in time.
+    NotYet,
+    /// There is none of this name for this caller.
+    Unknown(JobId),
+    /// Nobody can say, for this reason.
+    Failed(String),
+}
+
+/// A job as tasks are told of, in words.
+pub(super) struct TaskView {
+    id: JobId,
+    status: Status,
+    message: Option<String>,
+    created_at: String,
+    updated_at: String,
+    ttl: Option<u64>,
+    poll_interval: u64,
+}
+
+impl TaskView {
+    /// A job that is kept for so long after its end.
+    pub(super) fn of(report: &JobReport, ttl: Option<Duration>, poll_interval: Duration) -> Self {
+        let status = match report.status {
+            JobState::Queued | JobState::Starting | JobState::Running => Status::Working,
+            JobState::Completed => Status::Completed,
+            JobState::Failed | JobState::Lost => Status::Failed,
+            JobState::Cancelled => Status::Cancelled,
+        };
+        let millis = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        let percent = report.progress.map(|progress| format!("{:.0} % done", progress * 100.0));
+        let doing = percent.into_iter().chain(report.progress_message.clone());
+        let doing = doing.collect::<Vec<_>>().join(": ");
+        let message = report.cause().or_else(|| Some(doing).filter(|doing| !doing.is_empty()));
+        Self {
+            id: report.job_id,
+            status,
+            message,
+            created_at: report.created_at.to_string(),
+            updated_at: report.completed_at.unwrap_or(report.created_at).to_string(),
+            ttl: ttl.map(millis),
+            poll_interval: millis(poll_interval),
+        }
+    }
+
+    pub(super) fn task(&self) -> tasks::Task<'_> {
+        tasks::Task {
+            id: self.id.as_str(),
+            status: self.status,
+            message: self.message.as_deref(),
+            created_at: &self.created_at,
+            updated_at: &self.updated_at,
+            ttl_ms: self.ttl,
+            poll_interval_ms: Some(self.poll_interval),
+        }
+    }
+}
+
+/// What came of a job, in the words of a client of this dialect.
+pub(super) enum Came {
+    Nothing,
+    Result(String),
+    Error(String),
+}
+
+impl Came {
+    fn of(told: &TaskTold, dialect: Dialect) -> Self {
+        match &told.answer {
+            None if !told.report.status.is_final() => Came::Nothing,
+            None => Came::Error(error_of(&told.report).to_string()),
+            Some(CallAnswer::Error(error)) => Came::Error(error.clone()),
+            Some(CallAnswer::Result(answer)) => {
+                let raw = Json::new(answer.as_bytes());
+                let worded = raw.and_then(|raw| match (dialect, era_of(raw)) {
+                    (Dialect::Core, Era::Modern) => result::to_legacy("tools/call", raw),
+                    (Dialect::Extension, Era::Legacy) => result::to_modern("tools/call", raw, None),
+                    _ => None,
+                });
+                Came::Result(worded.map_or_else(|| answer.clone(), Into::into))
+            }
+        }
+    }
+
+    fn outcome(&self) -> Outcome<'_> {
+        match self {
+            Came::Nothing => Outcome::Open,
+            Came::Result(text) => json_or_open(text, Outcome::Result),
+            Came::Error(text) => json_or_open(text, Outcome::Error),
+        }
+    }
+}
+
+fn json_or_open<'a>(text: &'a str, outcome: fn(Json<'a>) -> Outcome<'a>) -> Outcome<'a> {
+    Json::new(text.as_bytes()).map_or(Outcome::Open, outcome)
+}
+
+/// The era of whoever gave a result: those of 2026-07-28 say what kind it is.
+pub(super) fn era_of(result: Json<'_>) -> Era {
+    if result.member(result::RESULT_TYPE).is_some() { Era::Modern } else { Era::Legacy }
+}
+
+/// Why a job has no result, as the error of its call.
+fn error_of(report: &JobReport) -> Value {
+    let kind = match (report.status, report.reason) {
+        (JobState::Cancelled, _) => Kind::Cancelled,
+        (_, Some(Reason::Timeout)) => Kind::Deadline,
+        (_, Some(Reason::ServerError)) => Kind::BadResponse,
+        (_, Some(Reason::ServerExited)) => Kind::ServerExited,
+        _ => Kind::ShuttingDown,
+    };
+    json!({
+        "code": kind.code(),
+        "message": format!("`{}` has no result: {}", report.name, report.summary()),
+        "data": { "origin": "unhang", "kind": kind.word(), "job": report.job_id, "reason": report.reason },
+    })
+}
+
+impl Machine {
+    /// Whether this is a request about tasks that a client of this revision can make here.
+    pub(super) fn is_about_tasks(&self, method: &str, revision: Revision) -> bool {
+        let core = revision == Revision::V2025November;
+        self.jobs.are_there
+            && match method {
+                tasks::GET | tasks::CANCEL => core || revision.is_stateless(),
+                tasks::RESULT => core,
+                tasks::LIST => core && self.jobs.tells_callers_apart,
+                tasks::UPDATE => revision.is_stateless(),
+                _ => false,
+            }
+    }
+
+    /// Says in our capabilities that there are tasks.
+    pub(super) fn offer_tasks(&self, revision: Revision, capabilities: &mut Value) {
+        let dialect = match revision {
+            _ if !self.jobs.are_there => return,
+            Revision::V2025November => Dialect::Core,
+            _ if revision.is_stateless() => Dialect::Extension,
+            _ => return,
+        };
+        let (member, offer) = tasks::offer(dialect, self.jobs.tells_callers_apart);
+        capabilities[member] = serde_json::from_str(offer).unwrap_or_default();
+    }
+
+    /// Asks for what is known of a task.
+    pub(super) fn task(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+        let is_declared = request.params.and_then(capabilities).is_some_and(tasks::declares);
+        if revision.is_stateless() && !is_declared {
+            return self.refuse_raw(&request.id, request.way, &tasks::missing_capability(), outside);
+        }
+        let asked = match self.task_asked(request, revision) {
+            Ok(asked) => asked,
+            Err(error) => return self.refuse_raw(&request.id, request.way, &error, outside),
+        };
+        let (method, limit) = match &asked {
+            TaskAsked::Get(_) => (tasks::GET, self.limits.request_timeout),
+            TaskAsked::Result(_, limit) => (tasks::RESULT, *limit + VERDICT_SLACK),
+            TaskAsked::Cancel(_) => (tasks::CANCEL, self.limits.request_timeout),
+            TaskAsked::Update(..) => (tasks::UPDATE, self.limits.request_timeout),
+            TaskAsked::List => (tasks::LIST, self.limits.request_timeout),
+        };
+        let (key, since, way) = (self.new_key(), self.now, request.way);
+        let awaited = Awaited::Task(method);
+        let call = Call { key, awaited, revision, since, limit, way, hand_over: HandOver::never() };
+        self.begin(&request.id, call, limit);
+        self.actions.push_back(Action::Task { key, asked });
+    }
+
+    /// What is asked, or the error for whoever asks.
+    fn task_asked(&self, request: &Request<'_>, revision: Revision) -> Result<TaskAsked, String> {
+        let job = |id: &str| id.parse::<JobId>().map_err(|_| tasks::unknown_task(id));
+        let about = || job(&tasks::about_whom(&request.method, request.params)?);
+        Ok(match &*request.method {
+            tasks::GET => TaskAsked::Get(about()?),
+            tasks::CANCEL => TaskAsked::Cancel(about()?),
+            tasks::RESULT => {
+                let clock = self.clock(request, revision);
+                TaskAsked::Result(about()?, clients::call_limit(clock, self.limits.call_timeout))
+            }
+            tasks::UPDATE => {
+                let (id, responses) = tasks::input_responses(request.params)?;
+                TaskAsked::Update(job(&id)?, responses)
+            }
+            _ => TaskAsked::List,
+        })
+    }
+
+    /// What was asked of tasks is known.
+    pub fn task_told(&mut self, now: Duration, key: CallKey, told: &TasksTold, outside: &mut impl Outside) {
+        self.now = now;
+        let id = self.over(key, outside);
+        if let Some(id) = id
+            && let Some(call) = self.calls.cancel(&id)
+        {
+            match self.about_task(&call, told) {
+                Ok(result) => self.answer_raw(&id, call.way, &result, outside),
+                Err(error) => self.refuse_raw(&id, call.way, &error, outside),
+            }
+        }
+        self.check_drained(outside);
+        self.check_stopped();
+    }
+
+    /// The result of a request about tasks, or its error.
+    fn about_task(&self, call: &Call, told: &TasksTold) -> Result<String, String> {
+        let dialect = if call.revision.is_stateless() { Dialect::Extension } else { Dialect::Core };
+        let server = implementation().to_string();
+        let view = |report: &JobReport| TaskView::of(report, self.jobs.ttl, POLL_INTERVAL);
+        let failed = |why: &str| {
+            let telling = invalid_params(why.to_owned(), "");
+            json!({ "code": Kind::ShuttingDown.code(), "message": telling.happened }).to_string()
+        };
+        match (told, call.awaited.method()) {
+            (TasksTold::Unknown(id), _) => Err(tasks::unknown_task(id.as_str())),
+            (TasksTold::Failed(why), _) => Err(failed(why)),
+            (TasksTold::NotYet, _) => Err(failed("the task has not ended yet; ask for its result again")),
+            (TasksTold::All(reports), _) => {
+                let views: Vec<TaskView> = reports.iter().take(PAGE).map(view).collect();
+                Ok(tasks::listed(&views.iter().map(TaskView::task).collect::<Vec<_>>(), None))
+            }
+            (TasksTold::HasEnded(told), _) if dialect == Dialect::Core => {
+                let view = view(&told.report);
+                let status = Came::of(told, dialect).outcome().status(dialect, view.status);
+                Err(tasks::already_ended(told.report.job_id.as_str(), status))
+            }
+            (TasksTold::One(told) | TasksTold::HasEnded(told), method) => {
+                let (view, came) = (view(&told.report), Came::of(told, dialect));
+                match method {
+                    tasks::RESULT => match came {
+                        Came::Result(text) => Json::new(text.as_bytes())
+                            .map(|result| tasks::payload(result, told.report.job_id.as_str()))
+                            .ok_or_else(|| failed("its result is not readable any more")),
+                        Came::Error(error) => Err(error),
+                        Came::Nothing => Err(failed("the task has not ended yet; ask for its result again")),
+                    },
+                    tasks::CANCEL => Ok(tasks::cancelled(dialect, &view.task(), Some(&server))),
+                    tasks::UPDATE => Ok(tasks::acknowledged(Some(&server))),
+                    _ => Ok(tasks::got(dialect, &view.task(), came.outcome(), Some(&server))),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Calls that become jobs, as far as the machine knows of them.
+
+use unhang_bridge::Era;
+use unhang_jobs::{
+    moment::Moment,
+    record::{Call as CallRecord, Holder, Identity, JobState, Outcome, Reason},
+};
+
+use super::{
+    servers::{TOOL, answered, ask, asked, fronted, known, raw},
+    *,
+};
+use crate::{
+    front::{
+        machine::QuestionKey,
+        tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold},
+    },
+    job_report::{JobReport, Reader, tests as samples},
+    tools::service::CallAnswer,
+};
+
+const ID: &str = "abcdefgh2345";
+const BEHIND: JobsBehind = JobsBehind {
+    are_there: true,
+    promotes: true,
+    tells_callers_apart: true,
+    are_of_windows: false,
+    ttl: Some(Duration::from_secs(60)),
+};
+
+pub(super) fn job_report() -> JobReport {
+    report(|record| record.status = JobState::Running)
+}
+
+fn report(change: impl FnOnce(&mut unhang_jobs::record::Record)) -> JobReport {
+    let status = samples::status(|record| {
+        let holder = Holder { boot_id: "b".to_owned(), process: Identity { pid: 1, start: 1 } };
+        record.name = "srv__now".to_owned();
+        record.call = Some(CallRecord {
+            server: "srv".to_owned(),
+            tool: "now".to_owned(),
+            is_repeatable: false,
+            holder,
+        });
+        record.started_at = Some(record.created_at);
+        change(record);
+    });
+    // What has no end yet runs for as long as it does.
+    JobReport { elapsed_time_seconds: 48.0, ..JobReport::new(&status, Reader::Agent) }
+}
+
+fn with_jobs() -> Fronted {
+    let mut front = fronted(known(&[TOOL], true));
+    front.machine.jobs = BEHIND;
+    front
+}
+
+/// The call that is to become a job now.
+#[track_caller]
+fn promote(front: &mut Fronted) -> CallKey {
+    match &front.actions()[..] {
+        [Action::Promote { key, name, .. }] if name == "srv__now" => *key,
+        other => panic!("{other:?}"),
+    }
+}
+
+const CALL: &str = r#"{"name":"srv__now","arguments":{}}"#;
+const TASK: &str = r#"{"name":"srv__now","arguments":{},"task":{"ttl":1000}}"#;
+/// A client of 2026-07-28, which says with each request what it can do.
+const MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+
+fn modern(params: &str) -> String {
+    format!("{{{MODERN},{params}}}")
+}
+
+#[test]
+fn a_call_becomes_a_job_before_its_client_gives_it_up_and_its_server_hears_nothing_of_it() {
+    let mut front = with_jobs();
+    ask(&mut front, 1, "tools/call", CALL);
+    let (key, asked) = asked(&mut front);
+    assert_eq!(asked.limit, crate::config::JOB_TIMEOUT, "the server has the time of a job");
+    front.wait(seconds(44));
+    assert!(front.actions().is_empty());
+    front.wait(seconds(1));
+    assert_eq!(promote(&mut front), key);
+    assert!(front.heard().is_empty(), "not before it is on the disk");
+    assert!(front.machine.promoted(front.now, key, &job_report(), &mut front.world));
+    let answer = front.heard().remove(0);
+    assert_eq!((&answer["id"], &answer["result"]["structuredContent"]["job_id"]), (&json!(1), &json!(ID)));
+    let text = answer["result"]["content"][0]["text"].as_str().expect("text").to_owned();
+    assert!(text.contains("not its answer yet") && text.contains("get_job_status(job_id="), "{text}");
+    // What comes later is the job's.
+    front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
+    front.wait(seconds(600));
+    assert!(front.heard().is_empty() && front.actions().is_empty());
+}
+
+#[test]
+fn an_answer_that_comes_while_a_job_is_made_is_the_answer() {
+    let mut front = with_jobs();
+    ask(&mut front, 1, "tools/call", CALL);
+    front.actions();
+    front.wait(seconds(45));
+    let key = promote(&mut front);
+    front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw(r#"{"x":1}"#))), &mut front.world);
+    assert_eq!(front.heard()[0]["result"], json!({ "x": 1 }));
+    assert!(!front.machine.promoted(front.now, key, &job_report(), &mut front.world), "nobody waits");
+    assert!(front.heard().is_empty());
+}
+
+#[test]
+fn a_call_of_which_no_job_can_be_made_stays_a_call_until_its_limit() {
+    let mut front = with_jobs();
+    ask(&mut front, 1, "tools/call", CALL);
+    front.actions();
+    front.wait(seconds(45));
+    let key = promote(&mut front);
+    front.wait(seconds(14));
+    assert!(front.heard().is_empty());
+    front.wait(seconds(2));
+    assert_eq!(front.heard()[0]["error"]["data"]["kind"], "deadline");
+    assert_eq!(front.actions(), [Action::Cancel(key)]);
+}
+
+#[test]
+fn a_call_about_which_the_client_is_asked_stays_a_call_until_it_has_answered() {
+    let mut front = with_jobs();
+    front.says(
+        r#"{"jsonrpc":"2.0","id":9,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"t"}}}"#,
+    );
+    ask(&mut front, 1, "tools/call", CALL);
+    let (key, _) = asked(&mut front);
+    let question: QuestionKey = 7;
+    front.machine.asked(front.now, key, question, ("roots/list", None), &mut front.world);
+    let id = front.heard().pop().expect("a question")["id"].clone();
+    front.wait(seconds(46));
+    assert!(front.actions().is_empty());
+    front.says(&json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } }).to_string());
+    assert!(matches!(front.actions()[..], [Action::Reply { question: 7, .. }]));
+    front.wait(seconds(1));
+    assert_eq!(promote(&mut front), key);
+}
+
+#[test]
+fn who_asks_for_a_task_has_one_at_once() {
+    let mut front = with_jobs();
+    ask(&mut front, 1, "tools/call", TASK);
+    let (key, asked) = asked(&mut front);
+    assert!(!asked.params.contains("task"), "it is between the client and us: {}", asked.params);
+    front.wait(Duration::ZERO);
+    assert_eq!(promote(&mut front), key);
+    front.machine.promoted(front.now, key, &job_report(), &mut front.world);
+    let result = front.heard().remove(0)["result"].clone();
+    assert_eq!((&result["task"]["taskId"], &result["task"]["status"]), (&json!(ID), &json!("working")));
+    assert_eq!(result["task"]["ttl"], 60_000);
+}
+
+#[test]
+fn who_can_cope_with_tasks_gets_one_when_a_call_takes_too_long() {
+    let mut front = with_jobs();
+    let params = modern(r#""name":"srv__now","arguments":{}"#);
+    ask(&mut front, 1, "tools/call", &params);
+    front.actions();
+    front.wait(seconds(45));
+    let key = promote(&mut front);
+    front.machine.promoted(front.now, key, &job_report(), &mut front.world);
+    let result = front.heard().remove(0)["result"].clone();
+    assert_eq!((&result["resultType"], &result["taskId"]), (&json!("task"), &json!(ID)));
+}
+
+/// What a client is answered to a request about a task, of which this is known.
+fn told(front: &mut Fronted, id: u32, method: &str, params: &str, told: &TasksTold) -> Value {
+    ask(front, id, method, params);
+    let key = match &front.actions()[..] {
+        [Action::Task { key, .. }] => *key,
+        other => panic!("{other:?}"),
+    };
+    front.machine.task_told(front.now, key, told, &mut front.world);
+    front.heard().remove(0)
+}
+
+fn ended(reason: Option<Reason>, answer: Option<CallAnswer>) -> TasksTold {
+    let outcome = if reason.is_some() { Outcome::Failed } else { Outcome::Completed };
+    let mut ending = unhang_jobs::record::Ending::without_run(outcome);
+    ending.completed_at = Moment::from_millis(1_800_000_000_000);
+    if let Some(reason) = reason {
+        ending = ending.because(reason, "so it is");
+    }
+    TasksTold::One(Box::new(TaskTold { report: report(|record| record.end(&ending)), answer }))
+}
+
+#[test]
+fn a_task_is_told_of_in_the_dialect_of_its_client() {
+    let mut front = with_jobs();
+    let about = format!(r#"{{"taskId":"{ID}"}}"#);
+    let modern = modern(&format!(r#""taskId":"{ID}""#));
+    let result = CallAnswer::Result(r#"{"content":[],"isError":true}"#.to_owned());
+    let failed = ended(Some(Reason::ToolError), Some(result));
+    let core = told(&mut front, 1, "tasks/get", &about, &failed);
+    assert_eq!(core["result"]["status"], "failed", "{core}");
+    let payload = told(&mut front, 2, "tasks/result", &about, &failed);
+    assert_eq!(payload["result"]["isError"], true);
+    assert_eq!(payload["result"]["_meta"]["io.modelcontextprotocol/related-task"]["taskId"], ID);
+    let extension = told(&mut front, 3, "tasks/get", &modern, &failed);
+    assert_eq!(
+        (&extension["result"]["status"], &extension["result"]["result"]["isError"]),
+        (&json!("completed"), &json!(true)),
+        "{extension}"
+    );
+    assert_eq!(extension["result"]["resultType"], "complete");
+
+    // What has no result has an error, whatever it is.
+    let gone = ended(Some(Reason::ClientGone), None);
+    let extension = told(&mut front, 4, "tasks/get", &modern, &gone);
+    assert_eq!(extension["result"]["error"]["data"]["reason"], "client_gone", "{extension}");
+    assert_eq!(told(&mut front, 5, "tasks/result", &about, &gone)["error"]["code"], -31008);
+
+    // Nobody is told whether it was ever there.
+    let unknown = TasksTold::Unknown(ID.parse().expect("an id"));
+    assert_eq!(told(&mut front, 6, "tasks/get", &about, &unknown)["error"]["code"], -32602);
+    let TasksTold::One(over) = ended(None, None) else { return };
+    let over = TasksTold::HasEnded(over);
+    assert_eq!(told(&mut front, 7, "tasks/cancel", &about, &over)["error"]["code"], -32602);
+    let acknowledged = told(&mut front, 8, "tasks/cancel", &modern, &over);
+    assert_eq!(acknowledged["result"]["resultType"], "complete", "{acknowledged}");
+}
+
+#[test]
+fn what_is_wrong_with_a_request_about_a_task_is_said_in_the_codes_of_the_protocol() {
+    let mut front = with_jobs();
+    let undeclared = MODERN.replace(r#""io.modelcontextprotocol/tasks":{}"#, "");
+    for (id, method, params, code) in [
+        (1, "tasks/get", r#"{"taskId":"nothing of ours"}"#.to_owned(), -32602),
+        (2, "tasks/get", "{}".to_owned(), -32602),
+        (3, "tasks/get", format!(r#"{{{undeclared},"taskId":"{ID}"}}"#), -32021),
+        (4, "tasks/result", modern(&format!(r#""taskId":"{ID}""#)), -32601),
+        (5, "tasks/list", modern(""), -32700),
+        (6, "tasks/update", format!(r#"{{"taskId":"{ID}","inputResponses":{{}}}}"#), -32601),
+        (7, "tasks/update", modern(&format!(r#""taskId":"{ID}""#)), -32602),
+    ] {
+        ask(&mut front, id, method, &params);
+        let answer = front.heard().remove(0);
+        assert_eq!(answer["error"]["code"], code, "{method} {params}: {answer}");
+        assert!(front.actions().is_empty());
+    }
+}
+
+#[test]
+fn a_result_is_waited_for_no_longer_than_a_call() {
+    let mut front = with_jobs();
+    ask(&mut front, 1, "tasks/result", &format!(r#"{{"taskId":"{ID}"}}"#));
+    let limit = crate::config::CALL_TIMEOUT;
+    match &front.actions()[..] {
+        [Action::Task { asked: TaskAsked::Result(_, waits), .. }] => assert_eq!(*waits, limit),
+        other => panic!("{other:?}"),
+    }
+    front.wait(limit + seconds(1));
+    assert_eq!(front.heard()[0]["error"]["data"]["kind"], "deadline");
+}
+
+#[test]
+fn where_nothing_becomes_a_job_nothing_is_said_of_tasks() {
+    let mut front = fronted(known(&[TOOL], true));
+    ask(&mut front, 1, "tools/call", TASK);
+    assert_eq!(asked(&mut front).1.limit, seconds(60));
+    front.wait(seconds(50));
+    assert!(front.actions().is_empty());
+    ask(&mut front, 2, "tasks/get", "{}");
+    assert_eq!(front.heard()[0]["error"]["code"], -32601);
+}

@@ -1,0 +1,183 @@
+//! The same call once more: it joins the job that it has become, so that a client that tries again does not have it run twice.
+//!
+//! Invariants
+//!
+//! - Calls are the same when caller, client, server, tool and arguments are, however the arguments are written.
+//! - A call is joined once its job's id has gone out, until somebody has had its result, or for a while after its end.
+//! - What ended in any other way than with an answer is joined by nobody: it is tried again.
+//! - There are so many at most; the oldest are forgotten first.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use ring::digest::{Context, SHA256};
+use serde_json::Value;
+use tokio::time::Instant;
+use unhang_jobs::id::JobId;
+use unhang_switches::stands;
+
+use crate::tools::service::Caller;
+
+/// How long after its end an answer that nobody had waits for the same call. Agents try again within minutes.
+const KEPT: Duration = Duration::from_secs(10 * 60);
+
+/// How many there may be.
+const MOST: usize = 4096;
+
+/// What the same calls have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SameCall([u8; 32]);
+
+impl SameCall {
+    /// That of this call.
+    pub(crate) fn new(
+        caller: &Caller,
+        client: &str,
+        server: &str,
+        tool: &str,
+        arguments: Option<&str>,
+    ) -> Self {
+        let mut context = Context::new(&SHA256);
+        let mut part = |bytes: &[u8]| {
+            // With their lengths, so that nothing of one can be taken for the beginning of the next.
+            context.update(&bytes.len().to_be_bytes());
+            context.update(bytes);
+        };
+        part(caller.name().unwrap_or_default().as_bytes());
+        for text in [client, server, tool] {
+            part(text.as_bytes());
+        }
+        part(canonical(arguments.unwrap_or("{}")).as_bytes());
+        let mut digest = [0; 32];
+        digest.copy_from_slice(context.finish().as_ref());
+        Self(digest)
+    }
+}
+
+/// The arguments in the one way in which they are written by us: members by name, and no blanks.
+fn canonical(arguments: &str) -> String {
+    match serde_json::from_str::<Value>(arguments) {
+        // Members of a map come by name.
+        Ok(value) => value.to_string(),
+        Err(_) => arguments.to_owned(),
+    }
+}
+
+/// Those that may be joined.
+#[derive(Debug, Default)]
+pub(crate) struct SameCalls(Mutex<HashMap<SameCall, Joinable>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Joinable {
+    id: JobId,
+    since: Instant,
+    /// When it ended, where it has.
+    ended: Option<Instant>,
+}
+
+impl Joinable {
+    fn is_over(&self) -> bool {
+        self.ended.is_some_and(|ended| ended.elapsed() >= KEPT)
+    }
+}
+
+impl SameCalls {
+    fn all(&self) -> MutexGuard<'_, HashMap<SameCall, Joinable>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there are any, so that it is worth while to look which call this is.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all().is_empty()
+    }
+
+    /// The job that this call has become.
+    pub(crate) fn find(&self, call: &SameCall) -> Option<JobId> {
+        let all = self.all();
+        let found = all.get(call).filter(|found| !found.is_over());
+        found.filter(|_| stands("same-call-joins")).map(|found| found.id)
+    }
+
+    /// The id of its job has gone out.
+    pub(super) fn delivered(&self, call: SameCall, id: JobId) {
+        let mut all = self.all();
+        if all.len() >= MOST {
+            all.retain(|_, known| !known.is_over());
+        }
+        if all.len() >= MOST
+            && let Some(oldest) = all.iter().min_by_key(|(_, known)| known.since).map(|(call, _)| *call)
+        {
+            all.remove(&oldest);
+        }
+        all.insert(call, Joinable { id, since: Instant::now(), ended: None });
+    }
+
+    /// Its job has ended, with an answer that the same call can have, or without.
+    pub(super) fn ended(&self, id: JobId, is_answered: bool) {
+        if is_answered {
+            let now = Instant::now();
+            self.all().values_mut().filter(|known| known.id == id).for_each(|known| known.ended = Some(now));
+        } else {
+            self.forget(id);
+        }
+    }
+
+    /// Nobody joins it any more. One that runs stays: its result is not there yet.
+    pub(super) fn forget(&self, id: JobId) {
+        self.all().retain(|_, known| known.id != id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(caller: &Caller, client: &str, arguments: &str) -> SameCall {
+        SameCall::new(caller, client, "srv", "slow", Some(arguments))
+    }
+
+    #[test]
+    fn the_same_call_is_the_same_however_it_is_written() {
+        let one = Caller::called("one");
+        let first = call(&one, "cursor", r#"{"a":1,"b":{"d":2,"c":"x"}}"#);
+        assert_eq!(first, call(&one, "cursor", "{ \"b\": {\"c\":\"\\u0078\",\"d\":2}, \"a\": 1 }"));
+        assert_ne!(first, call(&Caller::owner(), "cursor", r#"{"a":1,"b":{"d":2,"c":"x"}}"#));
+        assert_ne!(first, call(&one, "claude", r#"{"a":1,"b":{"d":2,"c":"x"}}"#));
+        assert_ne!(first, call(&one, "cursor", r#"{"a":1,"b":{"d":2,"c":"y"}}"#));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_joined_until_it_was_read_or_is_long_over() {
+        let calls = SameCalls::default();
+        let (same, id) = (call(&Caller::owner(), "c", "{}"), JobId::random().unwrap());
+        assert_eq!(calls.find(&same), None);
+        calls.delivered(same, id);
+        tokio::time::advance(KEPT * 3).await;
+        assert_eq!(calls.find(&same), Some(id), "it runs");
+        calls.ended(id, true);
+        tokio::time::advance(KEPT / 2).await;
+        assert_eq!(calls.find(&same), Some(id));
+        tokio::time::advance(KEPT / 2).await;
+        assert_eq!(calls.find(&same), None, "too long ago");
+        calls.delivered(same, id);
+        calls.ended(id, false);
+        assert_eq!(calls.find(&same), None, "what failed is tried again");
+        calls.delivered(same, id);
+        calls.forget(id);
+        assert_eq!(calls.find(&same), None, "somebody has it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_are_known_at_most() {
+        let calls = SameCalls::default();
+        for number in 0..=MOST {
+            calls.delivered(call(&Caller::owner(), "c", &number.to_string()), JobId::random().unwrap());
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(calls.all().len(), MOST);
+        assert_eq!(calls.find(&call(&Caller::owner(), "c", "0")), None, "the oldest");
+    }
+}
