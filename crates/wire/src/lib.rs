@@ -34,6 +34,6 @@ pub use json::Json;
 pub use lines::{Line, Lines, Oversized};
 pub use message::{Body, Invalid, Message, Outcome, Piece, Reason, Shape, one_line, replace_id};
 pub use peek::{
-    cancelled_request, client_name, notified_token, progress_token, request_version, text_member,
+    cancelled_request, client_info, client_name, notified_token, progress_token, request_version, text_member,
 };
 pub use pieces::{MAX_BATCH, Pieces, read};

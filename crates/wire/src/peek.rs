@@ -37,11 +37,17 @@ pub fn text_member(params: Json<'_>, name: &str) -> Option<String> {
     params.member(name)?.text().map(Into::into)
 }
 
-/// The client's name for itself: in `initialize` `params.clientInfo.name`, in stateless traffic (2026-07-28)
-/// `params._meta."io.modelcontextprotocol/clientInfo".name`.
+/// What the client says of itself: in `initialize` `params.clientInfo`, in stateless traffic (2026-07-28)
+/// `params._meta."io.modelcontextprotocol/clientInfo"`; nothing where it has no name.
+pub fn client_info(params: Json<'_>) -> Option<Json<'_>> {
+    let has_name = |info: &Json<'_>| info.member("name").is_some_and(|name| name.text().is_some());
+    let at_the_top = params.member("clientInfo").filter(has_name);
+    at_the_top.or_else(|| meta_member(params, "io.modelcontextprotocol/clientInfo").filter(has_name))
+}
+
+/// Its name there.
 pub fn client_name(params: Json<'_>) -> Option<String> {
-    let at_the_top = params.member("clientInfo").and_then(|info| text_member(info, "name"));
-    at_the_top.or_else(|| text_member(meta_member(params, "io.modelcontextprotocol/clientInfo")?, "name"))
+    text_member(client_info(params)?, "name")
 }
 
 /// The revision that a stateless request names (2026-07-28): `params._meta."io.modelcontextprotocol/protocolVersion"`.
@@ -107,9 +113,11 @@ mod tests {
         let legacy = raw(r#"{"protocolVersion":"2025-06-18","clientInfo":{"name":"a","version":"1"}}"#);
         assert_eq!(client_name(legacy).as_deref(), Some("a"));
         assert_eq!(request_version(legacy), None);
-        let modern = raw(r#"{"_meta":{"io.modelcontextprotocol/clientInfo":{"name":"b"},
+        let modern = raw(r#"{"_meta":{"io.modelcontextprotocol/clientInfo":{"name":"b","version":"2"},
                 "io.modelcontextprotocol\/protocolVersion":"2026-07-28"}}"#);
         assert_eq!(client_name(modern).as_deref(), Some("b"));
+        let version = |params| text_member(client_info(params)?, "version");
+        assert_eq!((version(legacy).as_deref(), version(modern).as_deref()), (Some("1"), Some("2")));
         assert_eq!(request_version(modern).as_deref(), Some("2026-07-28"));
         assert_eq!(client_name(raw("{}")), None);
         assert_eq!(client_name(raw(r#"{"clientInfo":"x"}"#)), None);

@@ -313,9 +313,10 @@ pub struct Machine {
     pub(super) shakes_hands: bool,
     /// The revision that the handshake came to.
     pub(super) session: Option<Revision>,
-    pub(super) call_clock: Option<Duration>,
     /// What there is of jobs behind the session.
     pub(super) jobs: JobsBehind,
+    /// What the client of the session calls itself, and its version.
+    pub(super) session_client: Option<(Box<str>, Option<Box<str>>)>,
     pub(super) calls: InFlight<Call>,
     /// Calls that have not ended yet, with the ids of those that are waited for.
     pub(super) running: HashMap<CallKey, Option<Id>>,
@@ -352,8 +353,8 @@ impl Machine {
             actions: VecDeque::new(),
             shakes_hands: true,
             session: None,
-            call_clock: None,
             jobs: JobsBehind::default(),
+            session_client: None,
             // A call is known by its key, so no answer can be taken for another's and none has to be remembered.
             calls: InFlight::new(0),
             running: HashMap::new(),

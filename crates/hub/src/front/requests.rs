@@ -245,7 +245,10 @@ impl Machine {
         let session = self.session_name.as_deref();
         let client = self.client.as_deref();
         tracing::info!(session, client, "a session of revision {} begins", revision.name());
-        self.call_clock = client.and_then(clients::call_clock);
+        let version =
+            request.params.and_then(wire::client_info).and_then(|info| wire::text_member(info, "version"));
+        let version = version.map(|version| shortened(&version, MOST_ECHOED).into());
+        self.session_client = self.client.clone().map(|name| (name, version));
         let mut result = Map::new();
         result.insert("protocolVersion".to_owned(), revision.name().into());
         result.insert("serverInfo".to_owned(), implementation());
@@ -427,10 +430,16 @@ impl Machine {
 
     /// After how long the client gives a call up, where that is known.
     pub(super) fn clock(&self, request: &Request<'_>, revision: Revision) -> Option<Duration> {
-        match revision.is_stateless() {
-            true => request.params.and_then(wire::client_name).as_deref().and_then(clients::call_clock),
-            false => self.call_clock,
+        let call = |name: &str, version: Option<&str>| match &self.servers {
+            Some(known) => known.clocks.call(name, version),
+            None => clients::call_clock(name, version),
+        };
+        if revision.is_stateless() {
+            let info = wire::client_info(request.params?)?;
+            return call(&wire::text_member(info, "name")?, wire::text_member(info, "version").as_deref());
         }
+        let (name, version) = self.session_client.as_ref()?;
+        call(name, version.as_deref())
     }
 
     /// Asks the server whose it is.

@@ -11,7 +11,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use unhang_switches::stands;
 
 use super::{Patience, Shared, backend::Backend, roster::Roster};
-use crate::route::catalog::{Catalog, Offered, Source};
+use crate::{
+    clients::Clocks,
+    route::catalog::{Catalog, Offered, Source},
+};
 
 /// What is known of all servers.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +23,8 @@ pub struct Known {
     pub catalog: Arc<Catalog>,
     /// By the place of the server.
     pub patience: Arc<BTreeMap<usize, Patience>>,
+    /// Those of the clients that ask.
+    pub clocks: Clocks,
     /// Every server has been listed, or has failed to be, since it is there.
     pub is_settled: bool,
     /// That was so at some time, whatever servers have come since.
@@ -49,6 +54,7 @@ impl Known {
         Self {
             catalog: Arc::new(catalog),
             patience: Arc::new(patience),
+            clocks: roster.clocks.clone(),
             is_settled,
             was_settled: was_settled || is_settled,
             follows: all().any(|backend| backend.is_gateway()),
@@ -61,6 +67,7 @@ impl Known {
         // A server that tells of changes where there are none wakes nobody.
         if self.flags() == now.flags()
             && (Arc::ptr_eq(&self.patience, &now.patience) || self.patience == now.patience)
+            && self.clocks == now.clocks
             && (Arc::ptr_eq(&self.catalog, &now.catalog) || self.catalog == now.catalog)
             && stands("unchanged-wakes-nobody")
         {

@@ -78,6 +78,7 @@ pub use self::{
 };
 use crate::{
     client::{ClientSpec, Error, Manner, Signed},
+    clients::Clocks,
     config::{DISPOSE_LIMIT, MAX_IN_FLIGHT_OF_ALL, MAX_INSTANCES, MAX_WAITING_OF_ALL},
     route::{names::Style, rules::ToolRules},
     secrets::Secrets,
@@ -151,6 +152,8 @@ pub struct Lineup {
     pub own: Vec<String>,
     /// What they have together.
     pub capacity: Capacity,
+    /// The clocks of those who ask them.
+    pub clocks: Clocks,
 }
 
 impl From<Vec<ServerEntry>> for Lineup {
@@ -535,6 +538,17 @@ pub(crate) mod tests {
             asker: Asker::new("one"),
             trace: None,
         }
+    }
+
+    #[tokio::test]
+    async fn clocks_that_have_changed_are_told() {
+        let servers = Servers::start(Lineup::default());
+        let mut known = servers.known();
+        assert_eq!(known.borrow_and_update().clocks, Clocks::default());
+        let clocks = Clocks::with([("a".to_owned(), Some(Duration::from_secs(1)))]);
+        servers.replace(Lineup { clocks: clocks.clone(), ..Lineup::default() });
+        assert!(known.has_changed().expect("it is there"));
+        assert_eq!(known.borrow().clocks, clocks);
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{Lineup, Scope, ServerEntry, Servers, Shared, backend::Backend, keep, memory};
-use crate::{config::DISPOSE_LIMIT, route::names::Style};
+use crate::{clients::Clocks, config::DISPOSE_LIMIT, route::names::Style};
 
 /// The servers of one gateway.
 #[derive(Default)]
@@ -31,6 +31,8 @@ pub(super) struct Roster {
     pub(super) style: Style,
     /// The names of tools of ours, which no server's tool can have.
     pub(super) own: Vec<String>,
+    /// Those of the clients that ask.
+    pub(super) clocks: Clocks,
     next_place: usize,
     is_closed: bool,
 }
@@ -142,7 +144,7 @@ impl Servers {
     /// go were asked they may still answer, and nobody loses what they have where there is less room. Gives what has changed. Must be
     /// called in a runtime.
     pub fn replace(&self, lineup: Lineup) -> Change {
-        let Lineup { entries, style, own, capacity } = lineup;
+        let Lineup { entries, style, own, capacity, clocks } = lineup;
         self.bound(capacity);
         let (change, new, leaving) = {
             let mut roster = self.shared.roster();
@@ -151,6 +153,7 @@ impl Servers {
             }
             roster.style = style;
             roster.own = own;
+            roster.clocks = clocks;
             roster.replace(entries, &self.shared)
         };
         memory::recall(&new);

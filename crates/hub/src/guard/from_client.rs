@@ -159,7 +159,7 @@ impl Machine {
                 self.era = Era::Legacy;
                 self.negotiated = None;
                 self.session.initialize(request.raw, request.id_span.clone());
-                self.learn_client(params.and_then(wire::client_name));
+                self.learn_client(params);
             }
             ("logging/setLevel", _) => self.session.level(request.raw, request.id_span.clone()),
             ("resources/subscribe", Some(params)) => {
@@ -176,15 +176,18 @@ impl Machine {
                 if let Some(version) = wire::request_version(params) {
                     self.era = Era::Modern;
                     self.modern_version = Some(version);
-                    self.learn_client(wire::client_name(params));
+                    self.learn_client(Some(params));
                 }
             }
             _ => {}
         }
     }
 
-    fn learn_client(&mut self, name: Option<String>) {
-        self.call_clock = name.as_deref().and_then(clients::call_clock);
+    fn learn_client(&mut self, params: Option<Json<'_>>) {
+        let info = params.and_then(wire::client_info);
+        let name = info.and_then(|info| wire::text_member(info, "name"));
+        let version = info.and_then(|info| wire::text_member(info, "version"));
+        self.call_clock = name.as_deref().and_then(|name| clients::call_clock(name, version.as_deref()));
         self.client_name = name;
     }
 

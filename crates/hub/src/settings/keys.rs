@@ -62,6 +62,11 @@ pub(super) const FILE: &[Key] = &[
         Kind::Text,
         "What stands behind `unhang serve` between the prefix of a server and the names of its tools and prompts. Default: __.",
     ),
+    key(
+        "clients",
+        Kind::Sections(CLIENT),
+        "MCP clients that are known better here than unhang knows them, by what `clientInfo.name` is or begins with.",
+    ),
     key("http", Kind::Section(HTTP), "Who may ask `unhang serve --http`."),
     key("gateway", Kind::Section(GATEWAY), "What the servers behind `unhang serve` have together."),
     key(
@@ -70,6 +75,16 @@ pub(super) const FILE: &[Key] = &[
         "Where `unhang serve` tells of requests, as traces of OpenTelemetry.",
     ),
 ];
+
+/// `[clients.NAME]`.
+pub(super) const CLIENT: &[Key] = &[key(
+    "call-clock",
+    Kind::DurationOr(NO_CLOCK),
+    "After how long it gives a tools/call up; none: it does not. Default: what docs/concepts/slow-calls.md says of it.",
+)];
+
+/// What stands for no clock.
+pub(super) const NO_CLOCK: &[&str] = &["none"];
 
 /// `[gateway]`.
 pub(super) const GATEWAY: &[Key] = &[

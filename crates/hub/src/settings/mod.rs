@@ -9,6 +9,7 @@
 //! - Lengths of time and sizes have a unit.
 //! - Every name from here that becomes part of a path has been checked to be one plain name.
 
+mod clients;
 mod expand;
 mod foreign;
 mod http;
@@ -30,6 +31,7 @@ use toml::de::DeTable;
 use unhang_jobs::{document::Field, engine::Options, folder::FileName, record::Patch};
 
 use crate::{
+    clients::Clocks,
     gateway::{Bounds, Capacity},
     route::names::Style,
     tools::{ArgumentSchema, Template},
@@ -56,6 +58,8 @@ pub struct Settings {
     pub servers: Vec<ServerSettings>,
     /// How names of tools and prompts are made.
     pub style: Style,
+    /// `[clients.*]`, before the table of clocks.
+    pub clocks: Clocks,
     /// `[http]`.
     pub http: HttpSettings,
     /// `[gateway]`.
@@ -206,6 +210,10 @@ fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Re
         }
         None => Vec::new(),
     };
+    let clocks = match top.get("clients") {
+        Some(field) => clients::read(&field)?,
+        None => Clocks::default(),
+    };
     let http = match top.get("http") {
         Some(field) => http::read(&field, folder)?,
         None => HttpSettings::default(),
@@ -228,7 +236,7 @@ fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Re
         Some(field) => telemetry::read(&field)?,
         None => TelemetrySettings::default(),
     };
-    Ok(Settings { jobs, tools, servers, style, http, gateway, telemetry })
+    Ok(Settings { jobs, tools, servers, style, clocks, http, gateway, telemetry })
 }
 
 fn gateway(section: &Section<'_>) -> Result<GatewaySettings, Complaint> {

@@ -292,6 +292,11 @@ impl<'a> Field<'a> {
         Ok(items.iter().enumerate().map(item).collect())
     }
 
+    /// Whether it is this word.
+    pub(super) fn is_word(&self, word: &str) -> bool {
+        matches!(self.value.get_ref(), DeValue::String(text) if text == word)
+    }
+
     /// Whether it is a text.
     pub(super) fn is_text(&self) -> bool {
         matches!(self.value.get_ref(), DeValue::String(_))

@@ -80,6 +80,14 @@ sse = true
 weights = { "token 1" = 4, "subject me" = 2 }
 tls = { certificate = "cert.pem", key = "/keys/key.pem" }
 
+[clients.cursor]
+call-clock = "90s"
+
+[clients."My Agent"]
+call-clock = "none"
+
+[clients.cline]
+
 [gateway]
 max-in-flight = 9
 max-instances = 5
@@ -181,6 +189,18 @@ fn servers_are_read_with_their_limits() {
         },
     };
     assert_eq!((&*search.name, &search.transport), ("search", &http));
+}
+
+#[test]
+fn clocks_of_clients_are_read() {
+    let clocks = read(EXAMPLE).expect("it is right").settings.clocks;
+    assert_eq!(clocks.call("Cursor-vscode", None), Some(Duration::from_secs(90)));
+    assert_eq!(
+        (clocks.call("my agent", None), clocks.call("codex", None)),
+        (None, Some(Duration::from_secs(60)))
+    );
+    assert_eq!(clocks.call("cline", None), Some(Duration::from_secs(60)), "nothing is said of it");
+    assert_eq!(read("").expect("it is right").settings.clocks, Clocks::default());
 }
 
 #[test]
@@ -362,6 +382,18 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
             "[http]\nallowed-hosts = [\"a:80\"]",
             "unhang.toml:2:18: http.allowed-hosts[0]: `a:80` is no name of a host",
         ),
+        (
+            "[clients.cursor]\ncall-clock = 90",
+            "unhang.toml:2:1: clients.cursor.call-clock: expected a length of time with a unit in quotes, such as \"30s\" or \"5m\", found \
+             the number 90; or \"none\"",
+        ),
+        (
+            "[clients.cursor]\ncall-clock = \"90\"",
+            "clients.cursor.call-clock: needs a unit: 90ms, 90s or 90m?; or \"none\"",
+        ),
+        ("[clients.a]\n[clients.A]", "unhang.toml:2:10: clients.A: is said twice"),
+        ("[clients.\" \"]", "clients.\" \": is no name of a client"),
+        ("[clients]\ncursor = \"90s\"", "clients.cursor: expected a table"),
         ("[telemetry]\notlp = \"a:4317\"", "telemetry.otlp: `a:4317` is no URL that begins with"),
         ("[telemetry]\nheaders = { a = \"b\\u0001\" }", "telemetry.headers.a: has a character in it"),
         ("[http]\nallowed-hosts = [\"https://a\"]", "`https://a` is no name of a host alone"),
@@ -418,7 +450,7 @@ fn the_schema_of_the_file_knows_what_the_reader_knows() {
         let source = Source { file: "", text, lookup: &lookup, warnings: RefCell::default() };
         let all = Section::open(&source, String::new(), 0, table.get_ref(), FILE);
         let part = |name| all.get(name).map(|field| field.object().expect("a table"));
-        let parts = ["jobs", "tools", "servers", "http"];
+        let parts = ["jobs", "tools", "servers", "clients", "http"];
         Value::from(
             parts
                 .map(|name| (name.to_owned(), part(name).unwrap_or_default().into()))
@@ -441,6 +473,8 @@ fn the_schema_of_the_file_knows_what_the_reader_knows() {
         "[servers.a]\nallow = \"b\"",
         "[servers.a]\ntools.b.max-in-flight = 0",
         "[servers.a]\ntools.b.limit = 1",
+        "[clients.a]\ncall-clock = \"never\"",
+        "[clients.a]\nclock = \"1m\"",
         "[http]\ntokens = \"a\"",
         "[http]\ntoken = [\"a\"]",
         "[http]\ntls = { cert = \"a\" }",

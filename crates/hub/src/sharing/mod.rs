@@ -258,7 +258,7 @@ impl Realm {
 /// What of these a window that follows asks the leader for, and what it has itself: the leader, and those that are not for everybody,
 /// for the leader has no session of its client.
 fn apart(socket: PathBuf, lineup: Lineup) -> (Lineup, Lineup) {
-    let Lineup { entries, style, own, capacity } = lineup;
+    let Lineup { entries, style, own, capacity, clocks } = lineup;
     let leader = follower(socket, &entries);
     let (shared, here): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|entry| entry.scope == Scope::Everybody);
@@ -267,8 +267,9 @@ fn apart(socket: PathBuf, lineup: Lineup) -> (Lineup, Lineup) {
         style: style.clone(),
         own: own.clone(),
         capacity,
+        clocks: clocks.clone(),
     };
-    (Lineup { entries: shared, style, own, capacity }, here)
+    (Lineup { entries: shared, style, own, capacity, clocks }, here)
 }
 
 /// The leader as a server of ours. It waits for its servers as long as they may take, and we for it.

@@ -100,6 +100,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "no-empty-array" [2]
         "A batch whose requests were all withdrawn gets nothing, not a broken array."
         unit("hub", "batch::tests::nothing_is_said_when_every_request_was_withdrawn");
+    "said-clock-counts" [1]
+        "What the configuration says of a client's clock goes before the table."
+        unit("hub", "clients::tests::what_is_said_goes_before_the_table");
     "clock-by-whole-name" [1]
         "A client's clock is found by its whole name, so no other client gets a deadline that is not its own."
         unit("hub", "clients::tests::clocks_are_found_by_whole_name");

@@ -15,6 +15,7 @@ use std::{
 
 use unhang::{
     client::Silent,
+    clients::Clocks,
     gateway::{Lineup, Memory, Patience, Scope, ServerEntry},
     promotion::Promotion,
     route::names::Style,
@@ -62,7 +63,7 @@ impl Plan {
     pub(super) fn read(serve: &Serve, path: &Path) -> Result<Plan, String> {
         let variables = RefCell::default();
         let (settings, mut warnings) = load(path, &variables)?;
-        let Settings { jobs, tools, servers, style, http, gateway, telemetry } = settings;
+        let Settings { jobs, tools, servers, style, clocks, http, gateway, telemetry } = settings;
         let secrets = servers.iter().map(Secrets::of).collect();
         // How much one client may ask for says nothing of what a server can take.
         let said = serve.limits.settings();
@@ -94,7 +95,7 @@ impl Plan {
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         warnings.extend(serve.tool_mode.unknown(&names));
         let variables = variables.take();
-        let lineup = Lineup { entries, style, own: Vec::new(), capacity: gateway.capacity() };
+        let lineup = Lineup { entries, style, own: Vec::new(), capacity: gateway.capacity(), clocks };
         Ok(Plan { lineup, tools, jobs, door, telemetry, secrets, warnings, files, variables })
     }
 
@@ -173,7 +174,9 @@ fn load(
             let (jobs, http) = (JobSettings::default(), HttpSettings::default());
             let (style, gateway) = (Style::default(), GatewaySettings::default());
             let telemetry = TelemetrySettings::default();
-            Ok((Settings { jobs, tools: Vec::new(), servers, style, http, gateway, telemetry }, warnings))
+            let clocks = Clocks::default();
+            let tools = Vec::new();
+            Ok((Settings { jobs, tools, servers, style, clocks, http, gateway, telemetry }, warnings))
         }
     }
 }

@@ -21,6 +21,7 @@ use tokio::{
     time::sleep,
 };
 use unhang::{
+    clients::Clocks,
     front::{
         Toolbox,
         http::{Acceptor, Door as Admission},
@@ -65,6 +66,7 @@ pub(super) struct Entrance {
 pub(super) struct Current {
     /// What is said of tools, and of what nobody can change while it runs.
     tools: String,
+    clocks: Clocks,
     fixed: String,
     files: Vec<PathBuf>,
     stamps: Vec<Stamp>,
@@ -77,6 +79,7 @@ impl Current {
         stamps[0] = before;
         Current {
             tools: format!("{:?}", plan.tools),
+            clocks: plan.lineup.clocks.clone(),
             fixed: format!(
                 "{:?}{:?}{:?}",
                 plan.jobs,
@@ -202,6 +205,9 @@ impl Reload<'_> {
         }
         lineup.own = self.table.definitions().iter().map(|tool| tool.name.clone()).collect();
         told.extend(sentence(&self.shared.replace(lineup)));
+        if current.clocks != self.current.clocks {
+            told.push("there are other clocks of clients".to_owned());
+        }
         if let Some((entrance, admission, tls)) = opened {
             entrance.door.send_replace(admission);
             entrance.tls.send_replace(tls);

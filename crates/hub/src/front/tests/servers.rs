@@ -8,6 +8,7 @@ use unhang_bridge::Era;
 use super::*;
 use crate::{
     client::{Error, ServerError},
+    clients::Clocks,
     gateway::{Answered, Asked, Known, Patience},
     route::{
         catalog::{Catalog, Offered, Source},
@@ -37,6 +38,7 @@ pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> Known 
     Known {
         catalog: Arc::new(Catalog::new(&Style::default(), &["echo"], &[source])),
         patience: Arc::new([(place, patience)].into()),
+        clocks: Clocks::default(),
         is_settled,
         was_settled: is_settled,
         follows: false,
@@ -131,6 +133,35 @@ fn a_tool_may_have_a_limit_of_its_own_which_a_clients_clock_shortens() {
         let (_, asked) = asked(&mut front);
         assert_eq!(asked.limit, Duration::from_millis(expect), "{client} {tool}");
         assert_eq!(asked.tool.as_deref(), Some(tool));
+    }
+}
+
+#[test]
+fn the_clock_is_that_of_the_configuration_and_of_the_clients_version() {
+    let of_session = |client: &str| {
+        let mut front = fronted(Known {
+            clocks: Clocks::with([("langflow".to_owned(), Some(seconds(20)))]),
+            ..known(&[TOOL], true)
+        });
+        ask(
+            &mut front,
+            1,
+            "initialize",
+            &format!(r#"{{"protocolVersion":"2025-11-25","clientInfo":{client}}}"#),
+        );
+        // Somebody else's clock, on the same pipe, changes nothing.
+        let of_another = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"nanobot"}}}"#;
+        ask(&mut front, 2, "tools/list", of_another);
+        ask(&mut front, 3, "tools/call", r#"{"name":"srv__now"}"#);
+        asked(&mut front).1.limit
+    };
+    for (client, expect) in [
+        (r#"{"name":"langflow"}"#, seconds(19)),
+        (r#"{"name":"codex-mcp-client"}"#, seconds(57)),
+        (r#"{"name":"codex-mcp-client","version":"0.152.1"}"#, seconds(60)),
+        (r#"{"name":"nobody"}"#, seconds(60)),
+    ] {
+        assert_eq!(of_session(client), expect, "{client}");
     }
 }
 
