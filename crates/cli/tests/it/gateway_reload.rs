@@ -138,6 +138,35 @@ fn names_follow_the_separator() {
 }
 
 #[test]
+fn a_clock_that_is_said_counts_for_sessions_that_are_there() {
+    // Calls are not to become jobs: what is looked at is when they are cut off.
+    let one = server("one", &["well-behaved"], "limits = { promote-after = \"off\" }");
+    let (sandbox, mut client) = configured(&one);
+    assert!(pid(&mut client, "one") > 0);
+    write(sandbox.path(), &format!("{one}[clients.Unhang]\ncall-clock = \"1s\"\n"));
+    client.signal(Signal::HUP);
+    said(&client, "there are other clocks of clients");
+    let slow = client.call("one__sleep", json!({ "ms": 60_000 }));
+    let error = client.answer(slow)["error"].clone();
+    // What it has waited for its turn is taken off.
+    let limit = error["data"]["limitMs"].as_u64().expect("a number");
+    assert!(error["code"] == -31001 && limit <= 950, "{error}");
+    leave(client);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+#[test]
+fn a_promotion_that_would_come_too_late_is_told() {
+    let limits = "limits = { promote-after = \"10m\" }\ntools.echo = { promote-after = \"6m\", call-timeout = \"7m\" }";
+    let (sandbox, client) = configured(&server("one", &["well-behaved"], limits));
+    let told = "`one`: `promote-after` is 10m, but calls end at `call-timeout` (5m), and none becomes a job";
+    said(&client, told);
+    assert!(!client.stderr().contains("`echo` of `one`"), "{}", client.stderr());
+    leave(client);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+#[test]
 fn windows_that_share_servers_change_together_and_go_on_sharing() {
     let (sandbox, mut leader) = configured(&server("one", &["well-behaved"], ""));
     let before = pid(&mut leader, "one");
