@@ -10,6 +10,7 @@ use unhang_bridge::{Era, error, result};
 use unhang_wire::{Id, Json, one_line};
 
 use super::{
+    handover::Skin,
     machine::{Call, Machine, NAME, Outside, To, Way},
     requests::MOST_ECHOED,
     tally::add_one,
@@ -67,10 +68,15 @@ impl Machine {
     /// Answers with a list: what we have ourselves, and then what the servers have.
     pub(super) fn answer_list(&mut self, id: &Id, list: List, call: &Call, outside: &mut impl Outside) {
         let own = self.tools.iter().filter(|_| list == List::Tools);
-        let mut items: Vec<String> = own.map(|tool| tool.to_json(call.revision).to_string()).collect();
+        let mut items: Vec<String> = own.map(|tool| self.own_tool(tool, call.revision)).collect();
         let known = self.servers.as_ref();
-        let others = known.map(|known| known.catalog.list(list, call.revision.era()));
-        let others = others.and_then(|others| others.strip_prefix('[')?.strip_suffix(']'));
+        let others = known.map_or("[]", |known| known.catalog.list(list, call.revision.era()));
+        let copes_with_tasks = call.hand_over.skin != Skin::Words;
+        let others = match list {
+            List::Tools => self.with_jobs_in_mind(others, call.revision, copes_with_tasks),
+            _ => Cow::Borrowed(others),
+        };
+        let others = others.strip_prefix('[').and_then(|others| others.strip_suffix(']'));
         items.extend(others.filter(|others| !others.is_empty()).map(str::to_owned));
         let (member, items) = (list.member(), items.join(","));
         let result = if call.revision.is_stateless() {

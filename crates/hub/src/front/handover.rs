@@ -58,6 +58,11 @@ impl HandOver {
         Self { at: None, skin: Skin::Words }
     }
 
+    /// Its client wants a task of what becomes none.
+    pub(super) fn is_refused(self) -> bool {
+        self.at.is_none() && self.skin == Skin::Task(Dialect::Core)
+    }
+
     /// What the server is asked: whether it becomes a task is between the client and us.
     pub(super) fn asked(self, params: String) -> String {
         if self.at.is_none() || self.skin != Skin::Task(Dialect::Core) {
@@ -92,10 +97,8 @@ impl Machine {
         promotion: Promotion,
         limit: Duration,
     ) -> HandOver {
-        if !self.jobs.promotes {
-            return HandOver::never();
-        }
         let skin = self.skin(request, revision);
+        let promotion = if self.jobs.promotes { promotion } else { Promotion::Off };
         let after = promotion.moment(self.clock(request, revision));
         let after = match skin {
             // It is what its client has asked for, which waits for that alone.

@@ -16,6 +16,7 @@ mod handover;
 pub mod http;
 mod jobs;
 pub mod machine;
+mod offers;
 mod owners;
 mod parking;
 mod questions;

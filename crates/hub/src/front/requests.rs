@@ -9,13 +9,16 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json};
-use unhang_bridge::params::{LOG_LEVEL, Signature};
+use unhang_bridge::{
+    params::{LOG_LEVEL, Signature},
+    tasks::{self, Dialect},
+};
 use unhang_switches::stands;
 use unhang_wire::{self as wire, Body, Id, Json, Line, Message, Piece, Shape, read};
 
 use super::{
     answers::implementation,
-    handover::HandOver,
+    handover::{HandOver, Skin},
     machine::{Action, Awaited, Call, CallKey, End, Introduced, Machine, NAME, Outside, StreamKey, Way},
     owners::{Subject, Unasked, no_such, subject},
     parking::{digest, own_state},
@@ -383,7 +386,7 @@ impl Machine {
         }
         let (key, limit) = (self.new_key(), LIST_PATIENCE);
         let awaited = Awaited::List(list);
-        let hand_over = HandOver::never();
+        let hand_over = HandOver { at: None, skin: self.skin(request, revision) };
         let call = Call { key, awaited, revision, since: self.now, limit, way: request.way, hand_over };
         if self.servers.as_ref().is_none_or(|known| known.has_lists) || !stands("list-waits-for-servers") {
             return self.answer_list(&request.id, list, &call, outside);
@@ -405,11 +408,16 @@ impl Machine {
             Ok(called) => called,
             Err(telling) => return self.refuse(request.way, request.addressee(), telling, outside),
         };
+        let skin = self.skin(request, revision);
+        let is_job = self.tools.iter().any(|known| known.name == tool && known.is_job);
+        if skin == Skin::Task(Dialect::Core) && !is_job {
+            return self.refuse_raw(&request.id, request.way, &tasks::not_as_task(&tool), outside);
+        }
         let limit = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
         let limit = limit.saturating_sub(request.waited);
         let key = self.new_key();
         let awaited = Awaited::Tool(tool.clone());
-        let hand_over = HandOver { at: None, skin: self.skin(request, revision) };
+        let hand_over = HandOver { at: None, skin };
         let call = Call { key, awaited, revision, since: self.now, limit, way: request.way, hand_over };
         self.begin(&request.id, call, limit);
         let length = request.params.map_or(0, |params| params.get().len());
@@ -488,6 +496,9 @@ impl Machine {
             "tools/call" => self.hand_over(request, revision, patience.of_promotion(&owner.name), limit),
             _ => HandOver::never(),
         };
+        if hand_over.is_refused() {
+            return self.refuse_raw(&request.id, request.way, &tasks::not_as_task(&about), outside);
+        }
         // What may become a job is given the time for that; until then the limit is ours to keep.
         let may_be_a_job = hand_over.at.is_some();
         let joins = may_be_a_job && patience.joins_same_call;

@@ -118,6 +118,7 @@ impl Builtin {
             input_schema: self.input_schema(),
             output_schema: Some(self.output_schema()),
             hints: self.hints(),
+            is_job: false,
         }
     }
 

@@ -51,6 +51,7 @@ impl Declared {
             output_schema: Some(output_schema),
             // Of a command nothing is known.
             hints: Hints { destructive: true, open_world: true, ..Hints::default() },
+            is_job: self.mode == Mode::Job,
         }
     }
 

@@ -35,6 +35,8 @@ pub struct Definition {
     pub output_schema: Option<Value>,
     /// What it does to the world.
     pub hints: Hints,
+    /// It answers at once, with the job that it has begun.
+    pub is_job: bool,
 }
 
 impl Definition {
@@ -110,6 +112,7 @@ mod tests {
             input_schema: json!({ "type": "object" }),
             output_schema: Some(json!({ "type": "object" })),
             hints: Hints { read_only: true, ..Hints::default() },
+            is_job: false,
         }
     }
 

@@ -29,6 +29,7 @@ pub use arguments::ArgumentSchema;
 pub use definition::{Definition, Hints, ToolAnswer};
 pub use engine::EngineService;
 pub use policy::ModeOverrides;
+pub(crate) use schemas::started as handed_over_schema;
 pub use table::{CurrentTable, Table};
 pub(crate) use telling::handed_over;
 pub use template::{Template, Word};

@@ -108,6 +108,7 @@ fn head() -> Map<String, Value> {
     let properties = json!({
         "job_id": { "type": "string" },
         "name": { "type": "string" },
+        "kind": { "enum": ["call"], "description": "What it is, where it is no command: a call of a server's tool." },
         "status": { "enum": state_words() },
         "created_at": { "type": "string", "format": "date-time" },
         "started_at": { "type": "string", "format": "date-time" },
@@ -135,7 +136,7 @@ fn next_steps() -> Value {
 }
 
 /// The answer of a tool in mode `job`.
-pub(super) fn started() -> Value {
+pub(crate) fn started() -> Value {
     let properties = json!({
         "job_id": { "type": "string" },
         "status": { "enum": state_words() },

@@ -44,6 +44,7 @@ impl Toolbox for Tools {
             input_schema: json!({ "type": "object" }),
             output_schema: None,
             hints: Hints::default(),
+            is_job: false,
         };
         ["echo", "slow", "stuck", "large"].map(tool).into()
     }

@@ -237,6 +237,8 @@ fn what_is_wrong_with_a_request_about_a_task_is_said_in_the_codes_of_the_protoco
         (5, "tasks/list", modern(""), -32700),
         (6, "tasks/update", format!(r#"{{"taskId":"{ID}","inputResponses":{{}}}}"#), -32601),
         (7, "tasks/update", modern(&format!(r#""taskId":"{ID}""#)), -32602),
+        // A tool of ours that answers in any case.
+        (8, "tools/call", r#"{"name":"echo","task":{}}"#.to_owned(), -32601),
     ] {
         ask(&mut front, id, method, &params);
         let answer = front.heard().remove(0);

@@ -65,6 +65,7 @@ fn echo() -> Definition {
         input_schema: json!({ "type": "object" }),
         output_schema: Some(json!({ "type": "object" })),
         hints: Hints { read_only: true, ..Hints::default() },
+        is_job: false,
     }
 }
 
