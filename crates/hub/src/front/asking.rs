@@ -19,12 +19,9 @@ use super::{
 use crate::{
     gateway::{Answered, Aside, Asked, Servers},
     job_report::{JobReport, Reader},
-    promoted::{Going, Promotable, PromotedCalls, SameCall, is_answered},
+    promoted::{ASIDES, Going, Promotable, PromotedCalls, SameCall, is_answered},
     tools::service::{Caller, JobService},
 };
-
-/// Questions and logs about one call that may be on their way.
-const ASIDES_OF_ONE: usize = 64;
 
 /// Where what a server tells goes, on its way to the machine.
 #[derive(Clone)]
@@ -105,9 +102,9 @@ pub(super) async fn ask(
     }
     let (progress, seen) = watch::channel(None);
     let progress = asked.wants_progress.then_some(progress);
-    let (asides, said) = mpsc::channel(ASIDES_OF_ONE);
-    let answering = Box::pin(servers.ask(asked, progress, Some(asides)));
-    let mut going = Going { answering, seen, said, servers };
+    let (asides, said) = mpsc::channel(ASIDES);
+    let answering = Box::pin(servers.ask(asked.clone(), progress, Some(asides)));
+    let mut going = Going { asked, answering, seen, said, servers };
     let mut adopting: Option<Adopting> = None;
     loop {
         tokio::select! {

@@ -27,8 +27,8 @@ use super::{
     tasks::{POLL_INTERVAL, TaskView},
 };
 use crate::{
-    config::VERDICT_SLACK, job_report::JobReport, promotion::Promotion, revision::Revision,
-    tools::handed_over,
+    config::VERDICT_SLACK, job_report::JobReport, promoted::WhoIsAsked, promotion::Promotion,
+    revision::Revision, tools::handed_over,
 };
 
 /// When a call that somebody is asked about is looked at again.
@@ -130,14 +130,14 @@ impl Machine {
         None
     }
 
-    /// A call is a job now, on the disk. Whether its client was told of it: it may wait for nothing any more.
-    pub fn promoted(
+    /// A call is a job now, on the disk. Says who can be asked about it from now on; nothing where its client waits for nothing any more.
+    pub(crate) fn promoted(
         &mut self,
         now: Duration,
         key: CallKey,
         report: &JobReport,
         outside: &mut impl Outside,
-    ) -> bool {
+    ) -> Option<WhoIsAsked> {
         self.now = now;
         let id = self.over(key, outside);
         let call = id.as_ref().and_then(|id| self.calls.cancel(id));
@@ -153,7 +153,17 @@ impl Machine {
         }
         self.check_drained(outside);
         self.check_stopped();
-        call.is_some()
+        call.map(|call| self.who_is_asked(&call))
+    }
+
+    fn who_is_asked(&self, call: &Call) -> WhoIsAsked {
+        let session = self.signature.as_ref().filter(|_| !call.revision.is_stateless());
+        let said = session.map(|signature| signature.client_capabilities.as_str());
+        let said = said.or_else(|| call.awaited.introduced().map(|introduced| &*introduced.offers));
+        match call.hand_over.skin {
+            Skin::Words => WhoIsAsked::Nobody,
+            Skin::Task(_) => WhoIsAsked::Followers(said.unwrap_or("{}").into()),
+        }
     }
 
     /// Answers a call with the job that it has become.

@@ -1,14 +1,28 @@
 //! What a front needs of whoever runs jobs: answers to what clients ask of tasks, and a place for calls that become some.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, convert::Infallible, future::pending, sync::Arc, time::Duration};
 
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+use unhang_bridge::tasks;
 use unhang_jobs::{id::JobId, record::JobState};
+use unhang_wire::Json;
 
-use super::tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold};
+use super::{
+    machine::CallKey,
+    tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold},
+};
 use crate::{
-    promoted::PromotedCalls,
+    gateway::{Aside, Question},
+    promoted::{Input, PromotedCalls},
     tools::service::{Caller, JobError, JobService},
 };
+
+/// Where questions go that are asked beside the answer to this request.
+pub(super) type Beside = (CallKey, mpsc::Sender<(CallKey, Aside)>);
 
 /// Jobs behind a front. Clones are the same.
 #[derive(Clone)]
@@ -39,7 +53,7 @@ impl Jobs {
     }
 
     /// What is known of what is asked.
-    pub(super) async fn told(&self, asked: TaskAsked) -> TasksTold {
+    pub(super) async fn told(&self, asked: TaskAsked, beside: Beside) -> TasksTold {
         if let Some(id) = asked.about() {
             match self.service.knows(id) {
                 Ok(true) => {}
@@ -48,11 +62,18 @@ impl Jobs {
             }
         }
         let told = match asked {
-            TaskAsked::Get(id) | TaskAsked::Update(id, _) => self.one(id, Duration::ZERO).await.map(one),
-            TaskAsked::Result(id, wait) => self
-                .one(id, wait)
-                .await
-                .map(|told| if told.report.status.is_final() { one(told) } else { TasksTold::NotYet }),
+            TaskAsked::Get(id) => self.one(id, Duration::ZERO).await.map(one),
+            TaskAsked::Update(id, responses) => {
+                self.update(id, responses);
+                self.one(id, Duration::ZERO).await.map(one)
+            }
+            TaskAsked::Result(id, wait) => {
+                let told = tokio::select! {
+                    told = self.one(id, wait) => told,
+                    never = self.ask_beside(id, beside) => match never {},
+                };
+                told.map(|told| if told.report.status.is_final() { one(told) } else { TasksTold::NotYet })
+            }
             TaskAsked::Cancel(id) => self.cancel(id).await,
             TaskAsked::List => {
                 self.service.list(None, MOST_LISTED).await.map(|list| TasksTold::All(list.jobs))
@@ -64,7 +85,52 @@ impl Jobs {
     async fn one(&self, id: JobId, wait: Duration) -> Result<TaskTold, JobError> {
         let report = self.service.status(id, wait).await?;
         let answer = if report.status.is_final() { self.service.answer(id).await? } else { None };
-        Ok(TaskTold { report, answer })
+        let inputs = self.promoted.as_ref().map(|promoted| promoted.inputs().open(id));
+        let inputs = inputs.filter(|_| answer.is_none()).unwrap_or_default();
+        Ok(TaskTold { report, answer, inputs })
+    }
+
+    /// Answers what a task waits for. A name that it has not is passed over: it may have been answered before.
+    fn update(&self, id: JobId, responses: Vec<(String, String)>) {
+        let Some(promoted) = &self.promoted else { return };
+        for (key, response) in responses {
+            if !promoted.inputs().answer(id, &key, Ok(response)) {
+                tracing::info!(
+                    job = id.as_str(),
+                    "a client has answered `{key}`, which is no open question of it"
+                );
+            }
+        }
+    }
+
+    /// Asks a client that waits for the result of a task what the task waits for, beside its request (2025-11-25).
+    async fn ask_beside(&self, id: JobId, (key, beside): Beside) -> Infallible {
+        let Some(promoted) = &self.promoted else { return pending().await };
+        let mut changes = promoted.inputs().changes();
+        let (mut asked, mut replies) = (HashSet::new(), JoinSet::new());
+        loop {
+            changes.mark_unchanged();
+            for Input { key: name, method, params } in promoted.inputs().open(id) {
+                if !asked.insert(name.clone()) {
+                    continue;
+                }
+                let params = params.as_deref().and_then(|params| Json::new(params.get().as_bytes()));
+                let params = RawValue::from_string(tasks::related(params, id.as_str())).ok();
+                let (reply, replied) = oneshot::channel();
+                let question = Aside::Asked(Question { method, params, reply });
+                // Where there are too many on their way it is asked with the next request.
+                if beside.try_send((key, question)).is_ok() {
+                    replies.spawn(async move { (name, replied.await) });
+                }
+            }
+            tokio::select! {
+                Some(Ok((name, Ok(replied)))) = replies.join_next() => {
+                    // It may have been answered elsewhere meanwhile.
+                    let _known = promoted.inputs().answer(id, &name, replied);
+                }
+                _changed = changes.changed() => {}
+            }
+        }
     }
 
     async fn cancel(&self, id: JobId) -> Result<TasksTold, JobError> {

@@ -35,5 +35,6 @@ mod tests;
 
 pub use crate::revision::Revision;
 pub use jobs::Jobs;
+pub(crate) use questions::is_offered;
 pub use run::{AtEnd, FrontSpec, run};
 pub use toolbox::{Answering, Cancellation, ToolCall, Toolbox};

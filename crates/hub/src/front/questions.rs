@@ -34,7 +34,7 @@ pub(super) fn members((method, params): Asked<'_>, era: Era, name: &str) -> Stri
 }
 
 /// Whether a client that offers this can be asked that.
-pub(super) fn is_offered(offers: Json<'_>, (method, params): Asked<'_>) -> bool {
+pub(crate) fn is_offered(offers: Json<'_>, (method, params): Asked<'_>) -> bool {
     let capability = CAPABILITIES.iter().find(|(asked, _)| *asked == method);
     let offered = capability.and_then(|(_, capability)| offers.member(capability));
     let Some(offered) = offered.filter(|offered| offered.get().starts_with('{')) else { return false };
@@ -123,12 +123,12 @@ impl Machine {
         self.actions.push_back(Action::Reply { question: open.question, replied });
     }
 
-    /// A call is over, and so are the questions about it.
     /// Whether the client is being asked something about this call.
     pub(super) fn is_asked_about(&self, call: CallKey) -> bool {
         self.questions.values().any(|open| open.call == call)
     }
 
+    /// A call is over, and so are the questions about it.
     pub(super) fn forget_questions(&mut self, call: CallKey, outside: &mut impl Outside) {
         let over: Vec<Id> =
             self.questions.iter().filter(|(_, open)| open.call == call).map(|(id, _)| id.clone()).collect();

@@ -26,10 +26,11 @@ use super::{
     answers::implementation,
     handover::HandOver,
     machine::{Action, Awaited, Call, CallKey, Machine, Outside},
+    questions::members,
     requests::{Request, capabilities, invalid_params},
 };
 use crate::{
-    clients, config::VERDICT_SLACK, fault::Kind, job_report::JobReport, revision::Revision,
+    clients, config::VERDICT_SLACK, fault::Kind, job_report::JobReport, promoted::Input, revision::Revision,
     tools::service::CallAnswer,
 };
 
@@ -83,16 +84,18 @@ impl TaskAsked {
 }
 
 /// What is known of a task.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct TaskTold {
     /// How it is.
     pub report: JobReport,
     /// What has come of it, once it has ended.
     pub answer: Option<CallAnswer>,
+    /// What it waits for.
+    pub inputs: Vec<Input>,
 }
 
 /// What is known of what was asked.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum TasksTold {
     /// Of one.
     One(Box<TaskTold>),
@@ -160,6 +163,7 @@ impl TaskView {
 /// What came of a job, in the words of a client of this dialect.
 pub(super) enum Came {
     Nothing,
+    Asked(Vec<(String, String)>),
     Result(String),
     Error(String),
 }
@@ -167,6 +171,7 @@ pub(super) enum Came {
 impl Came {
     fn of(told: &TaskTold, dialect: Dialect) -> Self {
         match &told.answer {
+            None if !told.inputs.is_empty() => Came::Asked(told.inputs.iter().map(request).collect()),
             None if !told.report.status.is_final() => Came::Nothing,
             None => Came::Error(error_of(&told.report).to_string()),
             Some(CallAnswer::Error(error)) => Came::Error(error.clone()),
@@ -185,10 +190,17 @@ impl Came {
     fn outcome(&self) -> Outcome<'_> {
         match self {
             Came::Nothing => Outcome::Open,
+            Came::Asked(inputs) => Outcome::Input(inputs),
             Came::Result(text) => json_or_open(text, Outcome::Result),
             Came::Error(text) => json_or_open(text, Outcome::Error),
         }
     }
+}
+
+/// What is asked, as a request of 2026-07-28 under its name.
+fn request(input: &Input) -> (String, String) {
+    let members = members((&input.method, input.params.as_deref()), Era::Modern, &input.key);
+    (input.key.clone(), format!("{{{members}}}"))
 }
 
 fn json_or_open<'a>(text: &'a str, outcome: fn(Json<'a>) -> Outcome<'a>) -> Outcome<'a> {
@@ -331,7 +343,9 @@ impl Machine {
                             .map(|result| tasks::payload(result, told.report.job_id.as_str()))
                             .ok_or_else(|| failed("its result is not readable any more")),
                         Came::Error(error) => Err(error),
-                        Came::Nothing => Err(failed("the task has not ended yet; ask for its result again")),
+                        Came::Nothing | Came::Asked(_) => {
+                            Err(failed("the task has not ended yet; ask for its result again"))
+                        }
                     },
                     tasks::CANCEL => Ok(tasks::cancelled(dialect, &view.task(), Some(&server))),
                     tasks::UPDATE => Ok(tasks::acknowledged(Some(&server))),

@@ -336,7 +336,9 @@ impl Work {
 
     fn task(&mut self, key: CallKey, asked: TaskAsked) {
         let Some(jobs) = self.jobs.clone() else { return };
-        let task = self.calls.spawn(async move { Ended::Task(Box::new(jobs.told(asked).await)) });
+        let aside = self.aside.clone();
+        let task =
+            self.calls.spawn(async move { Ended::Task(Box::new(jobs.told(asked, (key, aside)).await)) });
         self.keys.insert(task.id(), key);
     }
 
@@ -387,14 +389,15 @@ impl Work {
     /// A call is a job from now on: it goes on without us.
     fn promoted(&mut self, key: CallKey, (promoted, going): (Promoted, Going), outside: &mut impl Outside) {
         let now = self.now();
-        let is_known = self.machine.promoted(now, key, &promoted.report, outside);
+        let who = self.machine.promoted(now, key, &promoted.report, outside);
         let Some(calls) = self.jobs.as_ref().and_then(|jobs| jobs.promoted.as_ref()) else { return };
-        if is_known {
-            calls.keep(promoted, going);
-        } else {
+        match who {
+            Some(who) => calls.keep(promoted, going, who),
             // Nobody has heard of it, and nobody waits.
-            drop(going);
-            calls.forget(async move { Ok(promoted) });
+            None => {
+                drop(going);
+                calls.forget(async move { Ok(promoted) });
+            }
         }
     }
 

@@ -1,43 +1,65 @@
 //! A call whose answer is on its way, with all that is told beside it.
 
-use std::pin::Pin;
+use std::{pin::Pin, sync::Arc};
 
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, watch};
-use unhang_bridge::result;
+use tokio::sync::{mpsc, oneshot, watch};
+use unhang_bridge::{Era, Splice, result, tasks::INPUT_LIMIT};
 use unhang_jobs::{
     engine::{CallEnd, HeldCall},
+    id::JobId,
     progress::Progress,
     record::Reason,
 };
 use unhang_wire::{Json, text_member};
 
-use super::advice;
+use super::{Inputs, advice};
 use crate::{
     client::Error,
+    config::INPUT_ROUNDS,
     fault::Kind,
-    gateway::{Answered, Aside, Question, Servers},
+    front::is_offered,
+    gateway::{Answered, Aside, Asked, Question, Replied, Servers},
     wording::shortened,
 };
+
+/// Questions and logs about one call that may be on their way.
+pub(crate) const ASIDES: usize = 64;
 
 /// Of a message of progress, in characters.
 const MOST_TOLD: usize = 200;
 
+/// Who is asked what the server asks once its call is a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WhoIsAsked {
+    /// Nobody: its client does something else.
+    Nobody,
+    /// Whoever follows the task, as far as the client of the call has said that it can be asked: its capabilities, as JSON.
+    Followers(Box<str>),
+}
+
 /// See the module's text.
 pub(crate) struct Going {
+    /// What is asked; once more, with what was to be known first, where the server says so.
+    pub asked: Asked,
     pub answering: Pin<Box<dyn Future<Output = Answered> + Send>>,
     /// The newest progress.
     pub seen: watch::Receiver<Option<Box<RawValue>>>,
     /// What else the server says and asks about it.
     pub said: mpsc::Receiver<Aside>,
     /// What the session has of them for itself lives as long as its calls.
-    #[expect(dead_code, reason = "it is kept, and not asked")]
     pub servers: Servers,
 }
 
 impl Going {
     /// Follows it to its end, and notes on the way what the server tells. Dropping the rest withdraws it. Cancel-safe.
-    pub(super) async fn follow(&mut self, held: &mut HeldCall, is_repeatable: bool) -> CallEnd {
+    pub(super) async fn follow(
+        &mut self,
+        held: &mut HeldCall,
+        to: (&Inputs, &WhoIsAsked),
+        is_repeatable: bool,
+    ) -> CallEnd {
+        let mut rounds = 0;
         // What was told while it was a call.
         let newest = self.seen.borrow().clone();
         if let Some(params) = newest {
@@ -55,11 +77,37 @@ impl Going {
                 }
                 Some(aside) = self.said.recv() => match aside {
                     Aside::Logged(params) => held.log(&logged(&params)),
-                    Aside::Asked(question) => decline(question),
+                    Aside::Asked(question) => ask(held.id(), to, question),
                 },
-                answered = &mut self.answering => return end(answered, is_repeatable),
+                answered = &mut self.answering => {
+                    let Some(wanted) = Wanted::of(&answered).filter(|_| rounds < INPUT_ROUNDS) else {
+                        return end(answered, is_repeatable);
+                    };
+                    rounds += 1;
+                    let id = held.id();
+                    tokio::select! {
+                        biased;
+                        () = held.cancelled() => return CallEnd::Cancelled,
+                        params = wanted.answered(id, to, &self.asked.params) => match params {
+                            Some(params) => self.again(params),
+                            None => return nobody_answers(),
+                        }
+                    }
+                }
             }
         }
+    }
+}
+
+impl Going {
+    /// Makes the request once more, with these params.
+    fn again(&mut self, params: Arc<str>) {
+        let asked = Asked { params, ..self.asked.clone() };
+        let (progress, seen) = watch::channel(None);
+        let (asides, said) = mpsc::channel(ASIDES);
+        let progress = asked.wants_progress.then_some(progress);
+        (self.seen, self.said) = (seen, said);
+        self.answering = Box::pin(self.servers.ask(asked, progress, Some(asides)));
     }
 }
 
@@ -95,9 +143,19 @@ fn logged(params: &RawValue) -> String {
     }
 }
 
-fn decline(question: Question) {
-    let Question { method, reply, .. } = question;
-    let why = "the call has become a job, and its client does not wait for it any more";
+/// Asks whoever follows the task, where they can be asked that.
+fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: Question) {
+    let Question { method, params, reply } = question;
+    let WhoIsAsked::Followers(offers) = who else { return decline(&method, reply) };
+    let offers = Json::new(offers.as_bytes());
+    match offers.is_some_and(|offers| is_offered(offers, (&method, params.as_deref()))) {
+        true => inputs.ask(id, method, params, reply),
+        false => decline(&method, reply),
+    }
+}
+
+fn decline(method: &str, reply: oneshot::Sender<Replied>) {
+    let why = "the call has become a job, and its client cannot be asked this any more";
     // The server may have gone meanwhile.
     let _gone = reply.send(Err((Kind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))));
 }
@@ -133,7 +191,71 @@ fn end(answered: Answered, is_repeatable: bool) -> CallEnd {
     }
 }
 
-fn answer(result: &RawValue, era: unhang_bridge::Era) -> CallEnd {
+fn nobody_answers() -> CallEnd {
+    CallEnd::Failed {
+        reason: Reason::ServerError,
+        detail: "the server asks for something before it goes on, and nobody has answered; a client that follows tasks is asked, and \
+                 with promote-after = \"off\" for this tool every client"
+            .to_owned(),
+        error: None,
+    }
+}
+
+/// What a server of 2026-07-28 wants to know before it goes on.
+struct Wanted {
+    /// By the server's names for them.
+    questions: Vec<(String, String, Option<Box<RawValue>>)>,
+    /// What it wants to have back.
+    state: Option<String>,
+}
+
+impl Wanted {
+    fn of(answered: &Answered) -> Option<Self> {
+        let result = answered.outcome.as_ref().ok().filter(|_| answered.era == Era::Modern)?;
+        let result = Json::new(result.get().as_bytes())?;
+        if result::kind(result) != result::Kind::InputRequired {
+            return None;
+        }
+        let mut questions = Vec::new();
+        if let Some(requests) = result.member("inputRequests") {
+            requests.each_member(|name, request| {
+                let params =
+                    request.member("params").and_then(|params| serde_json::from_str(params.get()).ok());
+                questions.extend(
+                    name.text()
+                        .zip(text_member(request, "method"))
+                        .map(|(name, method)| (name.into_owned(), method, params)),
+                );
+            });
+        }
+        let state = result.member("requestState").map(|state| state.get().to_owned());
+        (!questions.is_empty() && questions.len() <= INPUT_LIMIT).then_some(Self { questions, state })
+    }
+
+    /// The params of the same request with all that is wanted; nothing where somebody does not answer.
+    async fn answered(self, id: JobId, to: (&Inputs, &WhoIsAsked), params: &str) -> Option<Arc<str>> {
+        let mut replies = Vec::new();
+        for (name, method, params) in self.questions {
+            let (reply, replied) = oneshot::channel();
+            ask(id, to, Question { method, params, reply });
+            replies.push((name, replied));
+        }
+        let mut responses = Vec::new();
+        for (name, replied) in replies {
+            let response = replied.await.ok()?.ok()?;
+            responses.push(format!("{}:{response}", serde_json::Value::from(name)));
+        }
+        let splice = Splice::new(Json::new(params.as_bytes())?);
+        let splice = splice.set("inputResponses", format!("{{{}}}", responses.join(",")));
+        let splice = match self.state {
+            Some(state) => splice.set("requestState", state),
+            None => splice,
+        };
+        Some(splice.apply()?.into_owned().into())
+    }
+}
+
+fn answer(result: &RawValue, era: Era) -> CallEnd {
     let broken = |what: &str| CallEnd::Failed {
         reason: Reason::ServerError,
         detail: format!("the server answered with {what}; this is a fault of the server"),
@@ -143,17 +265,11 @@ fn answer(result: &RawValue, era: unhang_bridge::Era) -> CallEnd {
         return broken("what is no object");
     };
     match (era, result::kind(raw)) {
-        (unhang_bridge::Era::Legacy, _) | (_, result::Kind::Complete) => {
+        (Era::Legacy, _) | (_, result::Kind::Complete) => {
             let is_error = raw.member("isError").is_some_and(|is_error| is_error.get() == "true");
             CallEnd::Answered { result: result.get().to_owned(), is_error }
         }
-        (_, result::Kind::InputRequired) => CallEnd::Failed {
-            reason: Reason::ServerError,
-            detail: "the server asks for something before it goes on, and nobody is there to answer; call the tool with \
-                     promote-after = \"off\" to be asked"
-                .to_owned(),
-            error: None,
-        },
+        (_, result::Kind::InputRequired) => nobody_answers(),
         (_, other) => broken(&format!("a result that is not complete ({other:?})")),
     }
 }

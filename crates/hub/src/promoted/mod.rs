@@ -20,6 +20,7 @@
 //! - The same call of the same caller joins the job that it has become, and does not run twice.
 
 mod going;
+mod inputs;
 mod same;
 
 use std::{
@@ -36,8 +37,10 @@ use unhang_jobs::{
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
+pub use self::inputs::Input;
 pub(crate) use self::{
-    going::Going,
+    going::{ASIDES, Going, WhoIsAsked},
+    inputs::Inputs,
     same::{SameCall, SameCalls},
 };
 use crate::{
@@ -90,6 +93,7 @@ struct Shared {
     /// Why all of them end, once they do.
     ending: watch::Sender<Option<Ending>>,
     same: SameCalls,
+    inputs: Inputs,
 }
 
 /// Why all of them end.
@@ -110,6 +114,7 @@ impl PromotedCalls {
             tasks: Mutex::default(),
             ending: watch::Sender::new(None),
             same: SameCalls::default(),
+            inputs: Inputs::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -121,6 +126,11 @@ impl PromotedCalls {
     /// Those that may be joined.
     pub(crate) fn same(&self) -> &SameCalls {
         &self.shared.same
+    }
+
+    /// What servers ask about them.
+    pub(crate) fn inputs(&self) -> &Inputs {
+        &self.shared.inputs
     }
 
     /// Makes a job of a call; durable when this answers. A future that is dropped leaves nothing.
@@ -146,7 +156,7 @@ impl PromotedCalls {
     }
 
     /// Goes on with a call whose client has its id now.
-    pub(crate) fn keep(&self, promoted: Promoted, going: Going) {
+    pub(crate) fn keep(&self, promoted: Promoted, going: Going, who: WhoIsAsked) {
         let Promoted { held, is_repeatable, same, .. } = promoted;
         if let Some(same) = same {
             self.shared.same.delivered(same, held.id());
@@ -155,7 +165,7 @@ impl PromotedCalls {
         let mut tasks = self.tasks();
         // What has ended is forgotten.
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(async move { calls.follow(held, going, is_repeatable).await });
+        tasks.spawn(async move { calls.follow(held, going, &who, is_repeatable).await });
     }
 
     /// Has a call answered that nobody was told of as a job.
@@ -172,7 +182,7 @@ impl PromotedCalls {
         });
     }
 
-    async fn follow(&self, mut held: HeldCall, mut going: Going, is_repeatable: bool) {
+    async fn follow(&self, mut held: HeldCall, mut going: Going, who: &WhoIsAsked, is_repeatable: bool) {
         let id = held.id();
         let mut ending = self.shared.ending.subscribe();
         let end = tokio::select! {
@@ -180,8 +190,9 @@ impl PromotedCalls {
             Ok(ended) = async { ending.wait_for(Option::is_some).await.map(|ended| *ended) } => {
                 end_of_all(ended.unwrap_or(Ending::UnhangEnds), is_repeatable)
             }
-            end = going.follow(&mut held, is_repeatable) => end,
+            end = going.follow(&mut held, (&self.shared.inputs, who), is_repeatable) => end,
         };
+        self.shared.inputs.forget(id);
         // Before the disk: whoever works for nothing is to hear of it at once.
         drop(going);
         let outcome = match &end {

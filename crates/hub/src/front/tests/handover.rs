@@ -16,6 +16,7 @@ use crate::{
         tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold},
     },
     job_report::{JobReport, Reader, tests as samples},
+    promoted::{Input, WhoIsAsked},
     tools::service::CallAnswer,
 };
 
@@ -84,7 +85,8 @@ fn a_call_becomes_a_job_before_its_client_gives_it_up_and_its_server_hears_nothi
     front.wait(seconds(1));
     assert_eq!(promote(&mut front), key);
     assert!(front.heard().is_empty(), "not before it is on the disk");
-    assert!(front.machine.promoted(front.now, key, &job_report(), &mut front.world));
+    let who = front.machine.promoted(front.now, key, &job_report(), &mut front.world);
+    assert_eq!(who, Some(WhoIsAsked::Nobody), "its client does something else");
     let answer = front.heard().remove(0);
     assert_eq!((&answer["id"], &answer["result"]["structuredContent"]["job_id"]), (&json!(1), &json!(ID)));
     let text = answer["result"]["content"][0]["text"].as_str().expect("text").to_owned();
@@ -104,7 +106,8 @@ fn an_answer_that_comes_while_a_job_is_made_is_the_answer() {
     let key = promote(&mut front);
     front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw(r#"{"x":1}"#))), &mut front.world);
     assert_eq!(front.heard()[0]["result"], json!({ "x": 1 }));
-    assert!(!front.machine.promoted(front.now, key, &job_report(), &mut front.world), "nobody waits");
+    let who = front.machine.promoted(front.now, key, &job_report(), &mut front.world);
+    assert_eq!(who, None, "nobody waits");
     assert!(front.heard().is_empty());
 }
 
@@ -186,7 +189,11 @@ fn ended(reason: Option<Reason>, answer: Option<CallAnswer>) -> TasksTold {
     if let Some(reason) = reason {
         ending = ending.because(reason, "so it is");
     }
-    TasksTold::One(Box::new(TaskTold { report: report(|record| record.end(&ending)), answer }))
+    TasksTold::One(Box::new(TaskTold {
+        report: report(|record| record.end(&ending)),
+        answer,
+        inputs: Vec::new(),
+    }))
 }
 
 #[test]
@@ -223,6 +230,31 @@ fn a_task_is_told_of_in_the_dialect_of_its_client() {
     assert_eq!(told(&mut front, 7, "tasks/cancel", &about, &over)["error"]["code"], -32602);
     let acknowledged = told(&mut front, 8, "tasks/cancel", &modern, &over);
     assert_eq!(acknowledged["result"]["resultType"], "complete", "{acknowledged}");
+}
+
+/// What a task waits for is in what is told of it in the one dialect, and asked beside the wait for its result in the other.
+#[test]
+fn a_task_that_waits_for_its_client_says_so() {
+    let mut front = with_jobs();
+    let input = Input {
+        key: "question-1".to_owned(),
+        method: "elicitation/create".to_owned(),
+        params: Some(raw(r#"{"message":"sure?","requestedSchema":{"type":"object","properties":{}}}"#)),
+    };
+    let waits = || {
+        let told = TaskTold { report: job_report(), answer: None, inputs: vec![input.clone()] };
+        TasksTold::One(Box::new(told))
+    };
+    let about = format!(r#"{{"taskId":"{ID}"}}"#);
+    let core = told(&mut front, 1, "tasks/get", &about, &waits());
+    assert_eq!(core["result"]["status"], "input_required", "{core}");
+    let extension = told(&mut front, 2, "tasks/get", &modern(&format!(r#""taskId":"{ID}""#)), &waits());
+    assert_eq!(extension["result"]["status"], "input_required");
+    let request = &extension["result"]["inputRequests"]["question-1"];
+    assert_eq!(
+        (&request["method"], &request["params"]["message"]),
+        (&json!("elicitation/create"), &json!("sure?"))
+    );
 }
 
 #[test]
