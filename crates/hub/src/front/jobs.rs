@@ -82,6 +82,11 @@ impl Jobs {
         told.unwrap_or_else(|JobError(why)| TasksTold::Failed(why))
     }
 
+    /// What is known of a task now.
+    pub(super) async fn look(&self, id: JobId) -> Result<TaskTold, JobError> {
+        self.one(id, Duration::ZERO).await
+    }
+
     async fn one(&self, id: JobId, wait: Duration) -> Result<TaskTold, JobError> {
         let report = self.service.status(id, wait).await?;
         let answer = if report.status.is_final() { self.service.answer(id).await? } else { None };

@@ -21,6 +21,7 @@ use std::{
 
 use serde_json::{Map, Value, value::RawValue};
 use unhang_bridge::{Splice, params::Signature};
+use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight, Json, one_line, text_member};
 
@@ -160,6 +161,13 @@ pub enum Action {
         key: CallKey,
         /// What is asked.
         asked: TaskAsked,
+    },
+    /// Say [`Machine::task_changed`] whenever this task is another than it was, until it has ended.
+    FollowTask {
+        /// What to call it by.
+        key: CallKey,
+        /// The task.
+        id: JobId,
     },
     /// Nobody waits for this call any more: it is to come to its end soon.
     Cancel(CallKey),

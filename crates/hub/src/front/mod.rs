@@ -12,6 +12,7 @@
 
 mod answers;
 mod asking;
+mod followed;
 mod handover;
 pub mod http;
 mod jobs;

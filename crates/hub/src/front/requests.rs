@@ -156,6 +156,7 @@ impl Machine {
             self.trace_nothing(&id);
             self.abandon(call.key, outside);
             self.unwatch_after(&call);
+            self.follow_no_more(&call, outside);
             self.answer_nothing(call.way, outside);
             self.check_drained(outside);
         }

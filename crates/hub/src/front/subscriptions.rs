@@ -10,6 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, value::RawValue};
 use unhang_bridge::Era;
+use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json};
 
@@ -52,6 +53,9 @@ pub(super) struct Filter {
     lists: [bool; 3],
     /// With what the client calls them.
     resources: Vec<(Resource, String)>,
+    tasks: Vec<JobId>,
+    /// What follows them.
+    pub(super) followed: Vec<CallKey>,
 }
 
 impl Filter {
@@ -67,7 +71,8 @@ impl Filter {
                 resources.extend(known.filter(|_| resources.len() < MAX_SUBSCRIPTIONS));
             });
         }
-        Filter { lists: LISTS.map(|(_, _, member)| has(member)), resources }
+        let lists = LISTS.map(|(_, _, member)| has(member));
+        Filter { lists, resources, ..Filter::default() }
     }
 
     /// As it is told back: what nobody has is left out.
@@ -78,6 +83,9 @@ impl Filter {
         if !self.resources.is_empty() {
             let uris = self.resources.iter().map(|(_, uri)| uri.as_str());
             told.insert("resourceSubscriptions".to_owned(), uris.collect());
+        }
+        if !self.tasks.is_empty() {
+            told.insert("taskIds".to_owned(), self.tasks.iter().map(|id| id.as_str()).collect());
         }
         told.into()
     }
@@ -113,7 +121,8 @@ impl Machine {
             return self.refuse(way, Addressee::request(id, LISTEN, None), telling, outside);
         }
         let catalog = self.servers.as_ref().map(|known| Arc::clone(&known.catalog)).unwrap_or_default();
-        let filter = Filter::of(params, &catalog);
+        let mut filter = Filter::of(params, &catalog);
+        filter.tasks = self.tasks_wanted(params);
         for (resource, _) in filter.resources.clone() {
             // What comes of it nobody waits for.
             let key = self.new_key();
@@ -125,6 +134,7 @@ impl Machine {
             id.to_json(),
             filter.to_json()
         );
+        filter.followed = self.follow_tasks(id, &filter.tasks);
         let (key, awaited) = (self.new_key(), Awaited::Changes(filter));
         let (since, limit) = (self.now, Duration::MAX);
         let call = Call { key, awaited, revision, since, limit, way, hand_over: HandOver::never() };
@@ -335,6 +345,7 @@ impl Machine {
         let changes = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::Changes(_)));
         for id in changes.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
             if let Some(call) = self.calls.cancel(&id) {
+                self.follow_no_more(&call, outside);
                 self.end_of_changes(&id, &call, outside);
             }
         }

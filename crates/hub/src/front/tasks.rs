@@ -169,7 +169,7 @@ pub(super) enum Came {
 }
 
 impl Came {
-    fn of(told: &TaskTold, dialect: Dialect) -> Self {
+    pub(super) fn of(told: &TaskTold, dialect: Dialect) -> Self {
         match &told.answer {
             None if !told.inputs.is_empty() => Came::Asked(told.inputs.iter().map(request).collect()),
             None if !told.report.status.is_final() => Came::Nothing,
@@ -187,7 +187,7 @@ impl Came {
         }
     }
 
-    fn outcome(&self) -> Outcome<'_> {
+    pub(super) fn outcome(&self) -> Outcome<'_> {
         match self {
             Came::Nothing => Outcome::Open,
             Came::Asked(inputs) => Outcome::Input(inputs),

@@ -16,14 +16,16 @@ use tokio::{
     task::{Id as TaskId, JoinError, JoinSet},
     time::Instant,
 };
+use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 
 use super::{
     asking::{MayPromote, Order, Tellers, ask},
+    followed::Following,
     jobs::Jobs,
     machine::{Action, CallKey, Machine, Outside, QuestionKey, Resource},
     tally::{CountedCall, Tally},
-    tasks::{TaskAsked, TasksTold},
+    tasks::{TaskAsked, TaskTold, TasksTold},
     toolbox::{Cancellation, ToolCall, Toolbox},
 };
 use crate::{
@@ -41,6 +43,9 @@ use crate::{
 
 /// Reports of progress that may be on their way to the machine; it takes them at once.
 const PROGRESS: usize = 1024;
+
+/// Tasks that have changed, on their way to the machine.
+const FOLLOWED: usize = 16;
 
 /// Questions and logs that may be on their way to the machine.
 const ASIDES: usize = 256;
@@ -141,6 +146,8 @@ pub(super) enum Event {
     Ended(Result<(TaskId, Ended), JoinError>),
     Told(CallKey, Box<RawValue>),
     Said(CallKey, Aside),
+    /// A task that somebody follows is another than it was.
+    Followed(CallKey, Box<TaskTold>),
     /// Something else is known of the servers.
     Known,
     /// There are other tools of ours.
@@ -173,6 +180,9 @@ pub(super) struct Work {
     /// What else servers say and ask about calls, on the same way.
     aside: mpsc::Sender<(CallKey, Aside)>,
     asides: mpsc::Receiver<(CallKey, Aside)>,
+    /// What is told of tasks that the client follows, on the same way.
+    follow: Following,
+    followed: mpsc::Receiver<(CallKey, Box<TaskTold>)>,
     /// Who waits for the answers.
     replies: HashMap<QuestionKey, oneshot::Sender<Replied>>,
     next_question: QuestionKey,
@@ -187,6 +197,7 @@ impl Work {
         let known = behind.servers.as_ref().map(Servers::known);
         let (tell, told) = mpsc::channel(PROGRESS);
         let (aside, asides) = mpsc::channel(ASIDES);
+        let (follow, followed) = mpsc::channel(FOLLOWED);
         // Before they are asked for, so that no change is missed.
         let tools = behind.toolbox.changes();
         let definitions = behind.toolbox.definitions();
@@ -225,6 +236,8 @@ impl Work {
             told,
             aside,
             asides,
+            follow,
+            followed,
             replies: HashMap::new(),
             next_question: 0,
             calls: JoinSet::new(),
@@ -289,6 +302,7 @@ impl Work {
                     }
                 }
                 Action::Task { key, asked } => self.task(key, asked),
+                Action::FollowTask { key, id } => self.follow(key, id),
                 Action::Cancel(key) => {
                     if let Some(cancel) = self.cancels.get(&key) {
                         cancel.send_replace(true);
@@ -342,6 +356,21 @@ impl Work {
         self.keys.insert(task.id(), key);
     }
 
+    fn follow(&mut self, key: CallKey, id: JobId) {
+        let Some(jobs) = self.jobs.clone() else { return };
+        let (cancel, mut cancellation) = Cancellation::new();
+        self.cancels.insert(key, cancel);
+        let tell = self.follow.clone();
+        let task = self.calls.spawn(async move {
+            tokio::select! {
+                () = jobs.follow(id, key, tell) => {}
+                () = cancellation.cancelled() => {}
+            }
+            Ended::Nothing
+        });
+        self.keys.insert(task.id(), key);
+    }
+
     fn watch(&mut self, key: CallKey, resource: Resource, limit: Duration) {
         let Some(servers) = self.servers.clone() else { return };
         // Before the server is asked, so that nothing is missed.
@@ -359,6 +388,7 @@ impl Work {
             Some(ended) = self.calls.join_next_with_id() => Event::Ended(ended),
             Some((key, params)) = self.told.recv() => Event::Told(key, params),
             Some((key, aside)) = self.asides.recv() => Event::Said(key, aside),
+            Some((key, told)) = self.followed.recv() => Event::Followed(key, told),
             () = changed(&mut self.known) => Event::Known,
             () = changed(&mut self.tools) => Event::Tools,
             updated = updated(&mut self.updates) => Event::Updated(updated),
@@ -372,6 +402,7 @@ impl Work {
             Event::Ended(ended) => self.call_ended(ended, outside),
             Event::Told(key, params) => self.machine.progressed(now, key, &params, outside),
             Event::Said(call, aside) => self.said(call, aside, outside),
+            Event::Followed(key, told) => self.machine.task_changed(now, key, &told, outside),
             Event::Updated(Updated { server, uri }) => self.machine.updated(now, &(server, uri), outside),
             Event::Tools => {
                 self.tools.as_mut().map(watch::Receiver::borrow_and_update);
@@ -445,7 +476,13 @@ impl Work {
             Ended::Promoted(promoted) => self.promoted(key, *promoted, outside),
             Ended::Joined(report) => drop(self.machine.promoted(now, key, &report, outside)),
             Ended::Task(told) => self.machine.task_told(now, key, &told, outside),
-            Ended::Nothing => self.machine.forgotten(now, key, outside),
+            Ended::Nothing => {
+                // What was told last comes before the end of whoever told it.
+                while let Ok((key, told)) = self.followed.try_recv() {
+                    self.machine.task_changed(now, key, &told, outside);
+                }
+                self.machine.forgotten(now, key, outside);
+            }
         }
     }
 }

@@ -128,6 +128,11 @@ impl PromotedCalls {
         &self.shared.same
     }
 
+    /// Wakes up at every change of any job.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.engine.changes()
+    }
+
     /// What servers ask about them.
     pub(crate) fn inputs(&self) -> &Inputs {
         &self.shared.inputs

@@ -302,3 +302,39 @@ fn where_nothing_becomes_a_job_nothing_is_said_of_tasks() {
     ask(&mut front, 2, "tasks/get", "{}");
     assert_eq!(front.heard()[0]["error"]["code"], -32601);
 }
+
+#[test]
+fn a_subscription_hears_of_its_tasks_until_it_is_over() {
+    let mut front = with_jobs();
+    let wish = format!(r#""notifications":{{"taskIds":["{ID}","{ID}","none of ours"]}}"#);
+    ask(&mut front, 1, "subscriptions/listen", &modern(&wish));
+    assert_eq!(
+        front.heard()[0]["params"]["notifications"],
+        json!({ "taskIds": [ID] }),
+        "once, and what may be"
+    );
+    let key = match &front.actions()[..] {
+        [Action::FollowTask { key, .. }] => *key,
+        other => panic!("{other:?}"),
+    };
+    let TasksTold::One(told) = ended(None, Some(CallAnswer::Result(r#"{"content":[]}"#.to_owned()))) else {
+        return;
+    };
+    front.machine.task_changed(front.now, key, &told, &mut front.world);
+    let heard = front.heard().remove(0);
+    assert_eq!(
+        (&heard["method"], &heard["params"]["status"]),
+        (&json!("notifications/tasks"), &json!("completed"))
+    );
+    assert_eq!(heard["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 1);
+    front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    assert_eq!(front.actions(), [Action::Cancel(key)]);
+    front.machine.task_changed(front.now, key, &told, &mut front.world);
+    assert!(front.heard().is_empty());
+
+    // Who has not said that it copes with tasks hears of none.
+    let undeclared = MODERN.replace(r#""io.modelcontextprotocol/tasks":{}"#, "");
+    ask(&mut front, 2, "subscriptions/listen", &format!("{{{undeclared},{wish}}}"));
+    assert_eq!(front.heard()[0]["params"]["notifications"], json!({}));
+    assert!(front.actions().is_empty());
+}

@@ -157,7 +157,7 @@ proptest! {
                         prop_assert!(is_known || promoted.contains(&key));
                     }
                     Action::Watch { .. } | Action::Unwatch(_) | Action::Log(_) => {}
-                    Action::Task { .. } => unreachable!("nobody asks for one"),
+                    Action::Task { .. } | Action::FollowTask { .. } => unreachable!("nobody asks for one"),
                     // Of some a job is made in time, of some it is not.
                     Action::Promote { key, .. } if key % 2 == 0 => {
                         let report = job_report();
