@@ -64,6 +64,8 @@ mod stdout_noise;
 mod stopped;
 mod stops_reading_after;
 mod string_id;
+mod tasks_legacy;
+mod tasks_modern;
 mod tee;
 pub(crate) mod well_behaved;
 mod wrong_id;
@@ -138,6 +140,8 @@ pub(crate) const ALL: &[Entry] = table!(
     stopped,
     stops_reading_after,
     string_id,
+    tasks_legacy,
+    tasks_modern,
     tee,
     well_behaved,
     wrong_id,

@@ -34,6 +34,7 @@ mod plain;
 pub mod processes;
 mod remotes;
 mod signals;
+mod tasks;
 mod web;
 mod work;
 

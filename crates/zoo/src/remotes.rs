@@ -22,6 +22,7 @@ mod http_refuses_calls;
 mod http_resumes;
 mod http_stream_ends_at_once;
 mod http_swaps_answers;
+mod http_tasks_modern;
 mod http_wants_login;
 mod http_well_behaved;
 mod http_wrong_ids;
@@ -53,6 +54,7 @@ pub(crate) const ALL: &[Entry] = table!(
     http_resumes,
     http_stream_ends_at_once,
     http_swaps_answers,
+    http_tasks_modern,
     http_wants_login,
     http_well_behaved,
     http_wrong_ids,

@@ -101,6 +101,8 @@ const EXPECTED: &[Expected] = &[
     expect("stopped", &[], &["no-answer", "ignores-stdin-end", "ignores-sigterm"]),
     expect("stops-reading-after", &[], &["no-answer", "ignores-stdin-end"]),
     expect("string-id", &[], &["id-type-changed"]),
+    expect("tasks-legacy", &[], &[]),
+    expect("tasks-modern", &[], &["modern-only"]),
     expect(
         "tee",
         &["{folder}/from-client", "{folder}/from-server", "--", UNHANG, "zoo", "well-behaved"],

@@ -66,6 +66,19 @@ fn a_server_without_sessions_is_told_all_in_headers_and_nothing_else() {
     assert!(remote.asked().iter().all(|asked| asked["headers"]["mcp-session-id"].is_null()));
 }
 
+/// Who does not say that it knows tasks is given none.
+#[test]
+fn a_server_with_tasks_is_asked_as_any_other() {
+    let sandbox = Sandbox::new();
+    let remote = Remote::start(&sandbox, &["http-tasks-modern"]);
+    for (words, text) in
+        [(["greet", "name=Ada"], "Hello, Ada!"), (["slow_compute", "seconds=0.1"], "computed nothing")]
+    {
+        let result = answer(&sandbox, &remote, &[&["call", "URL"], &words[..]].concat());
+        assert_eq!(result["content"][0]["text"], text, "{words:?}");
+    }
+}
+
 #[test]
 fn a_session_is_named_in_every_request_and_deleted_at_the_end() {
     let sandbox = Sandbox::new();

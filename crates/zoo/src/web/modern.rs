@@ -109,7 +109,7 @@ fn encoded(value: &str) -> String {
 }
 
 /// What is wrong with a request, and the status for that.
-fn refusal(asked: &Asked) -> Option<(u16, Value)> {
+pub(crate) fn refusal(asked: &Asked) -> Option<(u16, Value)> {
     let message = &asked.message;
     let meta = &message.params()["_meta"];
     let version = &meta["io.modelcontextprotocol/protocolVersion"];
@@ -119,6 +119,7 @@ fn refusal(asked: &Asked) -> Option<(u16, Value)> {
     let name = match message.method() {
         "tools/call" | "prompts/get" => message.params()["name"].as_str(),
         "resources/read" => message.params()["uri"].as_str(),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => message.params()["taskId"].as_str(),
         _ => None,
     };
     let region = message.argument("region").as_str().filter(|_| message.tool() == "echo");

@@ -9,6 +9,7 @@ mod load;
 mod reference;
 mod remotes;
 mod slow;
+mod tasks;
 mod tee;
 mod visitor;
 mod web;

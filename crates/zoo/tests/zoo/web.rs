@@ -238,3 +238,36 @@ fn two_who_call_get_each_others_answers() {
     assert!(answers[0].contains("\"id\":2") && answers[1].contains("\"id\":1"), "{answers:?}");
     web.leave();
 }
+
+#[test]
+fn tasks_are_given_out_over_http_too() {
+    let web = Web::meet("http-tasks-modern");
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+    });
+    let ask = |method: &str, name: Option<&str>, mut params: Value| {
+        params["_meta"] = meta.clone();
+        let named = name.map(|name| format!("Mcp-Name: {name}\r\n")).unwrap_or_default();
+        let headers = format!("Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n{named}");
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        web.ask("POST", &headers, &message.to_string())
+    };
+    let result = |seen: &Seen| -> Value {
+        let body = seen.text.split_once("\r\n\r\n").expect("a body").1;
+        serde_json::from_str::<Value>(body).expect("JSON")["result"].take()
+    };
+    let call = json!({"name": "slow_compute", "arguments": {"seconds": 3600}});
+    let created = result(&ask("tools/call", Some("slow_compute"), call));
+    let id = created["taskId"].as_str().expect("a task");
+    // The header has to name the task of the body.
+    let task = json!({"taskId": id});
+    assert_eq!(result(&ask("tasks/get", Some(id), task.clone()))["status"], "working");
+    assert!(ask("tasks/get", Some("other"), task.clone()).is(End::Whole, "-32020"));
+    assert!(ask("tasks/get", None, task.clone()).is(End::Whole, "HTTP/1.1 400 "));
+    assert!(ask("tasks/list", None, json!({})).is(End::Whole, "HTTP/1.1 404 "));
+    let heard = ask("subscriptions/listen", None, json!({"notifications": {"taskIds": [id]}}));
+    assert!(heard.is(End::Silent, "notifications/subscriptions/acknowledged"), "{heard:?}");
+    assert_eq!(result(&ask("tasks/cancel", Some(id), task))["resultType"], "complete");
+    web.leave();
+}

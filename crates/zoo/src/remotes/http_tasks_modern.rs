@@ -1,0 +1,74 @@
+//! Gives out a task in place of an answer, in the dialect of 2026-07-28: `tasks-modern` over HTTP.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::arguments::Arguments;
+use crate::entry::Animal;
+use crate::keeper::now;
+use crate::plain::METHOD_NOT_FOUND;
+use crate::tasks::USAGE;
+use crate::tasks::modern::{Answer, MISSING_CAPABILITY, Modern};
+use crate::web::modern::refusal;
+use crate::web::wire::Wire;
+use crate::web::{Asked, Then, serve};
+
+pub(crate) const ANIMAL: Animal = Animal {
+    name: "http-tasks-modern",
+    incident: "Stands for no incident: the conformance suite speaks HTTP alone, and what is right for it here has to be right through a gateway (protocol.md 4.1).",
+    usage: USAGE,
+    promises: &[],
+    run,
+};
+
+/// Between two looks at what became of tasks that somebody listens to.
+const LOOK: Duration = Duration::from_millis(20);
+
+fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    let server = Modern::open(ANIMAL.name, arguments)?;
+    serve("/mcp", move |asked, wire| answer(&server, asked, wire))
+}
+
+fn answer(server: &Modern, asked: &Asked, wire: &mut Wire) -> io::Result<Then> {
+    if !asked.is_post() {
+        return wire.status(405).map(|()| Then::Next);
+    }
+    if !asked.message.is_request() {
+        return wire.status(400).map(|()| Then::Next);
+    }
+    if let Some((status, refusal)) = refusal(asked) {
+        return wire.json(status, &[], &refusal).map(|()| Then::Next);
+    }
+    match server.answer(&asked.message) {
+        Answer::Now(response) => wire.json(status(&response), &[], &response)?,
+        Answer::Later(length, response) => {
+            let end = now() + length;
+            // A client that goes away has cancelled.
+            if !wire.wait_until(|| now() >= end) {
+                return Ok(Then::HangUp);
+            }
+            wire.json(status(&response), &[], &response)?;
+        }
+        Answer::Listen(acknowledgement, mut listener) => {
+            wire.begin_events(&[])?;
+            wire.event(None, &acknowledgement)?;
+            while !wire.is_gone_after(LOOK) {
+                listener.news(server).iter().try_for_each(|news| wire.event(None, news))?;
+            }
+            return Ok(Then::HangUp);
+        }
+    }
+    Ok(Then::Next)
+}
+
+/// The status that goes with a response.
+fn status(response: &Value) -> u16 {
+    match response["error"]["code"].as_i64() {
+        Some(METHOD_NOT_FOUND) => 404,
+        Some(MISSING_CAPABILITY) => 400,
+        _ => 200,
+    }
+}
