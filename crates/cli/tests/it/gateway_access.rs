@@ -21,8 +21,8 @@ use crate::{
     harness::{Client, PATIENCE, Sandbox, Web, run_to_end, wait_until},
 };
 
-const ONE: &str = "one-0123456789abcdef";
-const TWO: &str = "two-0123456789abcdef";
+pub(crate) const ONE: &str = "one-0123456789abcdef";
+pub(crate) const TWO: &str = "two-0123456789abcdef";
 
 const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/certificates/authority.pem");
 const CERTIFICATE: &[u8] = include_bytes!("../certificates/server.pem");
@@ -43,7 +43,7 @@ fn serve(sandbox: &Sandbox, address: &str, text: &str, flags: &[&str]) -> Comman
 }
 
 /// A gateway for those who have one of two tokens, in front of this server.
-fn closed(sandbox: &Sandbox, address: &str, server: &str, more: &str) -> (Client, Web) {
+pub(crate) fn closed(sandbox: &Sandbox, address: &str, server: &str, more: &str) -> (Client, Web) {
     write(sandbox.path(), "tokens", format!("\n{TWO}\n"), 0o600);
     let text = format!("{server}\n[http]\ntokens = [\"${{TEAM_TOKEN}}\"]\n{more}");
     Web::start_as(serve(sandbox, address, &text, &["--token-file", "tokens"]))

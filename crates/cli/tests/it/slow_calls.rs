@@ -1,0 +1,463 @@
+//! Calls that take longer than their clients wait (issue 7): each goes on as a job, nothing is cut off, nothing runs twice, and what comes
+//! of it arrives whole.
+//!
+//! Times are scaled: clocks of clients are seconds here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use unhang::clients::CLOCKS;
+
+use crate::{
+    gateway::{gateway, server},
+    gateway_http::finish,
+    harness::{Client, PATIENCE, Sandbox, Web, timed, wait_until},
+    jobs::{called, ended},
+};
+
+const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
+
+/// A server whose slow calls become jobs soon; what asks it how they are is answered, however busy the machine is.
+pub(crate) fn slow_server(more: &str) -> String {
+    let more = format!(
+        "limits.promote-after = \"300ms\"\ntools.seen.promote-after = \"off\"\ntools.pid.promote-after = \"off\"\n{more}"
+    );
+    server("srv", &["slow-answers"], &more)
+}
+
+/// A call of `slow` that lasts so long, told from others by a label.
+pub(crate) fn lasting(seconds: f64, label: &str) -> Value {
+    json!({ "seconds": seconds, "label": label })
+}
+
+/// The text of a call of this size.
+pub(crate) fn text(size: usize) -> String {
+    let mut text: String = (0..size).step_by(16).map(|position| format!("{position:015} ")).collect();
+    text.truncate(size);
+    text
+}
+
+/// Over pipes or over HTTP, somebody who calls tools.
+pub(crate) trait Calls {
+    /// Asks, and gives the answer.
+    fn ask(&mut self, method: &str, params: Value) -> Value;
+
+    /// Calls a tool, and gives its result.
+    #[track_caller]
+    fn result(&mut self, tool: &str, arguments: Value) -> Value {
+        let answer = self.ask("tools/call", json!({ "name": tool, "arguments": arguments }));
+        assert!(answer["result"].is_object(), "{tool}: {answer}");
+        answer["result"].clone()
+    }
+
+    /// What is told of a job, and in which words it is no answer yet.
+    #[track_caller]
+    fn becomes_a_job(&mut self, arguments: Value) -> Value {
+        let result = self.result("srv__slow", arguments);
+        handed_over(&result)
+    }
+
+    /// What is told of a job once it has ended.
+    #[track_caller]
+    fn at_its_end(&mut self, job: &Value) -> Value {
+        for _ in 0..PATIENCE.as_secs() {
+            let told = self.result("get_job_status", json!({ "job_id": job, "wait_seconds": 2 }));
+            let told = &told["structuredContent"];
+            if !["queued", "starting", "running"].contains(&told["status"].as_str().expect("a word")) {
+                return told.clone();
+            }
+        }
+        panic!("job {job} does not end");
+    }
+
+    /// What comes of a job that ends well: what its server answered.
+    #[track_caller]
+    fn whole(&mut self, job: &Value) -> Vec<Value> {
+        let told = self.at_its_end(job);
+        assert_eq!((&told["status"], &told["kind"]), (&json!("completed"), &json!("call")), "{told}");
+        let result = self.result("get_job_results", json!({ "job_id": job }));
+        assert_eq!(result["isError"], Value::Null, "{result:.500}");
+        result["content"].as_array().expect("blocks")[1..].to_vec()
+    }
+
+    /// What the server has counted.
+    #[track_caller]
+    fn of_server(&mut self) -> Value {
+        let result = self.result("srv__seen", json!({}));
+        serde_json::from_str(result["content"][0]["text"].as_str().expect("text")).expect("JSON")
+    }
+
+    /// The same in three numbers: begun, answered and cancelled.
+    #[track_caller]
+    fn counted(&mut self) -> [u64; 3] {
+        let seen = self.of_server();
+        ["begun", "answered", "cancelled"].map(|name| seen[name].as_u64().expect("a number"))
+    }
+}
+
+impl Calls for Client {
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.request(method, params);
+        self.answer(id)
+    }
+}
+
+/// A client with a session over HTTP.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pub(crate) web: Web,
+    pub(crate) name: String,
+}
+
+impl Session {
+    /// Begins one as this client.
+    #[track_caller]
+    pub(crate) fn begin(web: &Web, client: &str) -> Session {
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": client, "version": "1" } });
+        let message = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+        let answer = web.post(&[], &message);
+        let name = answer.header("mcp-session-id").expect("a name").to_owned();
+        let said = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        assert_eq!(web.post(&[("mcp-session-id", &name)], &said).status, 202);
+        Session { web: web.clone(), name }
+    }
+
+    /// Ends it, as a client does that goes away.
+    #[track_caller]
+    pub(crate) fn end(self) {
+        assert_eq!(self.web.ask("DELETE", "/mcp", &[("mcp-session-id", &self.name)], "").status, 200);
+    }
+}
+
+impl Calls for Session {
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        self.web.post(&[("mcp-session-id", &self.name)], &message).last()
+    }
+}
+
+/// The job that a call has become, of which its model is told in words and programs in fields.
+#[track_caller]
+pub(crate) fn handed_over(result: &Value) -> Value {
+    let job = result["structuredContent"]["job_id"].clone();
+    let id = job.as_str().unwrap_or_else(|| panic!("no job: {result:.500}"));
+    assert_eq!(result["structuredContent"]["status"], "running", "{result}");
+    assert_eq!(result["isError"], Value::Null, "{result}");
+    assert_eq!(id_in_words(result), id);
+    job
+}
+
+/// The id that a model reads.
+#[track_caller]
+fn id_in_words(result: &Value) -> &str {
+    let text = result["content"][0]["text"].as_str().expect("text");
+    for words in
+        ["goes on in the background", "not its answer yet", "Do not call it again", "get_job_status(job_id="]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let id = text.split_once(" as job ").and_then(|(_, rest)| rest.get(..12));
+    id.unwrap_or_else(|| panic!("no id: {text}"))
+}
+
+#[test]
+fn no_client_is_cut_off_by_its_clock_and_nothing_runs_twice() {
+    /// A second stands for so many.
+    const SCALE: u32 = 10;
+    let mut clocks: BTreeMap<&str, Option<Duration>> = BTreeMap::new();
+    for clock in CLOCKS {
+        let shortest = clocks.entry(clock.name).or_insert(clock.call);
+        *shortest = clock.call.into_iter().chain(*shortest).min();
+    }
+    let sandbox = Sandbox::with_jobs();
+    let mut config = server("srv", &["slow-answers"], "")
+        + &server("late", &["slow-answers"], "limits.promote-after = \"4500ms\"");
+    for (name, clock) in &clocks {
+        if let Some(clock) = clock {
+            config += &format!("[clients.\"{name}\"]\ncall-clock = \"{}ms\"\n", (*clock / SCALE).as_millis());
+        }
+    }
+    fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
+    let (process, web) = Web::start(&sandbox);
+    wait_until("all have come up", PATIENCE, || web.ask("GET", "/ready", &[], "").status == 200);
+    let lengths = [2.0, 30.0, 90.0];
+    let calls = clocks.iter().flat_map(|(name, clock)| {
+        lengths.map(|length| {
+            [true, false].map(|reports| (*name, clock.map(|clock| clock / SCALE), length, reports))
+        })
+    });
+    thread::scope(|scope| {
+        for (name, clock, length, reports) in calls.flatten() {
+            let web = &web;
+            scope.spawn(move || {
+                let mut session = Session::begin(web, name);
+                let server = if clock.is_some() { "srv" } else { "late" };
+                let seconds = length / f64::from(SCALE);
+                let arguments =
+                    json!({ "seconds": seconds, "progress": reports, "label": name, "size": 2000 });
+                let (result, took) = timed(|| {
+                    let answer = web.call(&session.name, 1, &format!("{server}__slow"), arguments).last();
+                    answer["result"].clone()
+                });
+                let about = format!("{name}, {length} s, {reports}: {result:.300}");
+                assert!(clock.is_none_or(|clock| took < clock), "it has given up after {took:?}: {about}");
+                let moment = clock.map_or(4.5, |clock| clock.as_secs_f64() * 0.8);
+                let is_job = result["structuredContent"]["job_id"].is_string();
+                // Between the two it is up to the machine.
+                assert!(is_job || seconds < moment * 1.2, "it was to be a job: {about}");
+                assert!(!is_job || seconds > moment * 0.5, "it was to be answered: {about}");
+                let content = if is_job {
+                    session.whole(&handed_over(&result))
+                } else {
+                    result["content"].as_array().expect("blocks").clone()
+                };
+                assert_eq!(content, [json!({ "type": "text", "text": text(2000) })], "{about}");
+            });
+        }
+    });
+    // One whose clock is long.
+    let mut session = Session::begin(&web, "gemini-cli");
+    for (server, known) in [("srv", true), ("late", false)] {
+        let result = session.result(&format!("{server}__seen"), json!({}));
+        let seen: Value =
+            serde_json::from_str(result["content"][0]["text"].as_str().expect("text")).expect("JSON");
+        let count = clocks.values().filter(|clock| clock.is_some() == known).count() * lengths.len() * 2;
+        assert_eq!(
+            (&seen["begun"], &seen["answered"], &seen["cancelled"]),
+            (&json!(count), &json!(count), &json!(0))
+        );
+        let calls = seen["calls"].as_array().expect("a list");
+        assert!(calls.len() == count && calls.iter().all(|call| call["begun"] == 1), "{seen}");
+    }
+    finish(process, &sandbox);
+}
+
+#[test]
+fn a_slow_call_is_a_job_in_every_revision_and_a_fast_one_is_answered() {
+    for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        let sandbox = Sandbox::with_jobs();
+        fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
+        let mut command = sandbox.unhang();
+        command.args(["-v", "serve"]);
+        let mut client = Client::start(command);
+        client.initialize_as(revision, "unhang-test");
+        let fast = client.result("srv__echo", json!({ "text": "at once" }));
+        assert_eq!(fast["content"], json!([{ "type": "text", "text": "at once" }]), "{fast}");
+        let result = client.result("srv__slow", json!({ "seconds": 2, "size": 200_000, "progress": true }));
+        let has_fields = ["2025-06-18", "2025-11-25"].contains(&revision);
+        assert_eq!(result["structuredContent"].is_object(), has_fields, "{revision}: {result}");
+        let job = json!(id_in_words(&result));
+        wait_until("it ends", PATIENCE, || {
+            let told = client.result("get_job_status", json!({ "job_id": job, "wait_seconds": 2 }));
+            told["content"][0]["text"].as_str().expect("text").contains(" completed after ")
+        });
+        let results = client.result("get_job_results", json!({ "job_id": job }));
+        assert_eq!(results["content"][1], json!({ "type": "text", "text": text(200_000) }));
+        assert_eq!(results["content"].as_array().map(Vec::len), Some(2), "{results:.500}");
+        assert_eq!(client.counted(), [1, 1, 0]);
+        client.finish();
+        sandbox.assert_nothing_left();
+    }
+}
+
+#[test]
+fn what_the_server_tells_on_the_way_is_told_of_the_job() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[slow_server("")]);
+    client.ask("logging/setLevel", json!({ "level": "info" }));
+    let params = json!({ "name": "srv__slow", "arguments": { "seconds": 4, "progress": true, "log": true },
+        "_meta": { "progressToken": "p" } });
+    let id = client.request("tools/call", params);
+    let answer = client.answer(id);
+    let job = handed_over(&answer["result"]);
+    let mut told = Value::Null;
+    wait_until("it says how far it is", PATIENCE, || {
+        told = client.result("get_job_status", json!({ "job_id": job }))["structuredContent"].clone();
+        told["progress"].as_f64().is_some_and(|progress| progress >= 0.2)
+    });
+    assert!(told["progress_message"].as_str().is_some_and(|said| said.starts_with("part ")), "{told}");
+    client.whole(&job);
+    let log = client.result("get_job_logs", json!({ "job_id": job }))["structuredContent"]["text"].clone();
+    let log = log.as_str().expect("text");
+    assert!(log.contains("part 9 of 10") && log.contains("info"), "{log}");
+    let late = client
+        .seen()
+        .iter()
+        .skip_while(|message| message["id"] != id)
+        .any(|message| message["method"] == "notifications/progress");
+    assert!(!late, "progress of a call that was answered");
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn what_is_no_text_arrives_as_it_was() {
+    let sandbox = Sandbox::with_jobs();
+    let tools = ["test_image_content", "test_audio_content", "test_multiple_content_types"];
+    // A server that is slow wherever the answer has an image or a sound in it.
+    let script = format!(
+        "{UNHANG} zoo conformance-fixture | while IFS= read -r line; do case $line in *'\"data\":'*) sleep 1;; esac; printf '%s\\n' \"$line\"; done"
+    );
+    let config = format!(
+        "[servers.srv]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\nlimits.promote-after = \"300ms\"\n"
+    );
+    let mut client = gateway(&sandbox, &[config]);
+    let mut bare = sandbox.bare(&["conformance-fixture"]);
+    bare.initialize();
+    for tool in tools {
+        let expect = called(&mut bare, tool, json!({}))["content"].clone();
+        assert!(expect.to_string().contains("\"data\":"), "{expect}");
+        let job = handed_over(&client.result(&format!("srv__{tool}"), json!({})));
+        assert_eq!(Value::from(client.whole(&job)), expect);
+    }
+    bare.finish();
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_result_that_is_an_error_stays_one() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[slow_server("")]);
+    let job = client.becomes_a_job(json!({ "seconds": 1, "fail": true, "size": 100 }));
+    let told = client.at_its_end(&job);
+    assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("tool_error")), "{told}");
+    let results = client.result("get_job_results", json!({ "job_id": job }));
+    assert_eq!(results["isError"], true, "{results}");
+    assert_eq!(results["content"][1]["text"], text(100), "{results}");
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn the_same_call_joins_the_job_that_it_has_become() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[slow_server("")]);
+    let arguments = json!({ "seconds": 3, "size": 5000, "label": "one" });
+    let job = client.becomes_a_job(arguments.clone());
+    // While it runs, however it is written.
+    assert_eq!(client.becomes_a_job(json!({ "label": "one", "size": 5000, "seconds": 3 })), job);
+    assert_eq!(client.becomes_a_job(arguments.clone()), job);
+    // After it has ended and nobody has had what came of it.
+    assert_eq!(client.at_its_end(&job)["status"], "completed");
+    let result = client.result("srv__slow", arguments.clone());
+    assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
+    assert_eq!(client.counted(), [1, 1, 0]);
+    // Somebody has had it, so that it is meant anew.
+    let anew = client.becomes_a_job(arguments.clone());
+    assert_ne!(anew, job);
+    client.whole(&anew);
+    assert_eq!(client.counted(), [2, 2, 0]);
+    assert_ne!(client.becomes_a_job(arguments), anew);
+    // Other arguments are another call.
+    let other = client.becomes_a_job(lasting(2.0, "two"));
+    assert_ne!(other, client.becomes_a_job(lasting(2.0, "three")));
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn the_same_call_that_ends_while_it_is_joined_gets_the_answer() {
+    let sandbox = Sandbox::with_jobs();
+    // Later than what is left of the job.
+    let mut client =
+        gateway(&sandbox, &[slow_server("limits.call-timeout = \"60s\"").replace("300ms", "3s")]);
+    let arguments = json!({ "seconds": 4.5, "size": 5000 });
+    let job = client.becomes_a_job(arguments.clone());
+    let result = client.result("srv__slow", arguments);
+    assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
+    assert_eq!(client.at_its_end(&job)["status"], "completed");
+    assert_eq!(client.counted(), [1, 1, 0]);
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn the_same_call_of_another_client_runs_by_itself() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
+    let (process, web) = Web::start(&sandbox);
+    let [mut one, mut again, mut other] = ["one", "one", "other"].map(|client| Session::begin(&web, client));
+    let arguments = lasting(2.0, "same");
+    let job = one.becomes_a_job(arguments.clone());
+    assert_eq!(again.becomes_a_job(arguments.clone()), job, "a client that has come back");
+    assert_ne!(other.becomes_a_job(arguments), job);
+    wait_until("both have ended", PATIENCE, || one.counted() == [2, 2, 0]);
+    finish(process, &sandbox);
+}
+
+#[test]
+fn the_same_call_runs_again_where_it_is_not_to_be_joined() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[slow_server(""), "[jobs]\njoin-same-call = false\n".to_owned()]);
+    let jobs: BTreeSet<String> =
+        (0..2).map(|_| client.becomes_a_job(lasting(1.0, "same")).to_string()).collect();
+    assert_eq!(jobs.len(), 2, "{jobs:?}");
+    wait_until("both have ended", PATIENCE, || client.counted() == [2, 2, 0]);
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_hundred_slow_calls_at_once_are_as_many_jobs_and_each_has_its_own_result() {
+    const COUNT: usize = 100;
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[slow_server("")]);
+    assert_eq!(client.counted(), [0, 0, 0], "it has come up");
+    let size = |number: usize| 1000 + 16 * number;
+    let ids: Vec<i64> = (0..COUNT)
+        .map(|number| {
+            client
+                .call("srv__slow", json!({ "seconds": 4, "size": size(number), "label": number.to_string() }))
+        })
+        .collect();
+    let jobs: Vec<Value> = ids.iter().map(|id| handed_over(&client.outcome(*id)["result"])).collect();
+    assert_eq!(jobs.iter().map(Value::to_string).collect::<BTreeSet<_>>().len(), COUNT);
+    for (number, job) in jobs.iter().enumerate() {
+        assert_eq!(ended(&mut client, job), "completed");
+        assert_eq!(client.whole(job), [json!({ "type": "text", "text": text(size(number)) })]);
+    }
+    let count = COUNT as u64;
+    assert_eq!(client.counted(), [count, count, 0]);
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn where_calls_are_not_to_become_jobs_nothing_is_different() {
+    let sandbox = Sandbox::with_jobs();
+    let answers = ["off", "by-clock"].map(|promotion| {
+        let [asked, said] = ["asked", "said"].map(|file| format!("{file}-{promotion}"));
+        let teed = ["tee", &asked, &said, "--", UNHANG, "zoo", "slow-answers"];
+        let mut client =
+            gateway(&sandbox, &[server("srv", &teed, &format!("limits.promote-after = \"{promotion}\""))]);
+        let list = client.ask("tools/list", json!({}));
+        let slow = client.ask("tools/call", json!({ "name": "srv__slow", "arguments": lasting(1.0, "x") }));
+        client.finish();
+        (list["result"].to_string(), slow["result"].to_string())
+    });
+    let [off, on] = answers;
+    assert_eq!(off, on, "lists and answers are the same");
+    let read = |file: &str| {
+        let all = fs::read_to_string(sandbox.path().join(file)).expect("it was written");
+        // What is withdrawn at the end may come too late.
+        let lines = all.lines().filter(|line| !line.contains("\"notifications/cancelled\""));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    for file in ["asked", "said"] {
+        assert_eq!(read(&format!("{file}-off")), read(&format!("{file}-by-clock")), "{file}");
+    }
+    // And it is cut off where it is too slow.
+    let more = "limits.promote-after = \"off\"\nlimits.call-timeout = \"1s\"";
+    let mut client = gateway(&sandbox, &[server("srv", &["slow-answers"], more)]);
+    let answer = client.ask("tools/call", json!({ "name": "srv__slow", "arguments": lasting(60.0, "x") }));
+    assert_eq!(answer["error"]["code"], -31001, "{answer}");
+    wait_until("the server was told", PATIENCE, || client.counted() == [1, 0, 1]);
+    assert_eq!(called(&mut client, "list_jobs", json!({}))["structuredContent"]["jobs"], json!([]));
+    client.finish();
+    sandbox.assert_nothing_left();
+}

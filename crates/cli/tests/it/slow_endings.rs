@@ -1,0 +1,197 @@
+//! Calls that have become jobs, and whoever goes while they run: the client, the server, unhang, or their time (issue 7).
+
+use std::{fs, time::Duration};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::gateway,
+    harness::{PATIENCE, Sandbox, Web, is_alive, run_to_end, signal, timed, wait_until},
+    slow_calls::{Calls, lasting, slow_server},
+};
+
+/// A job that a person starts beside the calls.
+const COMMAND: &str = r#"
+[jobs]
+memory-limit = 100
+
+[tools.work]
+command = ["sh", "-c", "until [ -e go ]; do sleep 0.02; done"]
+mode = "job"
+"#;
+
+/// What `unhang job list` says of a job.
+#[track_caller]
+fn listed(sandbox: &Sandbox, job: &Value) -> Value {
+    let mut command = sandbox.unhang();
+    command.args(["job", "list", "--output", "json"]);
+    let (code, stdout, stderr) = run_to_end(command);
+    assert_eq!(code, 0, "{stderr}");
+    let jobs: Value = serde_json::from_str(&stdout).expect("JSON");
+    let mut jobs = jobs.as_array().expect("a list").iter();
+    jobs.find(|listed| listed["job_id"] == *job).unwrap_or_else(|| panic!("{job} is not in {stdout}")).clone()
+}
+
+/// Demands that a job has failed for this reason, and that it is said whether to call again.
+#[track_caller]
+fn failed(told: &Value, reason: &str, advice: &str) {
+    assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!(reason)), "{told}");
+    assert!(told["detail"].as_str().is_some_and(|detail| detail.contains(advice)), "{told}");
+}
+
+const LOOK: &str = "look before calling it again";
+const SAFE: &str = "safe to call it again";
+
+/// A call of `sleep`, which its server says may be made twice.
+#[track_caller]
+fn repeatable(client: &mut impl Calls) -> Value {
+    let result = client.result("srv__sleep", json!({ "ms": 60_000 }));
+    crate::slow_calls::handed_over(&result)
+}
+
+#[test]
+fn a_client_that_leaves_its_window_ends_its_jobs_with_the_reason() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[slow_server(""), COMMAND.to_owned()]);
+    let [job, safe] = [client.becomes_a_job(lasting(60.0, "x")), repeatable(&mut client)];
+    let command = client.result("work", json!({}))["structuredContent"]["job_id"].clone();
+    let ((), took) = timed(|| client.finish());
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    failed(&listed(&sandbox, &job), "client_gone", LOOK);
+    failed(&listed(&sandbox, &safe), "client_gone", SAFE);
+    // A command goes on without anybody.
+    assert_eq!(listed(&sandbox, &command)["status"], "running");
+    fs::write(sandbox.path().join("go"), "").expect("a file");
+    wait_until("the command ends", PATIENCE, || listed(&sandbox, &command)["status"] == "completed");
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_signal_ends_the_jobs_with_the_reason() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
+    let (mut process, web) = Web::start(&sandbox);
+    let mut session = crate::slow_calls::Session::begin(&web, "one");
+    let job = session.becomes_a_job(lasting(60.0, "x"));
+    process.signal(Signal::TERM);
+    assert_eq!(process.exit_code_within(Duration::from_secs(10)), 143, "{}", process.stderr());
+    failed(&listed(&sandbox, &job), "unhang_ended", LOOK);
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn what_was_a_job_when_unhang_was_killed_has_failed_and_a_command_has_not() {
+    let sandbox = Sandbox::with_jobs();
+    let servers = [slow_server(""), COMMAND.to_owned()];
+    let mut client = gateway(&sandbox, &servers);
+    let [job, safe] = [client.becomes_a_job(lasting(60.0, "x")), repeatable(&mut client)];
+    let command = client.result("work", json!({}))["structuredContent"]["job_id"].clone();
+    wait_until("the command runs", PATIENCE, || listed(&sandbox, &command)["status"] == "running");
+    // Whoever looks meanwhile finds it as it is.
+    assert_eq!(listed(&sandbox, &job)["status"], "running");
+    client.signal(Signal::KILL);
+    assert_eq!(client.exit_code(), 128 + 9);
+    // Whoever comes first sees it.
+    let show = |job: &Value| {
+        let mut command = sandbox.unhang();
+        command.args(["job", "show", job.as_str().expect("an id"), "--output", "json"]);
+        let (code, stdout, stderr) = run_to_end(command);
+        assert_eq!(code, 0, "{stderr}");
+        serde_json::from_str::<Value>(&stdout).expect("JSON")
+    };
+    failed(&show(&job), "unhang_ended", LOOK);
+    let mut client = gateway(&sandbox, &servers);
+    let told = client.at_its_end(&safe);
+    failed(&told, "unhang_ended", SAFE);
+    assert_eq!(listed(&sandbox, &command)["status"], "running", "it is not touched");
+    fs::write(sandbox.path().join("go"), "").expect("a file");
+    assert_eq!(client.at_its_end(&command)["status"], "completed");
+    // And it can be called again.
+    assert_ne!(client.becomes_a_job(lasting(60.0, "x")), job);
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_server_that_is_killed_leaves_its_last_words_in_the_job() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[slow_server("")]);
+    client.result("srv__stderr", json!({ "bytes": 300 }));
+    let [job, safe] = [client.becomes_a_job(lasting(60.0, "x")), repeatable(&mut client)];
+    let pid = client.of_server()["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a pid");
+    signal(pid, Signal::KILL);
+    for (job, advice) in [(&job, LOOK), (&safe, SAFE)] {
+        let told = client.at_its_end(job);
+        failed(&told, "server_exited", advice);
+        let results = client.result("get_job_results", json!({ "job_id": job }));
+        let error = &results["structuredContent"]["error"];
+        assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31002), &json!("srv")), "{results}");
+        let tail = error["data"]["stderrTail"].as_array().unwrap_or_else(|| panic!("a tail: {results}"));
+        assert!(!tail.is_empty(), "{results}");
+    }
+    // What failed is not joined: it is tried again, by the server's next process.
+    assert_ne!(client.becomes_a_job(lasting(60.0, "x")), job);
+    assert_ne!(client.of_server()["pid"], pid);
+    wait_until("it is gone", PATIENCE, || !is_alive(pid));
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_job_is_cancelled_from_another_process_and_by_its_agent() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[slow_server("")]);
+    let [first, second] = ["first", "second"].map(|label| client.becomes_a_job(lasting(60.0, label)));
+    let cancel = |job: &Value| {
+        let mut command = sandbox.unhang();
+        command.args(["job", "cancel", job.as_str().expect("an id")]);
+        run_to_end(command)
+    };
+    let (code, stdout, stderr) = cancel(&first);
+    assert_eq!(code, 0, "{stdout} {stderr}");
+    assert_eq!(client.at_its_end(&first)["status"], "cancelled");
+    wait_until("the server was told", PATIENCE, || client.counted() == [2, 0, 1]);
+    let told = client.result("terminate_job", json!({ "job_id": second }));
+    assert_eq!(told["structuredContent"]["status"], "cancelled", "{told}");
+    wait_until("the server was told", PATIENCE, || client.counted() == [2, 0, 2]);
+    let (code, _, stderr) = cancel(&second);
+    assert_eq!(code, 1, "{stderr}");
+    // What was cancelled is not joined.
+    assert_ne!(client.becomes_a_job(lasting(60.0, "first")), first);
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_job_outlives_the_session_of_a_client_that_breaks_off_in_the_middle() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
+    let (mut process, web) = Web::start(&sandbox);
+    let mut next = crate::slow_calls::Session::begin(&web, "same");
+    assert_eq!(next.counted(), [0, 0, 0]);
+    let mut one = crate::slow_calls::Session::begin(&web, "same");
+    let job = one.becomes_a_job(lasting(2.0, "x"));
+    // Somebody who goes before it is a job is told of none, and the server is told that nobody waits.
+    {
+        let params = json!({ "name": "srv__slow", "arguments": lasting(60.0, "nobody") });
+        let message = json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params });
+        let session = [("mcp-session-id", &*one.name)];
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| web.post(&session, &message).all());
+            wait_until("it has come", PATIENCE, || next.counted()[0] == 2);
+            let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 5 } });
+            web.post(&session, &cancel);
+            let answers = call.join().expect("no panic");
+            if let Some(answer) = answers.last() {
+                // It was a job before that was heard.
+                assert!(answer["result"].is_object(), "{answer}");
+            }
+        });
+    }
+    one.end();
+    assert_eq!(next.whole(&job).len(), 1);
+    process.signal(Signal::TERM);
+    assert_eq!(process.exit_code(), 143, "{}", process.stderr());
+    sandbox.assert_nothing_left();
+}
