@@ -518,6 +518,7 @@ impl Machine {
             signature: self.signature.clone().filter(|_| !revision.is_stateless()),
             wants_progress: token.is_some(),
             tool: (method == "tools/call").then_some(owner.name),
+            may_wait: may_be_a_job || self.jobs.are_of_windows,
             limit: asked_limit,
             asked_for,
             asker,

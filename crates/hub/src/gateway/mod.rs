@@ -27,6 +27,7 @@ mod roster;
 mod seats;
 mod status;
 pub(crate) mod tally;
+mod tasks;
 mod turns;
 mod verdicts;
 mod vigil;
@@ -62,6 +63,7 @@ use self::{
     roster::Roster,
     seats::Seats,
     tally::{Counted, Tally},
+    tasks::Course,
     turns::Wanting,
     vigil::Vigil,
     visit::{Visit, Visits},
@@ -179,6 +181,8 @@ pub struct Asked {
     pub wants_progress: bool,
     /// The tool that is called, as the server calls it.
     pub tool: Option<String>,
+    /// Its caller can wait for as long as that, so that the server may go on with it as a task.
+    pub may_wait: bool,
     /// How long it may take.
     pub limit: Duration,
     /// The URI that it is about, as JSON.
@@ -377,7 +381,7 @@ async fn put(
     progress: Option<Progress>,
     asides: Option<mpsc::Sender<Aside>>,
 ) -> Answered {
-    let Asked { method, params, client, signature, tool, limit, asked_for, asker, .. } = asked;
+    let Asked { method, params, client, signature, tool, limit, asked_for, asker, may_wait, .. } = asked;
     let mut answered = Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
     let deadline = Deadline::after(limit);
     let _use = backend.used();
@@ -430,10 +434,19 @@ async fn put(
             return answered;
         }
     };
+    let params = legacy.as_deref().unwrap_or(&params);
+    let course = tool
+        .as_deref()
+        .and_then(|tool| Course::of(backend, &session, tool, params, &signed, asides.as_ref(), may_wait));
+    let as_task = course.as_ref().and_then(|course| course.params(params, may_wait));
+    let signed = course.as_ref().map_or(signed, Course::signed);
     let manner = Manner { timeout: Some(deadline.remaining()), progress, asides, signed };
     let trial = backend.trial();
-    answered.outcome = asks.ask(method, legacy.as_deref().unwrap_or(&params), &manner).await;
+    answered.outcome = asks.ask(method, as_task.as_deref().unwrap_or(params), &manner).await;
     trial.ended(&answered.outcome);
+    if let Some(course) = course {
+        answered.outcome = course.follow(answered.outcome, deadline).await;
+    }
     answered
 }
 
@@ -533,6 +546,7 @@ pub(crate) mod tests {
             signature: None,
             wants_progress: false,
             tool: Some(tool.to_owned()),
+            may_wait: false,
             limit,
             asked_for: None,
             asker: Asker::new("one"),

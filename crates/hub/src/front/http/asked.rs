@@ -16,7 +16,7 @@ use unhang_wire::{self as wire, Body, Id, Json, Message, Piece, read};
 use crate::{
     front::{parking::own_state, requests::declares_capabilities},
     revision::Revision,
-    upstream::http::headers::{METHOD, NAME, REVISION, SESSION},
+    upstream::http::headers::{METHOD, NAME, REVISION, SESSION, subject},
 };
 
 /// What a post is.
@@ -117,11 +117,7 @@ fn differs(
     if told != method {
         return Some(format!("{METHOD} is `{told}`, and the method `{}`", method.escape_debug()));
     }
-    let member = match method {
-        "tools/call" | "prompts/get" => "name",
-        "resources/read" => "uri",
-        _ => return None,
-    };
+    let member = subject(method)?;
     // Without it there is nothing that could differ, and the request is refused for that.
     let about = wire::text_member(params?, member)?;
     let Some(told) = text(headers, NAME) else { return Some(format!("there is no {NAME}")) };

@@ -6,6 +6,7 @@
 
 use data_encoding::BASE64;
 use serde_json::{Map, Value};
+use unhang_bridge::tasks;
 
 /// The names of headers, as they go out.
 pub(crate) const METHOD: &str = "mcp-method";
@@ -41,14 +42,19 @@ pub(crate) struct Mirror {
     path: Vec<String>,
 }
 
-/// What a request is about, for the header that names it.
-pub(crate) fn of_request(method: &str, params: &Map<String, Value>) -> Option<(String, String)> {
-    let member = match method {
+/// The member of the params that says what a request is about, where a header has to say it as well.
+pub(crate) fn subject(method: &str) -> Option<&'static str> {
+    Some(match method {
         "tools/call" | "prompts/get" => "name",
         "resources/read" => "uri",
+        tasks::GET | tasks::UPDATE | tasks::CANCEL => "taskId",
         _ => return None,
-    };
-    Some((NAME.to_owned(), encoded(params.get(member)?.as_str()?)))
+    })
+}
+
+/// What a request is about, for the header that names it.
+pub(crate) fn of_request(method: &str, params: &Map<String, Value>) -> Option<(String, String)> {
+    Some((NAME.to_owned(), encoded(params.get(subject(method)?)?.as_str()?)))
 }
 
 /// The arguments of a tool that go along as headers.
