@@ -3,7 +3,7 @@
 //! # Theory of operation
 //!
 //! [`start`] gives the program a process group of its own, the null device as stdin and files for its output, so no
-//! pipe can be held open by a grandchild. A thread waits for the process and hands its exit over; the deadline is kept
+//! pipe can be held open by a grandchild; only a program that ends with its stdin has a pipe there. A thread waits for the process and hands its exit over; the deadline is kept
 //! by the receiver. What leaves the group is found by its [`Marker`]. [`converse`] gives pipes instead, and its caller
 //! keeps the deadline and ends what is left.
 //!
@@ -16,7 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub(crate) struct Task {
     /// Holds stdout, and stderr too unless that has its own file.
     output: PathBuf,
     errors: Option<PathBuf>,
+    /// Whether stdin is a pipe that stays open, and not the null device.
+    has_stdin: bool,
     deadline: Duration,
     marker: Marker,
 }
@@ -58,6 +60,7 @@ impl Task {
             environment: Vec::new(),
             output,
             errors: None,
+            has_stdin: false,
             deadline,
             marker: Marker::unique(),
         }
@@ -84,6 +87,12 @@ impl Task {
         self
     }
 
+    /// Keeps stdin open, for programs that end with it; [`Running::close_stdin`] closes it.
+    pub(crate) fn open_stdin(mut self) -> Self {
+        self.has_stdin = true;
+        self
+    }
+
     pub(crate) fn marked(mut self, marker: &Marker) -> Self {
         self.marker = marker.clone();
         self
@@ -104,6 +113,7 @@ impl Task {
 pub(crate) struct Running {
     task: Task,
     pid: u32,
+    stdin: Option<ChildStdin>,
     exit: Receiver<std::io::Result<ExitStatus>>,
 }
 
@@ -111,14 +121,16 @@ pub(crate) struct Running {
 #[expect(clippy::disallowed_methods, reason = "the thread has nothing else to do than to wait")]
 pub(crate) fn start(task: Task) -> Result<Running, Failure> {
     let (output, errors) = open_output(&task)?;
-    let mut child = spawn(&task, [Stdio::null(), output.into(), errors.into()])?;
+    let input = if task.has_stdin { Stdio::piped() } else { Stdio::null() };
+    let mut child = spawn(&task, [input, output.into(), errors.into()])?;
     let (sender, exit) = sync_channel(1);
-    let pid = child.id();
+    // The wait of the thread would close it.
+    let (pid, stdin) = (child.id(), child.stdin.take());
     std::thread::spawn(move || {
         // The receiver is gone only when nobody wants to know any more.
         let _ = sender.send(child.wait());
     });
-    Ok(Running { task, pid, exit })
+    Ok(Running { task, pid, stdin, exit })
 }
 
 /// Starts a program to talk to: all three streams are pipes, the deadline and the end are the caller's.
@@ -181,6 +193,11 @@ fn open_output(task: &Task) -> Result<(File, File), Failure> {
 impl Running {
     pub(crate) fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Lets the program see the end of its stdin.
+    pub(crate) fn close_stdin(&mut self) {
+        self.stdin = None;
     }
 
     /// Waits for the end, until the deadline at most, and ends what is left.

@@ -5,6 +5,8 @@
 //! - A scenario counts as passed only where the suite's own summary names it so; fewer than were ever required is a failure.
 //! - The gateway is judged with a server behind it that speaks stdio, and has what the suite calls.
 
+pub(crate) mod tasks;
+
 use std::ffi::OsStr;
 use std::fs;
 
@@ -64,7 +66,7 @@ pub(crate) fn check(bench: &Bench, place: &Place, requirements: Requirements) ->
             let command = [bench.binary().as_os_str(), "zoo".as_ref(), "conformance-fixture".as_ref()];
             let command = command.into_iter().chain(["--era".as_ref(), eras.as_ref()]);
             let command = command.map(OsStr::to_owned).collect();
-            let fixture = Entry { name: "fixture".to_owned(), command, prefix: Some("") };
+            let fixture = Entry { name: "fixture".to_owned(), command, prefix: Some(""), settings: "" };
             gateway::serve(bench, place, &[fixture], |gateway| {
                 // What is left of it is looked for when the gateway has ended.
                 run::start(suite(bench, place, requirements, ["server", "--url", &gateway.url]))?.wait()

@@ -9,7 +9,8 @@
 //! process of the case may be left.
 //!
 //! One case more lets `unhang doctor` examine five of the servers, and compares its report with what is known of them.
-//! The official conformance suite examines our client, and the gateway in front of a server of the zoo.
+//! The official conformance suite examines our client, and the gateway in front of a server of the zoo. Its scenarios for tasks examine
+//! a server of the zoo; the cases in which they examine the gateway run when they are called by their whole names.
 //!
 //! A gateway answers for its servers and is no pipe, so its cases compare what clients got: directly and through it, or with what the
 //! scenarios expect ([`gateway`]).
@@ -56,6 +57,7 @@ enum Kind {
     InspectorEveryTool,
     GuardKilled,
     Conformance(conformance::Requirements),
+    ConformanceTasks(conformance::tasks::Giver),
     GatewayDirect(Language),
     GatewaySix(Language),
     GatewayInspector,
@@ -72,7 +74,9 @@ pub(crate) fn every(project: &Project) -> Result<(), Failure> {
 pub(crate) fn real(project: &Project, options: &Options) -> Result<(), Failure> {
     let wanted =
         |case: &Case| options.only.is_empty() || options.only.iter().any(|part| case.name.contains(part));
-    let cases: Vec<_> = cases().into_iter().filter(wanted).collect();
+    let mut cases: Vec<_> = cases().into_iter().filter(wanted).collect();
+    let is_named = |case: &Case| options.only.contains(&case.name);
+    cases.extend(conformance::tasks::PREPARED.map(Case::of_tasks).into_iter().filter(is_named));
     if cases.is_empty() {
         return Err(Failure::usage(format!("no case has {} in its name", options.only.join(" or "))));
     }
@@ -115,6 +119,7 @@ fn cases() -> Vec<Case> {
         let name = format!("conformance/{}", requirements.name());
         cases.push(Case { name, kind: Kind::Conformance(requirements) });
     }
+    cases.extend(conformance::tasks::ALL.map(Case::of_tasks));
     for language in [Language::Python, Language::TypescriptSdk, Language::Typescript] {
         let name = |what: &str| format!("gateway/{what}/{}", language.name());
         cases.push(Case { name: name("direct"), kind: Kind::GatewayDirect(language) });
@@ -146,6 +151,10 @@ fn perform(project: &Project, cases: &[Case], binary: PathBuf) -> Result<(), Fai
 }
 
 impl Case {
+    fn of_tasks(giver: conformance::tasks::Giver) -> Self {
+        Self { name: format!("conformance/{}", giver.name()), kind: Kind::ConformanceTasks(giver) }
+    }
+
     fn check(&self, bench: &Bench) -> Result<(), Failure> {
         let place = bench.place(&self.name)?;
         match &self.kind {
@@ -154,6 +163,7 @@ impl Case {
             Kind::InspectorEveryTool => inspector::every_tool(bench, &place),
             Kind::GuardKilled => guard_killed::check(bench, &place),
             Kind::Conformance(requirements) => conformance::check(bench, &place, *requirements),
+            Kind::ConformanceTasks(giver) => conformance::tasks::check(bench, &place, *giver),
             Kind::GatewayDirect(language) => gateway::direct::check(bench, &place, *language),
             Kind::GatewaySix(language) => gateway::six::sdk(bench, &place, *language),
             Kind::GatewayInspector => gateway::six::inspector(bench, &place),

@@ -8,9 +8,11 @@
 mod listings;
 mod rounds;
 mod tools;
+mod works;
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use crate::arguments::Arguments;
 use crate::entry::Animal;
@@ -20,7 +22,7 @@ use super::well_behaved::{Offer, serve_in_eras};
 pub(crate) const ANIMAL: Animal = Animal {
     name: "conformance-fixture",
     incident: "Stands for no incident: a gateway is judged by the conformance suite through a server that has what the suite calls (protocol.md 4.2).",
-    usage: "[--era dual|legacy] [--page N]",
+    usage: "[--era dual|legacy] [--page N] [--works yes]",
     promises: &[],
     run,
 };
@@ -32,5 +34,6 @@ const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
 
 fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    works::ARE_OFFERED.store(arguments.option("works")?.is_some(), Ordering::Relaxed);
     serve_in_eras(arguments, &OFFER)
 }

@@ -322,6 +322,41 @@ fn a_legacy_task_asks_whoever_waits_for_its_result() {
 }
 
 #[test]
+fn the_conformance_fixture_does_the_same_work_without_tasks() {
+    let mut visitor = Visitor::meet("conformance-fixture --works yes");
+    let name = |name: &str| json!({"action": "accept", "content": {"name": name}});
+    let greeting = ask(&mut visitor, 1, "tools/call", &able(tool("greet", &json!({"name": "Ada"}))));
+    assert_eq!(greeting["result"]["content"][0]["text"], "Hello, Ada!");
+    let broken = tool("protocol_error_job", &json!({"seconds": 0.1}));
+    assert_eq!(ask(&mut visitor, 2, "tools/call", &able(broken))["error"]["code"], -32603);
+    let mut call = able(tool("multi_input", &json!({"seconds": 0.1})));
+    let question = ask(&mut visitor, 3, "tools/call", &call)["result"].take();
+    assert_eq!(question["resultType"], "input_required");
+    assert_eq!(question["inputRequests"].as_object().map(serde_json::Map::len), Some(2));
+    call["inputResponses"] = json!({"first": name("Ada"), "second": name("Grace")});
+    let done = ask(&mut visitor, 4, "tools/call", &call)["result"].take();
+    assert_eq!(done["content"][0]["text"], "First Ada, then Grace");
+    let mute = with_capabilities(tool("multi_input", &json!({})), json!({}));
+    assert_eq!(ask(&mut visitor, 5, "tools/call", &mute)["result"]["isError"], true);
+
+    let mut visitor = Visitor::meet("conformance-fixture --works yes --era legacy");
+    let mut introduction = introduction();
+    introduction["capabilities"] = json!({"elicitation": {}});
+    ask(&mut visitor, 0, "initialize", &introduction);
+    visitor.call(1, "multi_input", &json!({"seconds": 0.1}));
+    // Both are asked before one is answered.
+    let questions = [visitor.json(), visitor.json()];
+    for (question, said) in questions.iter().zip(["Ada", "Grace"]) {
+        visitor.say(&json!({"jsonrpc": "2.0", "id": question["id"], "result": name(said)}));
+    }
+    assert_eq!(visitor.answer(1)["result"]["content"][0]["text"], "First Ada, then Grace");
+    assert_eq!(
+        ask(&mut visitor, 2, "tools/call", &tool("failing_job", &json!({"seconds": 0})))["result"]["isError"],
+        true
+    );
+}
+
+#[test]
 fn legacy_tasks_are_listed_and_cancelled() {
     let mut visitor = meet_legacy("tasks-legacy --page 2");
     let tasks: Vec<_> = (1..=3)

@@ -46,6 +46,8 @@ pub(crate) struct Entry {
     pub(crate) command: Vec<OsString>,
     /// What the names of its tools and prompts begin with, where it is not its own name.
     pub(crate) prefix: Option<&'static str>,
+    /// What the configuration says of it besides: whole lines.
+    pub(crate) settings: &'static str,
 }
 
 /// One that runs and serves HTTP.
@@ -60,7 +62,12 @@ impl Entry {
     /// A real server under its own name, with what it relies on.
     pub(crate) fn real(bench: &Bench, place: &Place, server: Server) -> Result<Self, Failure> {
         server.furnish(place)?;
-        Ok(Self { name: server.name().to_owned(), command: server.command(bench, place), prefix: None })
+        Ok(Self {
+            name: server.name().to_owned(),
+            command: server.command(bench, place),
+            prefix: None,
+            settings: "",
+        })
     }
 }
 
@@ -121,12 +128,13 @@ pub(crate) fn configure(place: &Place, entries: &[Entry]) -> Result<PathBuf, Fai
         };
         let prefix = entry.prefix.map(|prefix| format!("prefix = {}\n", json!(prefix)));
         file += &format!(
-            "[servers.{}]\ncommand = {command}\nargs = [{}]\ncwd = {}\nenv = {{ {} }}\n{}",
+            "[servers.{}]\ncommand = {command}\nargs = [{}]\ncwd = {}\nenv = {{ {} }}\n{}{}",
             entry.name,
             arguments.join(", "),
             text(&place.work().into()),
             variables.join(", "),
             prefix.unwrap_or_default(),
+            entry.settings,
         );
     }
     let path = configuration(place);

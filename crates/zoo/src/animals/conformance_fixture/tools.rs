@@ -16,8 +16,9 @@ use crate::animals::well_behaved::tools::{Tool, beside, describe, failure, refus
 use crate::animals::well_behaved::{Outcome, Server};
 use crate::keeper;
 use crate::pipe::{self, Message};
+use crate::tasks::plan::Plan;
 
-use super::{PNG, listings, rounds};
+use super::{PNG, listings, rounds, works};
 
 /// How long the suite wants tools that report to take between two reports.
 const STEP: Duration = Duration::from_millis(50);
@@ -92,12 +93,16 @@ pub(super) fn descriptions() -> Vec<Value> {
             },
         }),
     ]);
+    tools.extend(works::all().iter().map(Plan::description));
     tools.sort_by_key(|tool| tool["name"].to_string());
     tools
 }
 
 /// Runs one `tools/call`.
 pub(super) fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
+    if let Some(plan) = works::all().iter().find(|plan| plan.tool == message.tool()) {
+        return works::run(server, message, era, plan);
+    }
     if let Some(refusal) =
         refusal(TOOLS, message).filter(|_| !matches!(message.tool(), WITH_SCHEMA | MIRRORED))
     {

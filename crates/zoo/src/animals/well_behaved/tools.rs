@@ -309,7 +309,17 @@ impl Asked {
 
     /// Puts the question and waits for the response; `None` when there will be none.
     pub(in super::super) fn put(self, method: &str, params: &Value) -> Option<Value> {
-        pipe::send(&json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params})).ok()?;
+        self.say(method, params).ok()?;
+        self.hear()
+    }
+
+    /// Puts the question.
+    pub(in super::super) fn say(&self, method: &str, params: &Value) -> io::Result<()> {
+        pipe::send(&json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params}))
+    }
+
+    /// Waits for the response to a question that was put; `None` when there will be none.
+    pub(in super::super) fn hear(self) -> Option<Value> {
         self.answer.recv_timeout(BOUND).ok()
     }
 }

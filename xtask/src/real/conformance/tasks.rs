@@ -1,0 +1,188 @@
+//! The scenarios of the conformance suite for tasks (SEP-2663), which no set requires: on a server of the zoo, and through the gateway.
+//!
+//! # Invariants
+//!
+//! - Which scenarios have to pass is written down here: the nine that test something. One that was skipped has not passed.
+//! - A scenario has passed where its own report counts checks and not one of them failed or was a warning.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::time::Duration;
+
+use crate::clock;
+use crate::failure::Failure;
+use crate::run::{self, Task};
+
+use super::super::bench::{Bench, Place};
+use super::super::gateway::{self, Entry};
+
+/// The live ones; `tasks-status-notifications` skips itself.
+const SCENARIOS: [&str; 9] = [
+    "tasks-lifecycle",
+    "tasks-capability-negotiation",
+    "tasks-wire-fields",
+    "tasks-request-state-removal",
+    "tasks-mrtr-input",
+    "tasks-request-headers",
+    "tasks-dispatch-and-envelope",
+    "tasks-required-task-error",
+    "tasks-mrtr-composition",
+];
+
+/// The revision whose messages they send; they belong to none by themselves.
+const REVISION: &str = "2026-07-28";
+
+/// Until the server of the zoo says where it is.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// Names the files with what the server of the zoo says.
+const SERVER: &str = "server";
+
+/// Who gives out the tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Giver {
+    /// A server of the zoo over HTTP, without a gateway: what passes here has to pass through one.
+    Server,
+    /// The gateway, for a server behind it that gives out tasks itself.
+    Behind,
+    /// The gateway itself, for a server behind it that knows none and speaks these eras.
+    Gateway { eras: &'static str },
+}
+
+/// Those that pass.
+pub(crate) const ALL: [Giver; 1] = [Giver::Server];
+
+/// Those that the gateway does not pass yet: only who names them meets them.
+pub(crate) const PREPARED: [Giver; 3] =
+    [Giver::Behind, Giver::Gateway { eras: "dual" }, Giver::Gateway { eras: "legacy" }];
+
+impl Giver {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Server => "tasks/direct".to_owned(),
+            Self::Behind => "tasks/gateway/tasks".to_owned(),
+            Self::Gateway { eras } => format!("tasks/gateway/plain/{eras}"),
+        }
+    }
+
+    /// What stands behind the gateway, and what the configuration says of it beside its command.
+    fn behind(self) -> Option<(Vec<&'static str>, &'static str)> {
+        match self {
+            Self::Server => None,
+            Self::Behind => Some((vec!["tasks-modern"], "")),
+            // Its tools work for a second, and what they do in that time is to be a task's.
+            Self::Gateway { eras } => {
+                let animal = vec!["conformance-fixture", "--works", "yes", "--era", eras];
+                Some((animal, "limits = { promote-after = \"200ms\" }\n"))
+            }
+        }
+    }
+}
+
+/// Goes through every scenario, even when some fail.
+pub(crate) fn check(bench: &Bench, place: &Place, giver: Giver) -> Result<(), Failure> {
+    let failed = match giver.behind() {
+        None => at_server(bench, place, |url| go_through(bench, place, url))?,
+        Some((animal, settings)) => {
+            let command = [bench.binary().as_os_str(), "zoo".as_ref()].into_iter();
+            let command = command.chain(animal.iter().map(OsStr::new)).map(OsStr::to_owned).collect();
+            let entry = Entry { name: "tasks".to_owned(), command, prefix: Some(""), settings };
+            gateway::serve(bench, place, &[entry], |gateway| go_through(bench, place, &gateway.url))?
+        }
+    };
+    let Some(first) = failed.first() else { return Ok(()) };
+    let happened = format!(
+        "{} of {} scenarios for tasks passed; not so: {}",
+        SCENARIOS.len() - failed.len(),
+        SCENARIOS.len(),
+        failed.join(", ")
+    );
+    Err(Failure::new(happened).with_output(place.path(first)))
+}
+
+/// Does something with the server of the zoo, and makes sure that it ends with its stdin.
+fn at_server<T>(
+    bench: &Bench,
+    place: &Place,
+    work: impl FnOnce(&str) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let task = place.task(bench.binary(), &place.work(), SERVER).arguments(["zoo", "http-tasks-modern"]);
+    let mut server = run::start(task.open_stdin())?;
+    let outcome = address(place).and_then(|url| work(&url));
+    server.close_stdin();
+    let ended = place.finish(&server);
+    let outcome = outcome?;
+    ended.map(|()| outcome)
+}
+
+/// Waits until the server says where it is.
+fn address(place: &Place) -> Result<String, Failure> {
+    let output = place.path(SERVER);
+    let mut found = None;
+    clock::wait_until(START_LIMIT, || {
+        let text = fs::read_to_string(&output).unwrap_or_default();
+        found = text.split_once('\n').map(|(first, _)| first.to_owned());
+        found.is_some()
+    });
+    found.ok_or_else(|| {
+        Failure::new("the server did not say where it is").with_output(place.path(&format!("{SERVER}.log")))
+    })
+}
+
+/// Returns those scenarios that did not pass.
+fn go_through(bench: &Bench, place: &Place, url: &str) -> Result<Vec<&'static str>, Failure> {
+    let mut failed = Vec::new();
+    for scenario in SCENARIOS {
+        // How it ends says less than what it reports: a scenario that was skipped ends well. What is left of it is looked for at the end.
+        run::start(suite(bench, place, url, scenario))?.status()?;
+        let report = place.path(scenario);
+        let text = fs::read_to_string(&report).map_err(|error| Failure::io(report.display(), &error))?;
+        if !has_passed(&text) {
+            failed.push(scenario);
+        }
+    }
+    Ok(failed)
+}
+
+/// The suite with one scenario; its last line is the summary.
+fn suite(bench: &Bench, place: &Place, url: &str, scenario: &str) -> Task {
+    place
+        .task(&bench.installed.recent_node(), &place.work(), scenario)
+        .arguments([bench.installed.package("conformance/dist/index.js")])
+        .arguments(["server", "--url", url, "--scenario", scenario])
+        // It is an extension, so it is of no revision, and would be skipped.
+        .arguments(["--spec-version", REVISION, "--force", "--output-dir", "results"])
+}
+
+/// Whether a report says that there were checks, and that all passed.
+fn has_passed(report: &str) -> bool {
+    let summary = report.lines().find_map(|line| line.trim().strip_prefix("Passed: "));
+    let Some((passed, rest)) = summary.and_then(|summary| summary.split_once('/')) else { return false };
+    passed != "0" && rest == format!("{passed}, 0 failed, 0 warnings")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read() {
+        for (report, expected) in [
+            ("Checks:\n...\nTest Results:\nPassed: 9/9, 0 failed, 0 warnings\n", true),
+            ("Test Results:\nPassed: 8/9, 1 failed, 0 warnings\n", false),
+            ("Test Results:\nPassed: 9/9, 0 failed, 1 warnings\n", false),
+            ("Test Results:\nPassed: 0/0, 0 failed, 0 warnings\n", false),
+            ("SKIPPED: scenario 'tasks-lifecycle' is not applicable\n", false),
+        ] {
+            assert_eq!(has_passed(report), expected, "{report}");
+        }
+    }
+
+    #[test]
+    fn no_scenario_is_counted_twice() {
+        let mut names = SCENARIOS.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), SCENARIOS.len());
+    }
+}
