@@ -438,10 +438,17 @@ fn where_calls_are_not_to_become_jobs_nothing_is_different() {
         let list = client.ask("tools/list", json!({}));
         let slow = client.ask("tools/call", json!({ "name": "srv__slow", "arguments": lasting(1.0, "x") }));
         client.finish();
-        (list["result"].to_string(), slow["result"].to_string())
+        (list["result"].clone(), slow["result"].to_string())
     });
-    let [off, on] = answers;
-    assert_eq!(off, on, "lists and answers are the same");
+    let [(off, slow), (mut on, slow_too)] = answers;
+    assert_eq!(slow, slow_too, "answers are the same");
+    assert!(!off.to_string().contains("execution"), "{off}");
+    for tool in on["tools"].as_array_mut().expect("tools") {
+        let is_theirs = tool["name"].as_str().is_some_and(|name| name.starts_with("srv__"));
+        let said = tool.as_object_mut().expect("a tool").remove("execution");
+        assert_eq!(said, is_theirs.then(|| json!({ "taskSupport": "optional" })), "{tool}");
+    }
+    assert_eq!(off, on, "and so are lists, but for what can be a task");
     let read = |file: &str| {
         let all = fs::read_to_string(sandbox.path().join(file)).expect("it was written");
         // What is withdrawn at the end may come too late.
