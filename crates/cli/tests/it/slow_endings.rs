@@ -139,6 +139,26 @@ fn a_server_that_is_killed_leaves_its_last_words_in_the_job() {
 }
 
 #[test]
+fn a_job_that_takes_too_long_ends_and_its_server_is_told() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client =
+        gateway(&sandbox, &[slow_server("limits.job-timeout = \"2s\"\ntools.sleep.job-timeout = \"50s\"")]);
+    let other = repeatable(&mut client);
+    let job = client.becomes_a_job(lasting(60.0, "x"));
+    let told = client.at_its_end(&job);
+    failed(&told, "timeout", LOOK);
+    let elapsed = told["elapsed_time_seconds"].as_f64().expect("a number");
+    assert!(elapsed >= 1.5, "{told}");
+    wait_until("the server was told", PATIENCE, || client.counted() == [1, 0, 1]);
+    let results = client.result("get_job_results", json!({ "job_id": job }));
+    assert_eq!(results["structuredContent"]["error"]["code"], -31001, "{results}");
+    // One tool may take longer.
+    assert_eq!(listed(&sandbox, &other)["status"], "running");
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
 fn a_job_is_cancelled_from_another_process_and_by_its_agent() {
     let sandbox = Sandbox::with_jobs();
     let mut client = gateway(&sandbox, &[slow_server("")]);

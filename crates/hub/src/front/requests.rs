@@ -493,8 +493,13 @@ impl Machine {
             _ => patience.request,
         };
         let limit = limit.saturating_sub(request.waited);
+        let job_limit = patience.of_job(&owner.name);
         let hand_over = match method {
-            "tools/call" => self.hand_over(request, revision, patience.of_promotion(&owner.name), limit),
+            "tools/call" => {
+                let promotion = patience.of_promotion(&owner.name);
+                // As a job it would have ended already.
+                self.hand_over(request, revision, promotion, limit.min(job_limit))
+            }
             _ => HandOver::never(),
         };
         if hand_over.is_refused() {
@@ -503,8 +508,9 @@ impl Machine {
         // What may become a job is given the time for that; until then the limit is ours to keep.
         let may_be_a_job = hand_over.at.is_some();
         let joins = may_be_a_job && patience.joins_same_call;
-        let asked_limit = match may_be_a_job || self.jobs.are_of_windows {
-            true if method == "tools/call" => patience.of_job(&owner.name).max(limit),
+        let asked_limit = match method {
+            "tools/call" if may_be_a_job => job_limit,
+            "tools/call" if self.jobs.are_of_windows => job_limit.max(limit),
             _ => limit,
         };
         let token = request.params.and_then(wire::progress_token);
