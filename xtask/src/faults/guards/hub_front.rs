@@ -40,6 +40,18 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "panic-is-answered" [1, 8]
         "A call that panics is answered with an error."
         unit("hub", "front::tests::shell::promise_8_calls_that_panic_or_hang_delay_no_other");
+    "asked-call-stays-a-call" [1]
+        "A call about which its client is being asked something does not become a job before the client has answered."
+        unit("hub", "front::tests::handover::a_call_about_which_the_client_is_asked_stays_a_call_until_it_has_answered");
+    "jobs-are-their-owners" [2]
+        "A job, or a task, is there for whoever began it, and for nobody else."
+        end_to_end("slow_tasks::a_job_is_there_for_whoever_began_it_alone");
+    "promoted-calls-end-with-us" [7]
+        "A call that has become a job ends with unhang as a job that says so, and not as one whose server has gone."
+        end_to_end("slow_endings::a_client_that_leaves_its_window_ends_its_jobs_with_the_reason");
+    "same-call-joins" [1]
+        "The same call of the same client joins the job that it has become, and does not run twice."
+        end_to_end("slow_calls::the_same_call_joins_the_job_that_it_has_become");
     "strangers-are-refused" [8]
         "A page in a browser that has its own name lead to this machine is refused, whatever it asks."
         unit("hub", "front::http::tests::what_is_wrong_with_a_request_is_a_status_and_a_sentence");
