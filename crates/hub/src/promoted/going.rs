@@ -15,7 +15,7 @@ use unhang_wire::{Json, text_member};
 
 use super::{Inputs, advice};
 use crate::{
-    client::Error,
+    client::{Error, ServerError},
     config::INPUT_ROUNDS,
     fault::Kind,
     front::is_offered,
@@ -169,11 +169,14 @@ fn end(answered: Answered, is_repeatable: bool) -> CallEnd {
     };
     match answered.outcome {
         Ok(result) => answer(&result, answered.era),
-        // It has answered, so that it is up to what it says.
-        Err(Error::Server(error)) => CallEnd::Failed {
-            reason: Reason::ServerError,
-            detail: error.message.clone(),
-            error: Some(error.to_json()),
+        Err(Error::Server(error)) => match lost(&error) {
+            Some(reason) => failed(reason, error.message.clone(), Some(error.to_json())),
+            // It has answered, so that it is up to what it says.
+            None => CallEnd::Failed {
+                reason: Reason::ServerError,
+                detail: error.message.clone(),
+                error: Some(error.to_json()),
+            },
         },
         Err(Error::Failure(failure)) => {
             let fault = failure.fault();
@@ -188,6 +191,20 @@ fn end(answered: Answered, is_repeatable: bool) -> CallEnd {
             failed(reason, fault.message(), error)
         }
         Err(other) => failed(Reason::ServerExited, format!("the server cannot be asked: {other}"), None),
+    }
+}
+
+/// Why there is no answer, where it is one of us that says so: another gateway in front of the server, or the window that leads.
+fn lost(error: &ServerError) -> Option<Reason> {
+    let data = Json::new(error.data.as_ref()?.get().as_bytes())?;
+    text_member(data, "origin").filter(|origin| origin == "unhang")?;
+    let kind = text_member(data, "kind")?;
+    let gone =
+        [Kind::ServerExited, Kind::StartFailed, Kind::BreakerOpen, Kind::ShuttingDown, Kind::Cancelled];
+    match &*kind {
+        kind if kind == Kind::Deadline.word() => Some(Reason::Timeout),
+        kind if gone.iter().any(|gone| kind == gone.word()) => Some(Reason::ServerExited),
+        _ => None,
     }
 }
 
