@@ -1,0 +1,193 @@
+//! Slow calls and what else there is around a gateway: windows, servers for one session, configurations that change, questions.
+
+use std::{fs, io::Write, net::TcpStream};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::{gateway, server},
+    gateway_http::finish,
+    harness::{Client, PATIENCE, Sandbox, Web, run_to_end, signal, wait_until},
+    slow_calls::{Calls, Session, handed_over, lasting, slow_server, text},
+};
+
+/// A window on the configuration of a sandbox.
+fn window(sandbox: &Sandbox) -> Client {
+    let mut command = sandbox.unhang();
+    command.args(["-v", "serve"]);
+    let mut client = Client::start(command);
+    client.initialize();
+    client
+}
+
+#[test]
+fn a_window_that_follows_has_jobs_of_its_own() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
+    let mut leader = window(&sandbox);
+    assert_eq!(leader.counted(), [0, 0, 0]);
+    let mut follower = window(&sandbox);
+    let job = follower.becomes_a_job(json!({ "seconds": 2, "size": 200_000 }));
+    assert_eq!(follower.whole(&job), [json!({ "type": "text", "text": text(200_000) })]);
+    assert_eq!(leader.counted(), [1, 1, 0]);
+    // One that is cancelled is told to the server, through the leader.
+    let job = follower.becomes_a_job(lasting(60.0, "cancelled"));
+    follower.result("terminate_job", json!({ "job_id": job }));
+    wait_until("the server was told", PATIENCE, || leader.counted() == [2, 1, 1]);
+    // That of its server is told by the leader.
+    let job = follower.becomes_a_job(lasting(60.0, "killed"));
+    let pid = leader.of_server()["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a pid");
+    signal(pid, Signal::KILL);
+    let told = follower.at_its_end(&job);
+    assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("server_exited")), "{told}");
+    // The leader's end is that of its server.
+    let job = follower.becomes_a_job(lasting(60.0, "lost"));
+    leader.finish();
+    let told = follower.at_its_end(&job);
+    assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("server_exited")), "{told}");
+    assert!(
+        told["detail"].as_str().is_some_and(|detail| detail.contains("look before calling it again")),
+        "{told}"
+    );
+    follower.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn an_instance_of_a_session_lives_until_its_last_job_has_ended() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), slow_server("per-session = true")).expect("a file");
+    let (process, web) = Web::start(&sandbox);
+    let mut gone = Session::begin(&web, "same");
+    let job = gone.becomes_a_job(json!({ "seconds": 3, "size": 5000 }));
+    gone.end();
+    let mut next = Session::begin(&web, "same");
+    assert_eq!(next.whole(&job), [json!({ "type": "text", "text": text(5000) })]);
+    let instances = || web.ask("GET", "/status", &[], "").last()["servers"][0]["instances"].clone();
+    wait_until("it has ended", PATIENCE, || instances() == 0);
+    finish(process, &sandbox);
+}
+
+#[test]
+fn a_server_does_not_rest_while_a_job_of_its_runs() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[slow_server("idle-timeout = \"1s\"")]);
+    let job = client.becomes_a_job(json!({ "seconds": 4, "size": 5000 }));
+    assert_eq!(client.whole(&job), [json!({ "type": "text", "text": text(5000) })]);
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_client_whose_connection_breaks_finds_its_job() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
+    let (process, web) = Web::start(&sandbox);
+    let mut session = Session::begin(&web, "same");
+    assert_eq!(session.counted(), [0, 0, 0]);
+    let params = json!({ "name": "srv__slow", "arguments": { "seconds": 3, "size": 5000 } });
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params }).to_string();
+    let mut connection = TcpStream::connect(web.address()).expect("a connection");
+    write!(
+        connection,
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: {}\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
+        session.name,
+        body.len()
+    )
+    .expect("it is read");
+    wait_until("it has come", PATIENCE, || session.counted()[0] == 1);
+    drop(connection);
+    let mut job = Value::Null;
+    wait_until("it is a job", PATIENCE, || {
+        job = session.result("list_jobs", json!({}))["structuredContent"]["jobs"][0]["job_id"].clone();
+        job.is_string()
+    });
+    assert_eq!(session.whole(&job), [json!({ "type": "text", "text": text(5000) })]);
+    assert_eq!(session.counted(), [1, 1, 0]);
+    finish(process, &sandbox);
+}
+
+#[test]
+fn a_call_stays_one_while_its_client_is_asked_about_it() {
+    let sandbox = Sandbox::with_jobs();
+    let era = server(
+        "srv",
+        &["slow-answers", "--era", "legacy"],
+        "limits.promote-after = \"1s\"\ntools.seen.promote-after = \"off\"",
+    );
+    let mut client = gateway(&sandbox, &[era]);
+    // Asked before it would be a job.
+    let id = client.call("srv__slow", json!({ "seconds": 1.5, "ask": true, "label": "asked" }));
+    let question = client.find("a question", |message| message["method"] == "elicitation/create");
+    // Somebody takes longer than that: other calls become jobs meanwhile.
+    let job = client.becomes_a_job(lasting(2.0, "other"));
+    client.whole(&job);
+    assert_eq!(client.answers_to(id), 0, "it waits for its client");
+    client.respond(&question["id"], &json!({ "action": "accept", "content": { "name": "Ada" } }));
+    let answer = client.outcome(id);
+    let result = &answer["result"];
+    let content = match result["structuredContent"]["job_id"].is_string() {
+        true => client.whole(&handed_over(result)),
+        false => result["content"].as_array().expect("blocks").clone(),
+    };
+    assert!(content[1]["text"].as_str().is_some_and(|heard| heard.contains("Ada")), "{content:?}");
+    // Where it is a job when it asks, nobody is there to answer, and it is told so.
+    let job = client.becomes_a_job(json!({ "seconds": 4, "ask": true, "label": "late" }));
+    let content = client.whole(&job);
+    assert!(content[1]["text"].as_str().is_some_and(|heard| heard.contains("declined")), "{content:?}");
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn the_command_line_tells_of_calls_as_of_any_job() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[slow_server("")]);
+    let job = client.becomes_a_job(json!({ "seconds": 3, "size": 5000, "progress": true }));
+    let id = job.as_str().expect("an id");
+    let unhang = |words: &[&str]| {
+        let mut command = sandbox.unhang();
+        command.args(words);
+        run_to_end(command)
+    };
+    let (code, _, stderr) = unhang(&["job", "remove", id]);
+    assert_eq!(code, 1, "{stderr}");
+    let (code, _, stderr) = unhang(&["job", "wait", id]);
+    assert_eq!(code, 0, "{stderr}");
+    let (code, stdout, stderr) = unhang(&["job", "result", id]);
+    assert_eq!(code, 0, "{stderr}");
+    let result: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(result["content"][0]["text"], text(5000), "{result:.500}");
+    let (code, _, stderr) = unhang(&["job", "remove", id]);
+    assert_eq!(code, 0, "{stderr}");
+    wait_until("it is gone for everybody", PATIENCE, || {
+        let answer = client.ask("tasks/get", json!({ "taskId": job }));
+        answer["error"]["code"] == -32602
+    });
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn modern_clients_are_told_apart_by_the_name_that_they_say() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
+    let (process, web) = Web::start(&sandbox);
+    let call = |client: &str| {
+        let params = json!({ "name": "srv__slow", "arguments": lasting(3.0, "same"), "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": { "name": client, "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        } });
+        let headers =
+            [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "srv__slow")];
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        handed_over(&web.post(&headers, &message).last()["result"])
+    };
+    let one = call("one");
+    assert_eq!(call("one"), one);
+    assert_ne!(call("other"), one);
+    finish(process, &sandbox);
+}
