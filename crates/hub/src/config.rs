@@ -27,6 +27,9 @@ pub const CLOCK_PERCENT: u32 = 95;
 pub const PROMOTE_PERCENT: u32 = 80;
 /// The same for a client whose clock is not known: most that have one have 60 s, and this leaves a quarter of it (peers.md 3.3).
 pub const PROMOTE_AFTER: Duration = Duration::from_secs(45);
+/// For how long a server may be silent about a call before a client that wants to hear of progress is told that it is still waited for: a
+/// third of the shortest clock of a client that is known, so that two may get lost (peers.md 3.3).
+pub const HEARTBEAT: Duration = Duration::from_secs(10);
 /// A call that has become a job, in all. Builds and simulations take an hour; what takes longer is better made a command job,
 /// which outlives us, and a server that forgot a call is not waited for all day (design 3).
 pub const JOB_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);

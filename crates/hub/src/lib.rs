@@ -5,7 +5,7 @@
 //! (see the README). The binary `unhang` is a thin shell over it.
 //!
 //! Rooms: [`guard`] is one client and one server; [`front`] is one client and the [`tools`] of ours; [`doctor`] examines a
-//! server; [`gateway`] is many servers and [`sharing`] lets several processes have them together; [`route`] finds whose a name is; [`queue`], `fair`, [`breaker`], [`health`] and [`session`] are the pure parts they are made of; [`fault`] is how errors are
+//! server; [`gateway`] is many servers and [`sharing`] lets several processes have them together; [`route`] finds whose a name is; [`queue`], `fair`, [`breaker`], [`health`], `heartbeat` and [`session`] are the pure parts they are made of; [`fault`] is how errors are
 //! told, and [`job_report`] how jobs are; [`promotion`] says when a slow call becomes one, and [`clients`] after how long clients give it up; [`config`] holds every limit, [`settings`] reads the configuration file, [`secrets`] keeps
 //! what is secret in it out of what is shown, and [`oauth`] has the tokens of remote servers.
 //!
@@ -30,6 +30,7 @@ pub mod front;
 pub mod gateway;
 pub mod guard;
 pub mod health;
+mod heartbeat;
 pub mod job_report;
 mod junk;
 pub mod promoted;

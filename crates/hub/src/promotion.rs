@@ -40,6 +40,12 @@ impl Promotion {
     /// What may be said in the place of a length of time.
     pub const WORDS: [&str; 2] = ["off", "by-clock"];
 
+    /// Whether clients are told that calls are still waited for: where nothing becomes a job a server's traffic is left as it is.
+    #[must_use]
+    pub fn has_heartbeats(self) -> bool {
+        self != Promotion::Off || !stands("off-is-without-heartbeats")
+    }
+
     /// Why what was said has no effect, where calls end before.
     #[must_use]
     pub fn in_vain(self, call_timeout: Duration) -> Option<String> {

@@ -77,6 +77,11 @@ impl Revision {
         self == V2025March
     }
 
+    /// Progress may say something beside its numbers.
+    pub fn has_progress_messages(self) -> bool {
+        self >= V2025March
+    }
+
     /// Tools have hints on what they do.
     pub fn has_annotations(self) -> bool {
         self >= V2025March

@@ -139,6 +139,21 @@ impl<E> InFlight<E> {
         Some((id, waiting.entry))
     }
 
+    /// The id that [`InFlight::expire`] would take out at `now`.
+    pub fn due(&self, now: Duration) -> Option<&Id> {
+        self.deadlines.first_key_value().filter(|((deadline, _), _)| *deadline <= now).map(|(_, id)| id)
+    }
+
+    /// Gives an id in flight another deadline; among the others it keeps its place. False for one that is not in flight.
+    pub fn postpone(&mut self, id: &Id, deadline: Duration) -> bool {
+        let Some(waiting) = self.waiting.get_mut(id) else { return false };
+        if let Some(earlier) = waiting.deadline.replace(deadline) {
+            self.deadlines.remove(&(earlier, waiting.order));
+        }
+        self.deadlines.insert((deadline, waiting.order), id.clone());
+        true
+    }
+
     /// When the next id is due; `None` if none ever is.
     pub fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.first_key_value().map(|((deadline, _), _)| *deadline)

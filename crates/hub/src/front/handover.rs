@@ -1,6 +1,6 @@
 //! A call that is handed over as a job before its client gives it up: when, and what the client gets in place of the answer.
 //!
-//! Theory of operation. A call that may become a job is in flight with the moment of its hand-over for a deadline. Then the owner is asked to
+//! Theory of operation. A call that may become a job knows the moment of its hand-over. Then the owner is asked to
 //! make a job of it ([`Action::Promote`]), which takes a write to the disk, and the call is in flight until its real limit, as it would be
 //! if nothing had happened: where no job comes of it the client is none the worse. Whichever comes first is the answer: the server's own,
 //! or the job ([`Machine::promoted`]).
@@ -27,8 +27,7 @@ use super::{
     tasks::{POLL_INTERVAL, TaskView},
 };
 use crate::{
-    config::VERDICT_SLACK, job_report::JobReport, promoted::WhoIsAsked, promotion::Promotion,
-    revision::Revision, tools::handed_over,
+    job_report::JobReport, promoted::WhoIsAsked, promotion::Promotion, revision::Revision, tools::handed_over,
 };
 
 /// When a call that somebody is asked about is looked at again.
@@ -108,26 +107,19 @@ impl Machine {
         HandOver { at: after.map(|after| self.now + after), skin }
     }
 
-    /// A call has come to its deadline. Gives it back where it is not that of its hand-over.
-    pub(super) fn hand_over_is_due(&mut self, id: &Id, mut call: Call) -> Option<Call> {
-        let Some(at) = call.hand_over.at else { return Some(call) };
-        if at > self.now {
-            return Some(call);
-        }
+    /// A job is to be made of this call, where it is time for that.
+    pub(super) fn hand_over_where_due(&mut self, id: &Id) {
+        let is_due = |call: &&Call| call.hand_over.at.is_some_and(|at| at <= self.now);
+        let Some(call) = self.calls.get(id).filter(is_due) else { return };
         let is_asked = self.is_asked_about(call.key) && stands("asked-call-stays-a-call");
-        let limit = call.since + call.limit + VERDICT_SLACK;
-        if is_asked && self.now + WHILE_ASKED < limit {
-            call.hand_over.at = Some(self.now + WHILE_ASKED);
-        } else {
-            call.hand_over.at = None;
+        let Some(call) = self.calls.get_mut(id) else { return };
+        let again = self.now + WHILE_ASKED;
+        call.hand_over.at = Some(again).filter(|again| is_asked && *again < call.last_moment());
+        if call.hand_over.at.is_none() {
             let (key, name) = (call.key, call.awaited.name().to_owned());
             let elapsed = self.now.saturating_sub(call.since);
             self.actions.push_back(Action::Promote { key, name, elapsed });
         }
-        let until = call.hand_over.at.unwrap_or(limit);
-        // It was in flight until now.
-        let _registered = self.calls.register(id.clone(), Some(until), call);
-        None
     }
 
     /// A call is a job now, on the disk. Says who can be asked about it from now on; nothing where its client waits for nothing any more.

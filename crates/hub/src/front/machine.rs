@@ -19,14 +19,14 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Map, Value, value::RawValue};
-use unhang_bridge::{Splice, params::Signature};
+use serde_json::{Map, Value};
+use unhang_bridge::params::Signature;
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
-use unhang_wire::{Id, InFlight, Json, one_line, text_member};
+use unhang_wire::{Id, InFlight};
 
 use super::{
-    handover::{HandOver, Skin},
+    handover::HandOver,
     owners::Ownerless,
     parking::Parking,
     questions::Open,
@@ -41,11 +41,12 @@ use crate::{
     config::{Limits, STOP_LIMIT},
     exit,
     fault::{Kind, in_words},
-    gateway::{Answered, Asked, Asker, Known, Level, Replied},
+    gateway::{Asked, Asker, Known, Level, Replied},
+    heartbeat::Heartbeat,
     queue::Class,
     refusal::Telling,
     revision::Revision,
-    tools::{Definition, ToolAnswer},
+    tools::Definition,
 };
 
 /// What the machine calls itself in errors.
@@ -229,6 +230,21 @@ pub(super) struct Call {
     pub way: Way,
     /// How it becomes a job, where it may.
     pub hand_over: HandOver,
+    /// What its client hears while nothing comes of it, where it wants to hear of that.
+    pub heartbeat: Option<Box<Heartbeat>>,
+}
+
+impl Call {
+    /// One that begins now, may take so long, and is an answer or nothing.
+    pub(super) fn new(
+        (key, awaited): (CallKey, Awaited),
+        (revision, way): (Revision, Way),
+        since: Duration,
+        limit: Duration,
+    ) -> Call {
+        let hand_over = HandOver::never();
+        Call { key, awaited, revision, since, limit, way, hand_over, heartbeat: None }
+    }
 }
 
 /// The way out.
@@ -274,7 +290,7 @@ impl Awaited {
     }
 
     /// What to do where it needs longer.
-    fn hint_to_wait(&self) -> &'static str {
+    pub(super) fn hint_to_wait(&self) -> &'static str {
         match self {
             Awaited::Tool(_) => {
                 "it was stopped; raise --call-timeout, or set mode = \"job\" for this tool, which then answers at once"
@@ -434,46 +450,6 @@ impl Machine {
         self.calls.iter().any(|(_, call)| call.way.stream == stream)
     }
 
-    /// When [`Machine::tick`] is due at the latest.
-    pub fn next_tick(&self) -> Option<Duration> {
-        let end = match self.end {
-            End::Draining { until } | End::Stopping { until, .. } => Some(until),
-            End::None | End::Over => None,
-        };
-        let calls = self.calls.next_deadline().filter(|_| stands("tool-deadline"));
-        end.into_iter().chain(calls).chain(self.parking.next_tick()).min()
-    }
-
-    /// Time has passed.
-    pub fn tick(&mut self, now: Duration, outside: &mut impl Outside) {
-        self.now = now;
-        while let Some((id, call)) = self.calls.expire(now) {
-            let call = match self.hand_over_is_due(&id, call) {
-                Some(call) => call,
-                None => continue,
-            };
-            if let Awaited::List(list) = call.awaited {
-                // What is known by now has to do.
-                self.answer_list(&id, list, &call, outside);
-                continue;
-            }
-            self.abandon(call.key, outside);
-            let happened =
-                format!("`{}` did not answer within {}", call.awaited.name(), in_words(call.limit));
-            let telling = Telling { kind: Kind::Deadline, happened, hint: call.awaited.hint_to_wait() };
-            self.tell(&id, &call, telling, outside);
-        }
-        self.unpark(Some(now));
-        self.check_drained(outside);
-        match self.end {
-            End::Draining { until } if now >= until => {
-                self.stop(now, exit::DONE, "the client closed its stream", outside);
-            }
-            End::Stopping { until, code } if now >= until => self.finish(code),
-            _ => {}
-        }
-    }
-
     /// The client's stdin ended: what is in flight may still be answered for a while.
     pub fn client_end(&mut self, now: Duration, outside: &mut impl Outside) {
         self.now = now;
@@ -505,125 +481,6 @@ impl Machine {
             self.tell(&id, &call, Telling { kind: Kind::ShuttingDown, happened, hint }, outside);
         }
         self.check_stopped();
-    }
-
-    /// A call has come to its end.
-    pub fn ended(&mut self, now: Duration, key: CallKey, answer: &ToolAnswer, outside: &mut impl Outside) {
-        self.now = now;
-        let id = self.over(key, outside);
-        if let Some(id) = id
-            && let Some(call) = self.calls.cancel(&id)
-        {
-            match &answer.job {
-                Some(job) if call.hand_over.skin != Skin::Words => {
-                    self.hand_over_as(&id, &call, job, outside);
-                }
-                _ => {
-                    let result = answer.to_json(call.revision);
-                    self.answer(&id, call.revision, call.way, result, outside);
-                }
-            }
-        }
-        self.check_drained(outside);
-        self.check_stopped();
-    }
-
-    /// A server has answered, or will not.
-    pub fn answered(&mut self, now: Duration, key: CallKey, answered: &Answered, outside: &mut impl Outside) {
-        self.now = now;
-        if self.answered_meanwhile(key, answered) {
-            self.running.remove(&key);
-            return;
-        }
-        let id = self.over(key, outside);
-        if let Some(id) = id
-            && let Some(call) = self.calls.cancel(&id)
-        {
-            self.pass_on(&id, &call, answered, outside);
-        }
-        self.check_drained(outside);
-        self.check_stopped();
-    }
-
-    /// A request to a server that nobody waited for any more has come to its end.
-    pub fn forgotten(&mut self, now: Duration, key: CallKey, outside: &mut impl Outside) {
-        self.now = now;
-        self.over(key, outside);
-        self.check_drained(outside);
-        self.check_stopped();
-    }
-
-    /// A server has told how far it is with a call.
-    pub fn progressed(&mut self, now: Duration, key: CallKey, params: &RawValue, outside: &mut impl Outside) {
-        self.now = now;
-        let id = self.running.get(&key).and_then(Option::as_ref);
-        let Some(Call { awaited: Awaited::Server { token: Some(token), .. }, way, .. }) =
-            id.and_then(|id| self.calls.get(id))
-        else {
-            return;
-        };
-        let params = Json::new(params.get().as_bytes());
-        let params =
-            params.and_then(|params| Splice::new(params).set("progressToken", token.to_json()).apply());
-        if let Some(params) = params {
-            let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#);
-            let class = Class::Progress(token.clone());
-            outside.to_client(To::Beside(way.stream), class, &one_line(line.as_bytes()));
-        }
-    }
-
-    /// A server logs something while it works on a call.
-    pub fn logged(&mut self, now: Duration, key: CallKey, params: &RawValue, outside: &mut impl Outside) {
-        self.now = now;
-        let id = self.running.get(&key).and_then(Option::as_ref);
-        let Some(call) = id.and_then(|id| self.calls.get(id)) else { return };
-        let level = Json::new(params.get().as_bytes()).and_then(|params| text_member(params, "level"));
-        let Some(level) = level.as_deref().and_then(Level::named) else { return };
-        // A session that has not said what it wants to hear hears all; a request that stands alone says it for itself.
-        let from = match call.revision.is_stateless() {
-            true => call.awaited.introduced().and_then(|introduced| introduced.log_from),
-            false => Some(self.log_from.unwrap_or(Level::Debug)),
-        };
-        if from.is_some_and(|from| level >= from) || !stands("logs-as-asked") {
-            let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{params}}}"#);
-            outside.to_client(To::Beside(call.way.stream), Class::Log, &one_line(line.as_bytes()));
-        }
-    }
-
-    /// A server asks something about a call.
-    pub fn asked(
-        &mut self,
-        now: Duration,
-        call: CallKey,
-        question: QuestionKey,
-        asked: (&str, Option<&RawValue>),
-        outside: &mut impl Outside,
-    ) {
-        self.now = now;
-        if let Err(why) = self.ask_client(call, question, asked, outside) {
-            let replied = Err((Kind::MethodNotFound.code(), format!("`{}` is declined: {why}", asked.0)));
-            self.actions.push_back(Action::Reply { question, replied });
-        }
-    }
-
-    /// Something else is known of the servers.
-    pub fn servers_changed(&mut self, now: Duration, known: &Known, outside: &mut impl Outside) {
-        self.now = now;
-        let Some(before) = self.servers.replace(known.clone()) else { return };
-        self.tell_of_changes(&before, outside);
-        self.follow_resources();
-        self.resume_owned(outside);
-        if known.has_lists {
-            let lists = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::List(_)));
-            for id in lists.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
-                if let Some(call) = self.calls.cancel(&id)
-                    && let Awaited::List(list) = call.awaited
-                {
-                    self.answer_list(&id, list, &call, outside);
-                }
-            }
-            self.check_drained(outside);
-        }
     }
 
     /// A call has come to its end. Gives the id under which it is still waited for.
@@ -663,7 +520,7 @@ impl Machine {
         }
     }
 
-    fn finish(&mut self, code: u8) {
+    pub(super) fn finish(&mut self, code: u8) {
         self.end = End::Over;
         self.actions.push_back(Action::Exit(code));
     }

@@ -11,7 +11,6 @@ use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json};
 
 use super::{
-    handover::HandOver,
     machine::{Awaited, Call, Machine, Outside},
     requests::{MOST_ECHOED, Request, invalid_params},
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
@@ -173,9 +172,8 @@ impl Machine {
         let params = request.params.unwrap_or(Json::EMPTY).get().to_owned();
         let awaited = Awaited::Owner(Box::new(Ownerless { method, about, params }));
         let (key, since, way) = (self.new_key(), self.now, request.way);
-        let call = Call { key, awaited, revision, since, limit, way, hand_over: HandOver::never() };
-        // It is free: a repeated id was refused, and none is remembered.
-        let _registered = self.calls.register(request.id.clone(), Some(self.now + limit), call);
+        let call = Call::new((key, awaited), (revision, way), since, limit);
+        self.put_in_flight(request.id.clone(), call);
     }
 
     /// Goes on with those whose servers are known now; with all, once nothing more is awaited.
@@ -184,7 +182,7 @@ impl Machine {
         let waiting: Vec<Id> = waiting.map(|(id, _)| id.clone()).collect();
         for id in waiting {
             let Some(call) = self.calls.cancel(&id) else { continue };
-            let (now, since, limit) = (self.now, call.since, call.limit);
+            let (now, since) = (self.now, call.since);
             let Awaited::Owner(ownerless) = &call.awaited else { continue };
             let request = Request {
                 id: id.clone(),
@@ -194,7 +192,7 @@ impl Machine {
                 waited: now.saturating_sub(since),
             };
             if self.is_of_nobody_yet(&request) {
-                let _registered = self.calls.register(id, Some(since + limit), call);
+                self.put_in_flight(id, call);
             } else {
                 self.dispatch(&request, call.revision, outside);
             }

@@ -30,7 +30,6 @@ use super::{
     questions::{Asked, members},
 };
 use crate::{
-    config::VERDICT_SLACK,
     fault::Kind,
     gateway::Answered,
     refusal::{Addressee, Telling},
@@ -204,6 +203,9 @@ impl Machine {
         {
             // What was named before is over with its request, for whoever hears of progress.
             *token = progress_token(params);
+            let heartbeat = parked.call.heartbeat.take().zip(token.clone());
+            parked.call.heartbeat =
+                heartbeat.map(|(heartbeat, token)| heartbeat.renamed(self.now, token).into());
         }
         let responses = params.member("inputResponses");
         let answers = std::mem::take(&mut parked.questions).into_iter().filter_map(|(question, asked)| {
@@ -229,9 +231,7 @@ impl Machine {
             Some(answered) => self.pass_on(id, &parked.call, &answered, outside),
             None => {
                 self.running.insert(key, Some(id.clone()));
-                // It is free: a repeated id was refused, and none is remembered.
-                let until = parked.call.hand_over.at.unwrap_or(parked.until + VERDICT_SLACK);
-                let _registered = self.calls.register(id.clone(), Some(until), parked.call);
+                self.put_in_flight(id.clone(), parked.call);
             }
         }
     }

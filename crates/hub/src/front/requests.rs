@@ -30,7 +30,7 @@ use super::{
 use crate::{
     client::{LISTEN, List},
     clients,
-    config::{LIST_LIFE, LIST_PATIENCE, VERDICT_SLACK},
+    config::{LIST_LIFE, LIST_PATIENCE},
     fault::Kind,
     gateway::{Asked, Level, Patience},
     refusal::{self, Addressee, Telling, gets_an_answer},
@@ -56,7 +56,7 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn addressee(&'a self) -> Addressee<'a> {
+    pub(super) fn addressee(&'a self) -> Addressee<'a> {
         Addressee::request(&self.id, &self.method, self.way.batch)
     }
 
@@ -356,27 +356,6 @@ impl Machine {
         self.answer(&request.id, revision, request.way, Map::new(), outside);
     }
 
-    fn subscription(
-        &mut self,
-        request: &Request<'_>,
-        begins: bool,
-        revision: Revision,
-        outside: &mut impl Outside,
-    ) {
-        let Some(uri) = request.text("uri") else {
-            let happened = format!("`{}` names no resource in params.uri", request.method);
-            let telling = invalid_params(happened, "name what it is about");
-            return self.refuse(request.way, request.addressee(), telling, outside);
-        };
-        let owner = self.servers.as_ref().and_then(|known| known.catalog.resource(&uri));
-        let how = (revision, request.way);
-        match owner {
-            Some(owner) if begins => self.subscribe(&request.id, &uri, owner, how, outside),
-            Some(owner) => self.unsubscribe(&request.id, owner, how, outside),
-            None => self.refuse_resource(&request.id, &uri, revision, request.way, outside),
-        }
-    }
-
     fn list(&mut self, request: &Request<'_>, list: List, revision: Revision, outside: &mut impl Outside) {
         let cursor = request.params.and_then(|params| params.member("cursor"));
         if cursor.is_some_and(|cursor| cursor.get() != "null") {
@@ -385,15 +364,13 @@ impl Machine {
             let hint = "everything is on the first page, which has no cursor";
             return self.refuse(request.way, request.addressee(), invalid_params(happened, hint), outside);
         }
-        let (key, limit) = (self.new_key(), LIST_PATIENCE);
-        let awaited = Awaited::List(list);
-        let hand_over = HandOver { at: None, skin: self.skin(request, revision) };
-        let call = Call { key, awaited, revision, since: self.now, limit, way: request.way, hand_over };
+        let awaited = (self.new_key(), Awaited::List(list));
+        let mut call = Call::new(awaited, (revision, request.way), self.now, LIST_PATIENCE);
+        call.hand_over.skin = self.skin(request, revision);
         if self.servers.as_ref().is_none_or(|known| known.has_lists) || !stands("list-waits-for-servers") {
             return self.answer_list(&request.id, list, &call, outside);
         }
-        // It is free: a repeated id was refused, and none is remembered.
-        let _registered = self.calls.register(request.id.clone(), Some(self.now + limit), call);
+        self.put_in_flight(request.id.clone(), call);
     }
 
     fn call(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
@@ -418,18 +395,24 @@ impl Machine {
         let limit = limit.saturating_sub(request.waited);
         let key = self.new_key();
         let awaited = Awaited::Tool(tool.clone());
-        let hand_over = HandOver { at: None, skin };
-        let call = Call { key, awaited, revision, since: self.now, limit, way: request.way, hand_over };
-        self.begin(&request.id, call, limit);
+        let mut call = Call::new((key, awaited), (revision, request.way), self.now, limit);
+        call.hand_over.skin = skin;
+        let beats = self.limits.promote_after.has_heartbeats();
+        call.heartbeat = beats.then(|| self.heartbeat(request, revision, &tool)).flatten();
+        self.begin(&request.id, call);
         let length = request.params.map_or(0, |params| params.get().len());
         self.actions.push_back(Action::Call { key, tool, arguments, length });
     }
 
     /// Puts a request in flight for which somebody works.
-    pub(super) fn begin(&mut self, id: &Id, call: Call, patience: Duration) {
+    pub(super) fn begin(&mut self, id: &Id, call: Call) {
         self.running.insert(call.key, Some(id.clone()));
+        self.put_in_flight(id.clone(), call);
+    }
+
+    pub(super) fn put_in_flight(&mut self, id: Id, call: Call) {
         // It is free: a repeated id was refused, and none is remembered.
-        let _registered = self.calls.register(id.clone(), Some(self.now + patience), call);
+        let _registered = self.calls.register(id, Some(call.next_moment()), call);
     }
 
     pub(super) fn new_key(&mut self) -> CallKey {
@@ -505,6 +488,8 @@ impl Machine {
         if hand_over.is_refused() {
             return self.refuse_raw(&request.id, request.way, &tasks::not_as_task(&about), outside);
         }
+        let beats = method == "tools/call" && patience.has_heartbeat(&owner.name);
+        let heartbeat = beats.then(|| self.heartbeat(request, revision, &about)).flatten();
         // What may become a job is given the time for that; until then the limit is ours to keep.
         let may_be_a_job = hand_over.at.is_some();
         let joins = may_be_a_job && patience.joins_same_call;
@@ -539,10 +524,9 @@ impl Machine {
         let awaited = Awaited::Server { method, about, token, introduced };
         // Where windows ask, whoever serves their clients knows when to stop.
         let limit = if self.jobs.are_of_windows { asked_limit } else { limit };
-        let call = Call { key, awaited, revision, since: self.now, limit, way: request.way, hand_over };
-        // Whoever asks the server knows more of why there is no answer, and is given the time to say it.
-        let patience = hand_over.at.map_or(limit + VERDICT_SLACK, |at| at.saturating_sub(self.now));
-        self.begin(&request.id, call, patience);
+        let mut call = Call::new((key, awaited), (revision, request.way), self.now, limit);
+        (call.hand_over, call.heartbeat) = (hand_over, heartbeat);
+        self.begin(&request.id, call);
         self.actions.push_back(Action::Ask { key, asked, may_be_a_job, joins });
     }
 

@@ -16,12 +16,12 @@ use unhang_wire::{Id, Json};
 
 use super::{
     answers::implementation,
-    handover::HandOver,
     machine::{Action, Awaited, Call, CallKey, Machine, Outside, Resource, To, Way},
+    requests::{Request, invalid_params},
 };
 use crate::{
     client::{Error, LISTEN, List},
-    config::{MAX_SUBSCRIPTIONS, REQUEST_TIMEOUT, VERDICT_SLACK},
+    config::{MAX_SUBSCRIPTIONS, REQUEST_TIMEOUT},
     fault::Kind,
     gateway::{Answered, Known},
     queue::Class,
@@ -137,10 +137,32 @@ impl Machine {
         filter.followed = self.follow_tasks(id, &filter.tasks);
         let (key, awaited) = (self.new_key(), Awaited::Changes(filter));
         let (since, limit) = (self.now, Duration::MAX);
-        let call = Call { key, awaited, revision, since, limit, way, hand_over: HandOver::never() };
+        let call = Call::new((key, awaited), (revision, way), since, limit);
         // It is free: a repeated id was refused, and none is remembered.
         let _registered = self.calls.register(id.clone(), None, call);
         outside.to_client(To::Beside(way.stream), Class::Kept, told.as_bytes());
+    }
+
+    /// A client of a session wants to hear of a resource from now on, or no more.
+    pub(super) fn subscription(
+        &mut self,
+        request: &Request<'_>,
+        begins: bool,
+        revision: Revision,
+        outside: &mut impl Outside,
+    ) {
+        let Some(uri) = request.text("uri") else {
+            let happened = format!("`{}` names no resource in params.uri", request.method);
+            let telling = invalid_params(happened, "name what it is about");
+            return self.refuse(request.way, request.addressee(), telling, outside);
+        };
+        let owner = self.servers.as_ref().and_then(|known| known.catalog.resource(&uri));
+        let how = (revision, request.way);
+        match owner {
+            Some(owner) if begins => self.subscribe(&request.id, &uri, owner, how, outside),
+            Some(owner) => self.unsubscribe(&request.id, owner, how, outside),
+            None => self.refuse_resource(&request.id, &uri, revision, request.way, outside),
+        }
     }
 
     /// A client of a session wants to hear of a resource.
@@ -164,9 +186,8 @@ impl Machine {
         self.watched.insert(resource.clone(), uri.to_owned());
         let (key, about) = (self.new_key(), uri.to_owned());
         let awaited = Awaited::Server { method: SUBSCRIBE, about, token: None, introduced: None };
-        let (since, hand_over) = (self.now, HandOver::never());
-        let call = Call { key, awaited, revision, since, limit, way, hand_over };
-        self.begin(id, call, limit + VERDICT_SLACK);
+        let call = Call::new((key, awaited), (revision, way), self.now, limit);
+        self.begin(id, call);
         self.actions.push_back(Action::Watch { key, resource, limit });
     }
 

@@ -24,7 +24,6 @@ use unhang_wire::Json;
 
 use super::{
     answers::implementation,
-    handover::HandOver,
     machine::{Action, Awaited, Call, CallKey, Machine, Outside},
     questions::members,
     requests::{Request, capabilities, invalid_params},
@@ -273,8 +272,8 @@ impl Machine {
         };
         let (key, since, way) = (self.new_key(), self.now, request.way);
         let awaited = Awaited::Task(method);
-        let call = Call { key, awaited, revision, since, limit, way, hand_over: HandOver::never() };
-        self.begin(&request.id, call, limit);
+        let call = Call::new((key, awaited), (revision, way), since, limit);
+        self.begin(&request.id, call);
         self.actions.push_back(Action::Task { key, asked });
     }
 

@@ -4,6 +4,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use unhang_switches::stands;
+
 use super::ServerEntry;
 use crate::{
     config::{CALL_TIMEOUT, JOB_TIMEOUT, REQUEST_TIMEOUT},
@@ -30,6 +32,8 @@ pub struct Patience {
     pub joins_same_call: bool,
     /// Everything else.
     pub request: Duration,
+    /// Whether nothing but answers is to reach a client while a call runs.
+    pub is_quiet: bool,
 }
 
 impl Default for Patience {
@@ -43,6 +47,7 @@ impl Default for Patience {
             jobs: BTreeMap::new(),
             joins_same_call: true,
             request: REQUEST_TIMEOUT,
+            is_quiet: false,
         }
     }
 }
@@ -58,6 +63,12 @@ impl Patience {
     #[must_use]
     pub fn of_promotion(&self, tool: &str) -> Promotion {
         self.promotions.get(tool).copied().unwrap_or(self.promotion)
+    }
+
+    /// Whether the client of a call of this tool is told that it is still waited for.
+    #[must_use]
+    pub fn has_heartbeat(&self, tool: &str) -> bool {
+        self.of_promotion(tool).has_heartbeats() && (!self.is_quiet || !stands("quiet-without-heartbeats"))
     }
 
     /// For a call of this tool that has become a job.
@@ -86,6 +97,7 @@ impl From<&ServerEntry> for Patience {
             jobs: said(rules, |rule| rule.job_timeout),
             joins_same_call: limits.join_same_call,
             request: limits.request_timeout,
+            is_quiet: limits.quiet,
         }
     }
 }

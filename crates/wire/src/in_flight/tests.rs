@@ -134,6 +134,22 @@ fn entries_can_be_seen_and_changed() {
     assert_eq!(seen, [2, 7]);
 }
 
+#[test]
+fn what_is_postponed_is_due_later_and_keeps_its_place() {
+    let mut table = InFlight::new(10);
+    for id in 1..=3 {
+        assert_eq!(table.register(id.into(), Some(at(1)).filter(|_| id < 3), id), Ok(()));
+    }
+    assert_eq!((table.due(at(0)), table.due(at(1))), (None, Some(&1.into())));
+    assert!(table.postpone(&1.into(), at(5)) && table.postpone(&3.into(), at(5)));
+    assert!(!table.postpone(&4.into(), at(5)));
+    assert_eq!(table.due(at(4)), Some(&2.into()));
+    assert_eq!(table.expire(at(4)), Some((2.into(), 2)));
+    assert_eq!(table.next_deadline(), Some(at(5)));
+    assert_eq!(table.expire(at(5)), Some((1.into(), 1)));
+    assert_eq!(table.expire(at(5)), Some((3.into(), 3)));
+}
+
 /// The table as a reader would explain it: two lists.
 struct Model {
     capacity: usize,
@@ -194,6 +210,11 @@ impl Model {
         Some(entry)
     }
 
+    fn postpone(&mut self, id: &Id, deadline: Duration) -> bool {
+        let found = self.waiting.iter_mut().find(|(other, ..)| other == id);
+        found.map(|waiting| waiting.1 = Some(deadline)).is_some()
+    }
+
     fn next_deadline(&self) -> Option<Duration> {
         self.waiting.iter().filter_map(|(_, deadline, _)| *deadline).min()
     }
@@ -213,6 +234,7 @@ enum Event {
     Register(Id, Option<Duration>),
     Complete(Id),
     Cancel(Id),
+    Postpone(Id, Duration),
     Expire(Duration),
     TakeAll,
 }
@@ -227,6 +249,7 @@ fn event() -> impl Strategy<Value = Event> {
         6 => (id(), prop::option::of(time())).prop_map(|(id, deadline)| Event::Register(id, deadline)),
         4 => id().prop_map(Event::Complete),
         2 => id().prop_map(Event::Cancel),
+        3 => (id(), time()).prop_map(|(id, deadline)| Event::Postpone(id, deadline)),
         2 => time().prop_map(Event::Expire),
         1 => Just(Event::TakeAll),
     ]
@@ -243,7 +266,15 @@ proptest! {
                     table.register(id.clone(), deadline, entry), model.register(id, deadline, entry)),
                 Event::Complete(id) => prop_assert_eq!(table.complete(&id), model.complete(&id)),
                 Event::Cancel(id) => prop_assert_eq!(table.cancel(&id), model.cancel(&id)),
-                Event::Expire(now) => prop_assert_eq!(table.expire(now), model.expire(now)),
+                Event::Postpone(id, deadline) => {
+                    prop_assert_eq!(table.postpone(&id, deadline), model.postpone(&id, deadline));
+                }
+                Event::Expire(now) => {
+                    let due = table.due(now).cloned();
+                    let expired = table.expire(now);
+                    prop_assert_eq!(due.as_ref(), expired.as_ref().map(|(id, _)| id));
+                    prop_assert_eq!(expired, model.expire(now));
+                }
                 Event::TakeAll => {
                     model.late.clear();
                     let all: Vec<_> = model.waiting.drain(..).map(|(id, _, entry)| (id, entry)).collect();

@@ -328,6 +328,15 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "promoted-before-the-clock" [1]
         "A call becomes a job before its client gives it up and before it is cut because of that, whatever was configured."
         unit("hub", "promotion::tests::the_moment_comes_before_the_call_is_cut_by_the_clients_clock");
+    "heartbeats-increase" [2]
+        "A heartbeat is above all progress that went out for its call, as the protocol wants it."
+        unit("hub", "heartbeat::tests::it_beats_every_ten_seconds_that_the_server_is_silent_and_says_for_how_long_it_has_been_waited");
+    "progress-increases-after-heartbeats" [2]
+        "What a server tells of its progress is above the heartbeats that went out before it."
+        unit("hub", "heartbeat::tests::after_a_heartbeat_what_the_server_says_is_raised_where_it_is_not_above");
+    "heartbeat-by-revision" [2]
+        "A heartbeat has no words for a client of the revision in which progress has none."
+        unit("hub", "heartbeat::tests::a_client_of_the_first_revision_is_sent_no_message");
     "start-deadline-for-all" [1]
         "A server that is still starting has the time for it, whatever is asked first."
         unit("hub", "guard::tests::talk::the_start_deadline_covers_whatever_is_asked_first");

@@ -316,6 +316,15 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "flooding-client-gives-way" [8]
         "A client that writes without a pause keeps no other window from its turn."
         end_to_end("gateway_fair::promise_8_a_client_that_writes_without_an_end_keeps_no_other_window_from_its_turn");
+    "silent-call-has-a-heartbeat" [1]
+        "A client that wants to hear of progress is told that a silent server is waited for, so that one whose clock begins anew with it waits too."
+        unit("hub", "front::tests::heartbeats::a_client_that_wants_to_hear_of_progress_hears_that_a_silent_server_is_waited_for_until_the_end");
+    "off-is-without-heartbeats" [2]
+        "Where nothing becomes a job nothing of ours is put between what a server says."
+        unit("hub", "front::tests::heartbeats::where_nothing_becomes_a_job_or_a_server_is_to_be_quiet_there_is_no_heartbeat");
+    "quiet-without-heartbeats" [2]
+        "A server that is to be quiet while a call runs is not made up for by us."
+        unit("hub", "front::tests::heartbeats::where_nothing_becomes_a_job_or_a_server_is_to_be_quiet_there_is_no_heartbeat");
     "progress-by-the-newest-token" [1]
         "A client that comes back to its call with an answer hears of progress under the token that it names then."
         unit("hub", "front::tests::questions::a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call");

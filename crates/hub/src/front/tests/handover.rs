@@ -50,7 +50,7 @@ fn report(change: impl FnOnce(&mut unhang_jobs::record::Record)) -> JobReport {
     JobReport { elapsed_time_seconds: 48.0, ..JobReport::new(&status, Reader::Agent) }
 }
 
-fn with_jobs() -> Fronted {
+pub(super) fn with_jobs() -> Fronted {
     let mut front = fronted(known(&[TOOL], true));
     front.machine.jobs = BEHIND;
     front

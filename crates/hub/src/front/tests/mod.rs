@@ -1,6 +1,7 @@
 //! The machine driven without tasks, every event by hand and time as a number; and the shell with real pipes.
 
 mod handover;
+mod heartbeats;
 mod life;
 mod properties;
 mod questions;

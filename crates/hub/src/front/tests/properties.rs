@@ -1,6 +1,6 @@
 //! Whatever a client says and whenever calls end: every request gets exactly one response or was withdrawn (promise 1).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 
@@ -24,6 +24,8 @@ enum Event {
     Batch(Vec<u8>),
     Cancel(u8),
     EndOfCall(u8),
+    /// A server tells how far it is.
+    Progress(u8, u8),
     /// A server asks something about one of its calls.
     Question(u8),
     /// The client answers what it was asked.
@@ -46,10 +48,12 @@ fn event() -> impl Strategy<Value = Event> {
         2 => prop::collection::vec(id(), 1..4).prop_map(Event::Batch),
         4 => id().prop_map(Event::Cancel),
         8 => any::<u8>().prop_map(Event::EndOfCall),
+        6 => (any::<u8>(), 0..4_u8).prop_map(|(which, value)| Event::Progress(which, value)),
         4 => any::<u8>().prop_map(Event::Question),
         3 => any::<u8>().prop_map(Event::Reply),
         1 => "[a-z{}\\[\\]\":,0-9]{0,30}".prop_map(Event::Garbage),
         2 => (0..200_u16).prop_map(Event::Wait),
+        3 => (0..20_u16).prop_map(Event::Wait),
         1 => Just(Event::EndOfInput),
         1 => Just(Event::Signal),
     ]
@@ -57,10 +61,45 @@ fn event() -> impl Strategy<Value = Event> {
 
 /// What the client may still expect for each id: requests that were sent, less those that were answered or withdrawn.
 #[derive(Default)]
-struct Ledger(HashMap<u8, i32>);
+struct Ledger(HashMap<u8, i32>, Progress);
+
+/// What the client has heard of its calls, by their tokens.
+#[derive(Default)]
+struct Progress {
+    /// Whose they are, until they are answered or withdrawn.
+    open: HashMap<u64, u8>,
+    highest: HashMap<u64, f64>,
+    /// Those with a heartbeat.
+    beaten: HashSet<u64>,
+}
+
+impl Progress {
+    fn close(&mut self, id: u8) {
+        self.open.retain(|_, other| *other != id);
+    }
+
+    fn hear(&mut self, params: &Value) {
+        let token = params["progressToken"].as_u64().expect("a token that was sent");
+        let value = params["progress"].as_f64().expect("a number");
+        assert!(self.open.contains_key(&token), "progress of what is over: {params}");
+        let highest = self.highest.entry(token).or_insert(value - 1.0);
+        if !params["message"].is_null() {
+            self.beaten.insert(token);
+        }
+        assert!(value > *highest || !self.beaten.contains(&token), "{params} after {highest}");
+        *highest = highest.max(value);
+    }
+}
 
 impl Ledger {
     fn hear(&mut self, message: &Value) {
+        if message["method"] == "notifications/progress" {
+            self.1.hear(&message["params"]);
+        }
+        // Refusals of what came later under the same id are none.
+        if !message["result"].is_null() || message["error"]["data"]["kind"] == "deadline" {
+            self.1.close(u8::try_from(message["id"].as_u64().expect("an id")).expect("one that was sent"));
+        }
         let all = message.as_array().cloned().unwrap_or_else(|| vec![message.clone()]);
         for response in all.iter().filter(|message| message["method"].is_null()) {
             let outcomes = [&response["result"], &response["error"]].map(Value::is_null);
@@ -97,7 +136,7 @@ proptest! {
         front.offers(r#"{"roots":{}}"#);
         let (mut ledger, mut running, mut over) = (Ledger::default(), Vec::new(), false);
         let (mut questions, mut asked) = (HashMap::<u64, u32>::new(), Vec::new());
-        let mut promoted = Vec::new();
+        let (mut promoted, mut token) = (Vec::new(), 0_u64);
         front.machine = front.machine.with_servers(known(&[TOOL], false));
         front.machine.jobs = JobsBehind { are_there: true, promotes: true, ..JobsBehind::default() };
         let request = |id, method: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"name":"echo"}}}}"#);
@@ -106,7 +145,10 @@ proptest! {
                 Event::Call(id) => { *ledger.0.entry(id).or_default() += 1; front.says(&request(id, "tools/call")); }
                 Event::Ask(id) => {
                     *ledger.0.entry(id).or_default() += 1;
-                    front.says(&request(id, "tools/call").replace("echo", "srv__now"));
+                    token += 1;
+                    if !front.machine.calls.contains(&i64::from(id).into()) { ledger.1.open.insert(token, id); }
+                    let meta = format!(r#"srv__now","_meta":{{"progressToken":{token}}}"#);
+                    front.says(&request(id, "tools/call").replace("echo\"", &meta));
                 }
                 Event::List(id) => { *ledger.0.entry(id).or_default() += 1; front.says(&request(id, "prompts/list")); }
                 Event::Settle(is_settled) => {
@@ -123,6 +165,7 @@ proptest! {
                 Event::Cancel(id) => {
                     if front.machine.calls.contains(&i64::from(id).into()) {
                         *ledger.0.entry(id).or_default() -= 1;
+                        ledger.1.close(id);
                     }
                     front.says(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#));
                 }
@@ -131,6 +174,12 @@ proptest! {
                     end(&mut front, key, is_server);
                 }
                 Event::EndOfCall(_) => {}
+                Event::Progress(which, value) if !running.is_empty() => {
+                    let (key, _) = running[usize::from(which) % running.len()];
+                    let params = raw(&format!(r#"{{"progressToken":"its own","progress":{value}}}"#));
+                    front.machine.progressed(front.now, key, &params, &mut front.world);
+                }
+                Event::Progress(..) => {}
                 Event::Question(which) if !running.is_empty() && !over => {
                     let question = questions.len() as u64;
                     questions.insert(question, 0);
