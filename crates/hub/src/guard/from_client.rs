@@ -215,6 +215,7 @@ impl Machine {
             deadline,
             limit,
             token: request.params.and_then(wire::progress_token),
+            heartbeat: None,
             batch: request.batch,
             line: None,
             sent: false,
@@ -222,6 +223,7 @@ impl Machine {
         };
         self.revive_token(call.token.as_ref());
         let wire_id = self.register(call);
+        self.begin_heartbeat(&wire_id, request.method, request.params);
         if trial {
             self.trial = Some(wire_id.clone());
             // A subscription is answered when it ends; until then it says nothing about the server.

@@ -223,6 +223,7 @@ impl Machine {
         params: Option<Json<'_>>,
         outside: &mut impl Outside,
     ) {
+        let mut raised = None;
         let class = match method {
             "notifications/message" => Class::Log,
             "notifications/progress" => match params.and_then(wire::notified_token) {
@@ -230,7 +231,10 @@ impl Machine {
                     self.counters.dropped_notifications += 1;
                     return;
                 }
-                Some(token) => Class::Progress(token),
+                Some(token) => {
+                    raised = params.and_then(|params| self.raised(&token, params, raw));
+                    Class::Progress(token)
+                }
                 None => Class::Kept,
             },
             "notifications/cancelled" => return self.server_cancels(raw, params, outside),
@@ -240,7 +244,7 @@ impl Machine {
         if self.limits.quiet && !self.is_idle() && stands("quiet-while-calling") {
             self.keep_quiet(class, raw);
         } else {
-            outside.to_client(class, &one_line(raw));
+            outside.to_client(class, &one_line(raised.as_deref().unwrap_or(raw)));
         }
     }
 

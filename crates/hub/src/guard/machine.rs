@@ -19,6 +19,7 @@ use std::{
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight};
 
+use super::heartbeats::Tokens;
 use crate::{
     batch::{BatchId, Batches},
     breaker::Breaker,
@@ -26,6 +27,7 @@ use crate::{
     exit,
     fault::in_words,
     health::Health,
+    heartbeat::Heartbeat,
     junk::Junk,
     queue::Class,
     session::Session,
@@ -106,6 +108,8 @@ pub(super) struct Call {
     pub deadline: Option<Duration>,
     pub limit: Option<Duration>,
     pub token: Option<Id>,
+    /// What its client hears while the server says nothing, where it wants to hear of that.
+    pub heartbeat: Option<Box<Heartbeat>>,
     pub batch: Option<BatchId>,
     /// The line as it goes to the server, kept while it has to be sent later or may have to be sent again.
     pub line: Option<Vec<u8>>,
@@ -196,6 +200,8 @@ pub struct Machine {
     pub(super) negotiated: Option<String>,
     /// Progress tokens of requests that were cancelled or expired; their progress goes nowhere.
     pub(super) dead_tokens: VecDeque<Id>,
+    /// Those of calls with a heartbeat.
+    pub(super) tokens: Tokens,
 
     // The server's side.
     pub(super) asks: InFlight<Ask>,
@@ -248,6 +254,7 @@ impl Machine {
             call_clock: None,
             negotiated: None,
             dead_tokens: VecDeque::new(),
+            tokens: Tokens::default(),
             asks: InFlight::new(LATE_IDS),
             own: InFlight::new(LATE_IDS),
             next_own: 0,
@@ -445,7 +452,7 @@ impl Machine {
     }
 
     fn expire(&mut self, outside: &mut impl Outside) {
-        while let Some((wire_id, call)) = self.calls.expire(self.now) {
+        while let Some((wire_id, call)) = self.next_over(outside) {
             self.call_expired(&wire_id, call, outside);
         }
         while let Some((client_side_id, ask)) = self.asks.expire(self.now) {

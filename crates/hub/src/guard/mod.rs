@@ -6,7 +6,8 @@
 //!
 //! Invariants
 //! - Every request that the client sends is answered exactly once, or withdrawn by the client (promise 1).
-//! - Payload bytes are forwarded as they came; only an id is ever replaced, and only where it would be ambiguous.
+//! - Payload bytes are forwarded as they came; only an id is ever replaced, and only where it would be ambiguous, and the number of a
+//!   server's progress, where it would be no step forward from a heartbeat of ours.
 //! - Nothing in the machine waits. The shell awaits reads, clocks and events, never a write.
 
 mod from_client;
@@ -14,6 +15,7 @@ mod from_server;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod heartbeats;
 pub mod machine;
 mod run;
 mod supervise;

@@ -189,7 +189,7 @@ impl Machine {
                     self.held_bytes += call.line.as_ref().map_or(0, Vec::len);
                     again.push_back(Held::Call(wire_id.clone()));
                 }
-                let _registered = self.calls.register(wire_id, call.deadline, call);
+                let _registered = self.calls.register(wire_id, call.next_moment(), call);
             } else if let (Some(exit), true) = (exit, call.sent) {
                 self.tell_exited(&call, exit, self.end == End::None, outside);
             } else {

@@ -184,6 +184,18 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "junk-bounded" [3]
         "Only the last stray lines are kept."
         unit("hub", "guard::tests::bounds::what_is_kept_of_stray_output_is_bounded_and_readable");
+    "guarded-silent-call-has-a-heartbeat" [1]
+        "Behind the guard, too, a client that wants to hear of progress is told that a silent server is waited for."
+        unit("hub", "guard::tests::heartbeats::a_client_that_wants_to_hear_of_progress_hears_that_a_silent_server_is_waited_for_until_the_end");
+    "quiet-guard-without-heartbeats" [2]
+        "With `--quiet` no heartbeat of ours reaches the client either while a call runs."
+        unit("hub", "guard::tests::heartbeats::a_heartbeat_is_for_calls_whose_clients_ask_for_progress_where_traffic_is_not_left_alone");
+    "one-heartbeat-for-a-token" [2]
+        "Two calls with one token have one heartbeat, so that progress of the token increases."
+        unit("hub", "guard::tests::heartbeats::two_calls_with_one_token_have_one_heartbeat_which_increases");
+    "tokens-of-heartbeats-bounded" [3]
+        "Tokens of calls that are over are forgotten in time, though nothing says when each is."
+        unit("hub", "guard::tests::heartbeats::tokens_of_calls_that_are_over_are_forgotten_in_time");
     "dead-tokens-bounded" [3]
         "Progress tokens of ended calls are forgotten in time."
         unit("hub", "guard::tests::bounds::tokens_of_ended_calls_are_forgotten_in_time");

@@ -13,7 +13,7 @@ use unhang_wire::{
     self as wire, Body, Id, Invalid, Json, Line, Message, Outcome, Piece, Reason, Shape, read,
 };
 
-use super::speech::number;
+use super::speech::{PROGRESS, number};
 use crate::{config::Limits, fault::Kind};
 
 /// A request that was not answered yet.
@@ -44,6 +44,8 @@ pub(super) struct Client {
     /// How many requests have used each token.
     token_uses: HashMap<Id, u64>,
     batches: u64,
+    /// By token, the highest progress of those for which some did not come from the server, since the token was used last.
+    beaten: HashMap<Id, f64>,
 }
 
 /// What the books need to know when the client says something.
@@ -66,6 +68,7 @@ impl Client {
             dead_tokens: HashSet::new(),
             token_uses: HashMap::new(),
             batches: 0,
+            beaten: HashMap::new(),
         }
     }
 
@@ -154,6 +157,7 @@ impl Client {
         let token = params.and_then(wire::progress_token);
         let token_use = token.as_ref().map_or(0, |token| {
             self.dead_tokens.remove(token);
+            self.beaten.remove(token);
             let uses = self.token_uses.entry(token.clone()).or_default();
             *uses += 1;
             *uses
@@ -319,6 +323,7 @@ impl Client {
                 let token = params.and_then(wire::notified_token);
                 let dead = token.filter(|token| self.dead_tokens.contains(token));
                 assert!(dead.is_none(), "progress of {dead:?}, which was withdrawn or given up");
+                params.into_iter().for_each(|params| self.hears_progress(params));
             }
             _ => {}
         }
@@ -328,6 +333,24 @@ impl Client {
         let runs = |owed: &Owed| !owed.optional && owed.latest.is_some();
         let disturbs = hushed && chatter && self.owed.values().flatten().any(runs);
         assert!(!disturbs, "`{method}` while a call runs (G-13)");
+    }
+
+    /// What a server says of its progress is known; everything else is a heartbeat, or was raised above one.
+    fn hears_progress(&mut self, params: Json<'_>) {
+        let number = params.member("progress").and_then(|progress| progress.get().parse::<f64>().ok());
+        let Some((token, number)) = wire::notified_token(params).zip(number) else { return };
+        let is_open = self.owed.values().flatten().any(|owed| owed.token.as_ref() == Some(&token));
+        let is_servers = params.member("progress").is_some_and(|progress| PROGRESS.contains(&progress.get()));
+        assert!(is_servers || is_open, "a heartbeat of {token}, which nobody waits for");
+        if !is_open {
+            // Progress that comes too late is the server's own affair.
+            self.beaten.remove(&token);
+        } else if let Some(highest) = self.beaten.get_mut(&token) {
+            assert!(number > *highest, "progress of {token} goes from {highest} to {number}");
+            *highest = number;
+        } else if !is_servers {
+            self.beaten.insert(token, number);
+        }
     }
 
     /// The clock's ticks up to now have been given: nothing may be late.

@@ -505,6 +505,7 @@ impl Life {
         // Where the server never came up, nothing is asked under any name any more.
         let names = machine.renamed.len();
         assert!(names <= machine.calls.len() || machine.start_fault.is_some(), "a name outlives its request");
+        assert!(machine.tokens.len() <= 20 + 2 * self.limits.max_in_flight, "tokens of heartbeats pile up");
         assert!(machine.dead_tokens.len() <= LATE_IDS && machine.junk.lines().len() <= JUNK_LINES);
         assert!(
             machine.calls.len() <= self.limits.max_in_flight

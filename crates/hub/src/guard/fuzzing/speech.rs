@@ -39,6 +39,9 @@ const SERVER_NOTES: [&str; 6] = [
     "notifications/other",
 ];
 
+/// How far a server says that it is: not as far as with any heartbeat, and farther than with the first ones.
+pub(super) const PROGRESS: [&str; 2] = ["0", "1"];
+
 /// Clients with and without a known clock.
 const CLIENTS: [&str; 3] = ["claude-ai", "test", "cai"];
 
@@ -89,8 +92,11 @@ pub(super) fn client_note(kind: u8) -> Vec<u8> {
 }
 
 pub(super) fn server_note(kind: u8, token: u8) -> Vec<u8> {
-    let (method, token) = (pick(&SERVER_NOTES, kind), pick(&IDS, token));
-    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"progressToken":{token},"progress":1}}}}"#)
+    let (method, progress, token) =
+        (pick(&SERVER_NOTES, kind), pick(&PROGRESS, token / 8), pick(&IDS, token));
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"progressToken":{token},"progress":{progress}}}}}"#
+    )
         .into_bytes()
 }
 
