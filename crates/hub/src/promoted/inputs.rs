@@ -113,7 +113,7 @@ impl Inputs {
 
     /// A task has ended.
     pub(super) fn forget(&self, id: JobId) {
-        if self.tasks().remove(&id).is_some() && stands("questions-end-with-their-task") {
+        if stands("questions-end-with-their-task") && self.tasks().remove(&id).is_some() {
             self.changed();
         }
     }

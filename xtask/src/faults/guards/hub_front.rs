@@ -403,4 +403,16 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "jobs-counted-once-at-a-time" [3]
         "However often it is asked how all is, one at a time waits for the disk that knows of jobs."
         unit("hub", "front::http::tests::operators::a_stuck_disk_keeps_nobody_from_hearing_how_the_rest_is");
+    "handed-over-is-in-the-schema" [1]
+        "A tool whose results have a schema is listed with that of a call that goes on as a job, so that no client refuses that."
+        unit("hub", "front::offers::tests::who_can_ask_for_tasks_is_told_of_them_and_who_gets_them_is_told_nothing_else");
+    "questions-end-with-their-task" [3]
+        "What a server asked about a call that was a job is forgotten with it."
+        unit("hub", "promoted::inputs::tests::a_question_is_answered_once_and_by_its_name");
+    "tasks-followed-until-the-end" [3]
+        "A task is followed for a subscription for no longer than that is there."
+        unit("hub", "front::tests::handover::a_subscription_hears_of_its_tasks_until_it_is_over");
+    "unwanted-task-is-cancelled" [5]
+        "A task with which a server goes on is cancelled there when nobody waits for its call any more."
+        end_to_end("slow_upstream::a_server_that_gives_out_tasks_is_of_use_to_clients_that_know_nothing_of_them");
 };
