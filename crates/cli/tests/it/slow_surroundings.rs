@@ -191,3 +191,81 @@ fn modern_clients_are_told_apart_by_the_name_that_they_say() {
     assert_ne!(call("other"), one);
     finish(process, &sandbox);
 }
+
+#[test]
+fn a_job_goes_on_while_its_server_is_configured_anew() {
+    let sandbox = Sandbox::with_jobs();
+    // In one piece, whoever reads it meanwhile.
+    let write = |text: &str| {
+        let new = sandbox.path().join("unhang.toml.new");
+        fs::write(&new, text).expect("a file");
+        fs::rename(new, sandbox.path().join("unhang.toml")).expect("it is there");
+    };
+    write(&slow_server(""));
+    let (process, web) = Web::start(&sandbox);
+    let mut session = Session::begin(&web, "one");
+    let [changed, removed] = ["changed", "removed"]
+        .map(|label| session.becomes_a_job(json!({ "seconds": 5, "size": 5000, "label": label })));
+    // Once with other settings, and then not at all.
+    write(&slow_server("env = { OTHER = \"1\" }"));
+    process.signal(Signal::HUP);
+    wait_until("it is another process", PATIENCE, || session.counted() == [0, 0, 0]);
+    assert_eq!(session.whole(&changed), [json!({ "type": "text", "text": text(5000) })]);
+    assert_eq!(session.whole(&removed), [json!({ "type": "text", "text": text(5000) })]);
+    let job = session.becomes_a_job(json!({ "seconds": 5, "size": 5000, "label": "again" }));
+    write("");
+    process.signal(Signal::HUP);
+    wait_until("it is gone", PATIENCE, || {
+        let list = session.ask("tools/list", json!({}));
+        !list["result"]["tools"].to_string().contains("srv__slow")
+    });
+    assert_eq!(session.whole(&job), [json!({ "type": "text", "text": text(5000) })]);
+    finish(process, &sandbox);
+}
+
+#[test]
+fn a_hundred_jobs_that_end_with_their_client_all_say_so() {
+    const COUNT: usize = 100;
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[slow_server("")]);
+    assert_eq!(client.counted(), [0, 0, 0], "it has come up");
+    let ids: Vec<i64> =
+        (0..COUNT).map(|number| client.call("srv__slow", lasting(60.0, &number.to_string()))).collect();
+    for id in ids {
+        handed_over(&client.outcome(id)["result"]);
+    }
+    client.finish();
+    let mut command = sandbox.unhang();
+    command.args(["job", "list", "--output", "json", "--limit", "1000"]);
+    let (code, stdout, stderr) = run_to_end(command);
+    assert_eq!(code, 0, "{stderr}");
+    let jobs: Value = serde_json::from_str(&stdout).expect("JSON");
+    let ends = jobs.as_array().expect("a list").iter().filter(|job| job["reason"] == "client_gone");
+    assert_eq!(ends.count(), COUNT, "{stdout:.2000}");
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_window_whose_leader_is_killed_says_that_its_job_is_lost() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
+    let mut leader = window(&sandbox);
+    assert_eq!(leader.counted(), [0, 0, 0]);
+    let ours = leader.becomes_a_job(lasting(60.0, "leader"));
+    let mut follower = window(&sandbox);
+    let job = follower.becomes_a_job(lasting(60.0, "follower"));
+    leader.signal(Signal::KILL);
+    leader.exit_code();
+    let told = follower.at_its_end(&job);
+    assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("server_exited")), "{told}");
+    assert!(
+        told["detail"].as_str().is_some_and(|detail| detail.contains("look before calling it again")),
+        "{told}"
+    );
+    // Whoever is left says so of the other's as well.
+    let told = follower.at_its_end(&ours);
+    assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("unhang_ended")), "{told}");
+    assert_eq!(follower.counted(), [0, 0, 0], "nothing was run again");
+    follower.finish();
+    sandbox.assert_nothing_left();
+}

@@ -1,5 +1,7 @@
 //! Slow calls and jobs as tasks, in both dialects (issue 7, protocol.md 2), and whose they are.
 
+#![expect(clippy::needless_pass_by_value, reason = "what is handed in is nearly always a fresh `json!`")]
+
 use std::fs;
 
 use serde_json::{Value, json};
