@@ -462,5 +462,18 @@ fn a_client_that_goes_away_leaves_its_jobs_to_its_next_session() {
         assert_eq!(next.whole(job), [json!({ "type": "text", "text": text(5000) })]);
     }
     assert_eq!(next.counted(), [2, 2, 0]);
+    // Whoever looks at the headers alone reads of the same task.
+    let params = json!({ "taskId": task, "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": { "extensions": { EXTENSION: {} } },
+    } });
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": params });
+    let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tasks/get")];
+    let other = [&headers[..], &[("mcp-name", "aaaaaaaaaaaa")]].concat();
+    for headers in [&headers[..], &other] {
+        let refused = web.post(headers, &message);
+        assert_eq!(refused.status, 400);
+        assert_eq!(code(&refused.last()), -32020);
+    }
     finish(process, &sandbox);
 }
