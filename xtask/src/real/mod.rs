@@ -74,9 +74,7 @@ pub(crate) fn every(project: &Project) -> Result<(), Failure> {
 pub(crate) fn real(project: &Project, options: &Options) -> Result<(), Failure> {
     let wanted =
         |case: &Case| options.only.is_empty() || options.only.iter().any(|part| case.name.contains(part));
-    let mut cases: Vec<_> = cases().into_iter().filter(wanted).collect();
-    let is_named = |case: &Case| options.only.contains(&case.name);
-    cases.extend(conformance::tasks::PREPARED.map(Case::of_tasks).into_iter().filter(is_named));
+    let cases: Vec<_> = cases().into_iter().filter(wanted).collect();
     if cases.is_empty() {
         return Err(Failure::usage(format!("no case has {} in its name", options.only.join(" or "))));
     }

@@ -29,8 +29,8 @@ use super::{
     requests::{Request, capabilities, invalid_params},
 };
 use crate::{
-    clients, config::VERDICT_SLACK, fault::Kind, job_report::JobReport, promoted::Input, revision::Revision,
-    tools::service::CallAnswer,
+    clients, config::VERDICT_SLACK, fault::Kind, gateway::Patience, job_report::JobReport, promoted::Input,
+    revision::Revision, tools::service::CallAnswer,
 };
 
 /// How long a client best waits before it asks again.
@@ -241,10 +241,17 @@ impl Machine {
             }
     }
 
+    /// Whether anything here may be a task: a tool of ours that is a job, or the call of a server's tool.
+    fn has_tasks(&self) -> bool {
+        let patience = self.servers.iter().flat_map(|known| known.patience.values());
+        let promotes = || self.jobs.promotes && patience.into_iter().any(Patience::promotes);
+        self.jobs.are_there && (self.tools.iter().any(|tool| tool.is_job) || promotes())
+    }
+
     /// Says in our capabilities that there are tasks.
     pub(super) fn offer_tasks(&self, revision: Revision, capabilities: &mut Value) {
         let dialect = match revision {
-            _ if !self.jobs.are_there => return,
+            _ if !self.has_tasks() => return,
             Revision::V2025November => Dialect::Core,
             _ if revision.is_stateless() => Dialect::Extension,
             _ => return,

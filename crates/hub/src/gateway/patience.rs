@@ -71,6 +71,13 @@ impl Patience {
         self.of_promotion(tool).has_heartbeats() && (!self.is_quiet || !stands("quiet-without-heartbeats"))
     }
 
+    /// Whether a call of any tool may become a job.
+    #[must_use]
+    pub fn promotes(&self) -> bool {
+        self.promotion != Promotion::Off
+            || self.promotions.values().any(|promotion| *promotion != Promotion::Off)
+    }
+
     /// For a call of this tool that has become a job.
     #[must_use]
     pub fn of_job(&self, tool: &str) -> Duration {

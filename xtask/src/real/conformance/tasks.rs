@@ -16,8 +16,8 @@ use crate::run::{self, Task};
 use super::super::bench::{Bench, Place};
 use super::super::gateway::{self, Entry};
 
-/// The live ones; `tasks-status-notifications` skips itself.
-const SCENARIOS: [&str; 9] = [
+/// The live ones but one; `tasks-status-notifications` skips itself.
+const SCENARIOS: [&str; 8] = [
     "tasks-lifecycle",
     "tasks-capability-negotiation",
     "tasks-wire-fields",
@@ -25,12 +25,18 @@ const SCENARIOS: [&str; 9] = [
     "tasks-mrtr-input",
     "tasks-request-headers",
     "tasks-dispatch-and-envelope",
-    "tasks-required-task-error",
     "tasks-mrtr-composition",
 ];
 
+/// The ninth: a tool that is nothing but a task is refused to whoever does not know tasks. Behind the gateway it is there for everybody, unless
+/// nothing is to become a job.
+const REQUIRED: &str = "tasks-required-task-error";
+
 /// The revision whose messages they send; they belong to none by themselves.
 const REVISION: &str = "2026-07-28";
+
+/// When calls become tasks.
+const SOON: &str = "limits = { promote-after = \"200ms\" }\n";
 
 /// Until the server of the zoo says where it is.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -45,22 +51,27 @@ pub(crate) enum Giver {
     Server,
     /// The gateway, for a server behind it that gives out tasks itself.
     Behind,
+    /// The same where nothing becomes a job, so that what the server says of tasks is the client's alone.
+    Untouched,
     /// The gateway itself, for a server behind it that knows none and speaks these eras.
     Gateway { eras: &'static str },
 }
 
-/// Those that pass.
-pub(crate) const ALL: [Giver; 1] = [Giver::Server];
-
-/// Those that the gateway does not pass yet: only who names them meets them.
-pub(crate) const PREPARED: [Giver; 3] =
-    [Giver::Behind, Giver::Gateway { eras: "dual" }, Giver::Gateway { eras: "legacy" }];
+/// All of them.
+pub(crate) const ALL: [Giver; 5] = [
+    Giver::Server,
+    Giver::Behind,
+    Giver::Untouched,
+    Giver::Gateway { eras: "dual" },
+    Giver::Gateway { eras: "legacy" },
+];
 
 impl Giver {
     pub(crate) fn name(self) -> String {
         match self {
             Self::Server => "tasks/direct".to_owned(),
             Self::Behind => "tasks/gateway/tasks".to_owned(),
+            Self::Untouched => "tasks/gateway/untouched".to_owned(),
             Self::Gateway { eras } => format!("tasks/gateway/plain/{eras}"),
         }
     }
@@ -69,12 +80,22 @@ impl Giver {
     fn behind(self) -> Option<(Vec<&'static str>, &'static str)> {
         match self {
             Self::Server => None,
-            Self::Behind => Some((vec!["tasks-modern"], "")),
-            // Its tools work for a second, and what they do in that time is to be a task's.
+            // Tools work for a second, and what they do in that time is to be a task's.
+            Self::Behind => Some((vec!["tasks-modern"], SOON)),
+            Self::Untouched => Some((vec!["tasks-modern"], "limits = { promote-after = \"off\" }\n")),
             Self::Gateway { eras } => {
                 let animal = vec!["conformance-fixture", "--works", "yes", "--era", eras];
-                Some((animal, "limits = { promote-after = \"200ms\" }\n"))
+                Some((animal, SOON))
             }
+        }
+    }
+
+    /// What has to pass.
+    fn scenarios(self) -> Vec<&'static str> {
+        match self {
+            Self::Server => SCENARIOS.into_iter().chain([REQUIRED]).collect(),
+            Self::Untouched => vec![REQUIRED],
+            Self::Behind | Self::Gateway { .. } => SCENARIOS.to_vec(),
         }
     }
 }
@@ -82,19 +103,19 @@ impl Giver {
 /// Goes through every scenario, even when some fail.
 pub(crate) fn check(bench: &Bench, place: &Place, giver: Giver) -> Result<(), Failure> {
     let failed = match giver.behind() {
-        None => at_server(bench, place, |url| go_through(bench, place, url))?,
+        None => at_server(bench, place, |url| go_through(bench, place, giver, url))?,
         Some((animal, settings)) => {
             let command = [bench.binary().as_os_str(), "zoo".as_ref()].into_iter();
             let command = command.chain(animal.iter().map(OsStr::new)).map(OsStr::to_owned).collect();
             let entry = Entry { name: "tasks".to_owned(), command, prefix: Some(""), settings };
-            gateway::serve(bench, place, &[entry], |gateway| go_through(bench, place, &gateway.url))?
+            gateway::serve(bench, place, &[entry], |gateway| go_through(bench, place, giver, &gateway.url))?
         }
     };
     let Some(first) = failed.first() else { return Ok(()) };
     let happened = format!(
         "{} of {} scenarios for tasks passed; not so: {}",
-        SCENARIOS.len() - failed.len(),
-        SCENARIOS.len(),
+        giver.scenarios().len() - failed.len(),
+        giver.scenarios().len(),
         failed.join(", ")
     );
     Err(Failure::new(happened).with_output(place.path(first)))
@@ -130,9 +151,9 @@ fn address(place: &Place) -> Result<String, Failure> {
 }
 
 /// Returns those scenarios that did not pass.
-fn go_through(bench: &Bench, place: &Place, url: &str) -> Result<Vec<&'static str>, Failure> {
+fn go_through(bench: &Bench, place: &Place, giver: Giver, url: &str) -> Result<Vec<&'static str>, Failure> {
     let mut failed = Vec::new();
-    for scenario in SCENARIOS {
+    for scenario in giver.scenarios() {
         // How it ends says less than what it reports: a scenario that was skipped ends well. What is left of it is looked for at the end.
         run::start(suite(bench, place, url, scenario))?.status()?;
         let report = place.path(scenario);
@@ -180,9 +201,9 @@ mod tests {
 
     #[test]
     fn no_scenario_is_counted_twice() {
-        let mut names = SCENARIOS.to_vec();
+        let mut names = Giver::Server.scenarios();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), SCENARIOS.len());
+        assert_eq!(names.len(), 9);
     }
 }
