@@ -10,6 +10,7 @@ use super::{
     PATIENCE, Row, Seen,
     durable::durable,
     peer::{Outcome, Peer},
+    slow::slow,
 };
 
 /// Other calls beside the stuck one.
@@ -60,6 +61,7 @@ pub(super) async fn all() -> Vec<Row> {
     }
     vec![
         act!("1 Answered", "never answers one of its tools", answered),
+        act!("1 Answered", "works for 90 s, and its client waits for 60 (here 3 and 2)", slow),
         act!("2 Clean wire", "logs to stdout, which is the protocol's", clean_wire),
         act!("3 Drained", "writes 1 MiB to stderr before it answers", drained),
         act!("4 Isolated", "starts a child that reads stdin, which is the protocol's", isolated),

@@ -2,21 +2,15 @@
 //!
 //! Invariant: what is told of the end was seen at a moment when no server was there, and then asked of a new one.
 
-use std::{
-    fs::{self, DirBuilder},
-    io,
-    os::unix::fs::DirBuilderExt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, io, time::Duration};
 
 use serde_json::{Value, json};
 use unhang::process::deadline::Deadline;
-use unhang_zoo::processes::{self, Process};
 
 use super::{
     Seen,
     acts::{Way, patience},
+    home::Home,
     peer::{Outcome, Peer},
 };
 
@@ -36,43 +30,10 @@ state = { field = "work" }
 "#;
 
 pub(super) async fn durable(way: Way) -> io::Result<Seen> {
-    let home = Home::new(way)?;
+    let home = Home::new(if way == Way::Bare { "bare" } else { "serve" })?;
     match way {
         Way::Bare => in_the_call(&home).await,
         Way::Unhang => as_a_job(&home).await,
-    }
-}
-
-/// A folder for the data of one server, removed in the end. Its path is in the environment of the server.
-struct Home(PathBuf);
-
-impl Home {
-    fn new(way: Way) -> io::Result<Home> {
-        let which = if way == Way::Bare { "bare" } else { "serve" };
-        let folder = std::env::temp_dir().join(format!("unhang-demo-{}-{which}", std::process::id()));
-        // It must not be there already: the folder for temporary files belongs to everybody.
-        DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Home(folder))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-
-    fn text(&self) -> &str {
-        self.0.to_str().unwrap_or_default()
-    }
-
-    /// Kills those of this home's processes whose command begins with these words.
-    fn kill(&self, command: &[&str]) {
-        let found = processes::marked(self.text());
-        found.iter().filter(|process| process.begins_with(command)).for_each(Process::kill);
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        let _nothing_more_can_be_done = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -148,7 +109,7 @@ fn served() -> [&'static str; 4] {
 }
 
 /// Calls a tool and returns the fields of its answer.
-async fn asked(peer: &mut Peer, tool: &str, arguments: Value) -> io::Result<Value> {
+pub(super) async fn asked(peer: &mut Peer, tool: &str, arguments: Value) -> io::Result<Value> {
     let call = json!({"name": tool, "arguments": arguments});
     let id = peer.request("tools/call", call, patience()).await?;
     match peer.answer(id, patience()).await {

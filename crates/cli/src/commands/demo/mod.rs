@@ -8,7 +8,9 @@
 
 mod acts;
 mod durable;
+mod home;
 mod peer;
+mod slow;
 
 use std::{process::ExitCode, time::Duration};
 

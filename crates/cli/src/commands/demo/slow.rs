@@ -1,0 +1,178 @@
+//! The act of slow calls: a tool that works for longer than its client waits, and three clients that can cope with that in their own ways.
+//!
+//! A second stands for thirty. Invariant: a client that has to ask again does so as it would in earnest, and no sooner than it is told.
+
+use std::{fs, io, time::Duration};
+
+use serde_json::{Value, json};
+use unhang::{fault::in_words, process::deadline::Deadline};
+
+use super::{
+    Seen,
+    acts::{Way, patience},
+    durable::asked,
+    home::Home,
+    peer::{Outcome, Peer},
+};
+
+/// What a client waits for an answer: 60 s.
+const CLOCK: Duration = Duration::from_secs(2);
+/// What the tool takes: 90 s.
+const SECONDS: u64 = 3;
+
+/// The client says who it is, so that its clock is known.
+const CONFIGURATION: &str = r#"
+[servers.srv]
+command = "/proc/self/exe"
+args = ["zoo", "slow-answers"]
+prefix = ""
+
+[clients.unhang-demo]
+call-clock = "2s"
+"#;
+
+/// The revision of clients that begin without a handshake.
+const MODERN: &str = "2026-07-28";
+
+pub(super) async fn slow(way: Way) -> io::Result<Seen> {
+    match way {
+        Way::Bare => given_up().await,
+        Way::Unhang => delivered().await,
+    }
+}
+
+fn arguments() -> Value {
+    json!({ "seconds": SECONDS })
+}
+
+/// As it is without unhang: the client gives up, and what the tool does is for nobody.
+async fn given_up() -> io::Result<Seen> {
+    let mut peer = Peer::start(&["zoo", "slow-answers"])?;
+    peer.shake_hands(patience()).await?;
+    let call = json!({ "name": "slow", "arguments": arguments() });
+    let id = peer.request("tools/call", call, patience()).await?;
+    let seen = match peer.answer(id, Deadline::after(CLOCK)).await {
+        Outcome::Answer(..) => Seen::held("answered in time"),
+        Outcome::Silence => Seen::broken(format!("given up after {}: its work is lost", in_words(CLOCK))),
+        Outcome::Ended => Seen::broken("the connection ended"),
+    };
+    peer.end().await;
+    Ok(seen)
+}
+
+async fn delivered() -> io::Result<Seen> {
+    let start = tokio::time::Instant::now();
+    let homes = ["words", "core", "extension"].map(|which| Home::new(&format!("slow-{which}")));
+    let [words, core, extension] = homes;
+    let (words, core, extension) = (words?, core?, extension?);
+    let (plain, asked_for, declared) =
+        tokio::join!(in_words_of(&words), as_asked(&core), as_declared(&extension));
+    let all = [
+        ("a plain client", plain?),
+        ("one with tasks of 2025-11-25", asked_for?),
+        ("one of 2026-07-28", declared?),
+    ];
+    let without: Vec<&str> = all.iter().filter(|(_, has)| !has).map(|(who, _)| *who).collect();
+    Ok(match without.as_slice() {
+        [] => Seen::held(format!(
+            "a plain client and two that know tasks have the result after {}",
+            in_words(start.elapsed())
+        )),
+        without => Seen::broken(format!("no result for {}", without.join(" and "))),
+    })
+}
+
+/// Calls the tool in this way, and gives what is answered before the client's clock is over.
+async fn in_time(peer: &mut Peer, mut call: Value, more: &Value) -> io::Result<Value> {
+    call["name"] = "slow".into();
+    call["arguments"] = arguments();
+    for (name, value) in more.as_object().into_iter().flatten() {
+        call[name] = value.clone();
+    }
+    let id = peer.request("tools/call", call, patience()).await?;
+    match peer.answer(id, Deadline::after(CLOCK)).await {
+        Outcome::Answer(mut answer, _) => Ok(answer["result"].take()),
+        Outcome::Silence => Err(io::Error::other("the client has given up")),
+        Outcome::Ended => Err(io::Error::other("the connection ended")),
+    }
+}
+
+fn connect(home: &Home) -> io::Result<Peer> {
+    fs::write(home.path().join("unhang.toml"), CONFIGURATION)?;
+    Peer::start_in(home.path(), &["serve", "--own", "--config", "unhang.toml"])
+}
+
+/// Whether this is what the tool answers.
+fn is_whole(content: &Value) -> bool {
+    content.as_array().is_some_and(|blocks| {
+        blocks
+            .iter()
+            .any(|block| block["text"].as_str().is_some_and(|text| text.starts_with("000000000000000 ")))
+    })
+}
+
+/// A client that knows nothing of tasks: its model is told what to do.
+async fn in_words_of(home: &Home) -> io::Result<bool> {
+    let mut peer = connect(home)?;
+    peer.shake_hands(patience()).await?;
+    let told = in_time(&mut peer, json!({}), &json!({})).await?;
+    let job = json!({ "job_id": told["structuredContent"]["job_id"], "wait_seconds": 2 });
+    let status = asked(&mut peer, "get_job_status", job).await?;
+    let results = json!({ "name": "get_job_results", "arguments": { "job_id": status["job_id"] } });
+    let id = peer.request("tools/call", results, patience()).await?;
+    let has = match peer.answer(id, patience()).await {
+        Outcome::Answer(answer, _) => {
+            status["status"] == "completed" && is_whole(&answer["result"]["content"])
+        }
+        _ => false,
+    };
+    peer.end().await;
+    Ok(has)
+}
+
+/// A client of 2025-11-25 that asks for a task.
+async fn as_asked(home: &Home) -> io::Result<bool> {
+    let mut peer = connect(home)?;
+    peer.shake_hands(patience()).await?;
+    let told = in_time(&mut peer, json!({}), &json!({ "task": {} })).await?;
+    let (task, pause) = (&told["task"]["taskId"], &told["task"]["pollInterval"]);
+    let ended = once_it_has_ended(&mut peer, &json!({}), task, pause).await?;
+    let id = peer.request("tasks/result", json!({ "taskId": ended["taskId"] }), patience()).await?;
+    let has = match peer.answer(id, patience()).await {
+        Outcome::Answer(answer, _) => is_whole(&answer["result"]["content"]),
+        _ => false,
+    };
+    peer.end().await;
+    Ok(has)
+}
+
+/// A client of 2026-07-28 that has declared that it copes with tasks.
+async fn as_declared(home: &Home) -> io::Result<bool> {
+    let meta = json!({ "_meta": {
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientInfo": { "name": "unhang-demo", "version": env!("CARGO_PKG_VERSION") },
+        "io.modelcontextprotocol/clientCapabilities": { "extensions": { "io.modelcontextprotocol/tasks": {} } },
+    } });
+    let mut peer = connect(home)?;
+    let told = in_time(&mut peer, meta.clone(), &json!({})).await?;
+    let ended = once_it_has_ended(&mut peer, &meta, &told["taskId"], &told["pollIntervalMs"]).await?;
+    peer.end().await;
+    Ok(is_whole(&ended["result"]["content"]))
+}
+
+/// What is told of a task that has ended, looked at as often as its server wants.
+async fn once_it_has_ended(peer: &mut Peer, meta: &Value, task: &Value, pause: &Value) -> io::Result<Value> {
+    let limit = Deadline::after(Duration::from_secs(3 * SECONDS));
+    while !limit.is_past() {
+        Deadline::after(Duration::from_millis(pause.as_u64().unwrap_or(1000))).sleep().await;
+        let mut about = meta.clone();
+        about["taskId"] = task.clone();
+        let id = peer.request("tasks/get", about, patience()).await?;
+        match peer.answer(id, patience()).await {
+            Outcome::Answer(answer, _) if answer["result"]["status"] == "working" => {}
+            Outcome::Answer(mut answer, _) => return Ok(answer["result"].take()),
+            _ => break,
+        }
+    }
+    Ok(Value::Null)
+}
