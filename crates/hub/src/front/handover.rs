@@ -123,7 +123,7 @@ impl Machine {
     }
 
     /// A call is a job now, on the disk. Says who can be asked about it from now on; nothing where its client waits for nothing any more.
-    pub(crate) fn promoted(
+    pub fn promoted(
         &mut self,
         now: Duration,
         key: CallKey,

@@ -31,7 +31,7 @@ const MOST_TOLD: usize = 200;
 
 /// Who is asked what the server asks once its call is a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum WhoIsAsked {
+pub enum WhoIsAsked {
     /// Nobody: its client does something else.
     Nobody,
     /// Whoever follows the task, as far as the client of the call has said that it can be asked: its capabilities, as JSON.

@@ -37,9 +37,9 @@ use unhang_jobs::{
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-pub use self::inputs::Input;
+pub use self::{going::WhoIsAsked, inputs::Input};
 pub(crate) use self::{
-    going::{ASIDES, Going, WhoIsAsked},
+    going::{ASIDES, Going},
     inputs::Inputs,
     same::{SameCall, SameCalls},
 };
