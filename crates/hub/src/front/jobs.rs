@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     gateway::{Aside, Question},
+    job_report::JobReport,
     promoted::{Input, PromotedCalls},
     tools::service::{Caller, JobError, JobService},
 };
@@ -75,8 +76,8 @@ impl Jobs {
                 told.map(|told| if told.report.status.is_final() { one(told) } else { TasksTold::NotYet })
             }
             TaskAsked::Cancel(id) => self.cancel(id).await,
-            TaskAsked::List => {
-                self.service.list(None, MOST_LISTED).await.map(|list| TasksTold::All(list.jobs))
+            TaskAsked::List(after) => {
+                self.service.list(None, MOST_LISTED).await.map(|list| page(list.jobs, after))
             }
         };
         told.unwrap_or_else(|JobError(why)| TasksTold::Failed(why))
@@ -164,5 +165,50 @@ fn one(told: TaskTold) -> TasksTold {
     TasksTold::One(Box::new(told))
 }
 
-/// Tasks of a list; the newest.
-const MOST_LISTED: u32 = 100;
+/// Tasks that can be listed: the newest.
+const MOST_LISTED: u32 = 1000;
+
+/// Tasks on one page of a list.
+const PAGE: usize = 100;
+
+/// Those that come after this one, as many as a page has.
+fn page(all: Vec<JobReport>, after: Option<JobId>) -> TasksTold {
+    let begin = match after {
+        None => 0,
+        Some(after) => match all.iter().position(|job| job.job_id == after) {
+            Some(place) => place + 1,
+            None => return TasksTold::NoSuchPage,
+        },
+    };
+    let mut rest = all;
+    let mut tasks = rest.split_off(begin);
+    let has_more = tasks.len() > PAGE;
+    tasks.truncate(PAGE);
+    TasksTold::All(tasks, has_more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job_report::{Reader, tests::status};
+
+    #[test]
+    fn a_list_has_pages_and_each_task_is_on_one() {
+        let all: Vec<JobReport> = (0..250)
+            .map(|_| status(|record| record.job_id = JobId::random().unwrap()))
+            .map(|status| JobReport::new(&status, Reader::Agent))
+            .collect();
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let TasksTold::All(tasks, has_more) = page(all.clone(), after) else { panic!("a page") };
+            after = tasks.last().map(|task| task.job_id);
+            seen.extend(tasks.into_iter().map(|task| task.job_id));
+            if !has_more {
+                break;
+            }
+        }
+        assert_eq!(seen, all.iter().map(|job| job.job_id).collect::<Vec<_>>());
+        let gone = JobId::random().unwrap();
+        assert!(matches!(page(all, Some(gone)), TasksTold::NoSuchPage));
+    }
+}

@@ -206,6 +206,8 @@ pub(super) enum Awaited {
     Changes(Filter),
     /// What is known of a task.
     Task(&'static str),
+    /// What has come of a job, as a resource of this URI.
+    Job(Box<str>),
 }
 
 /// What a request that stands alone has said of its client, for whoever asks that something.
@@ -266,6 +268,7 @@ impl Awaited {
             Awaited::Owner(request) => &request.about,
             Awaited::Changes(_) => LISTEN,
             Awaited::Task(method) => method,
+            Awaited::Job(uri) => uri,
         }
     }
 
@@ -286,6 +289,7 @@ impl Awaited {
             Awaited::Owner(request) => request.method,
             Awaited::Changes(_) => LISTEN,
             Awaited::Task(method) => method,
+            Awaited::Job(_) => "resources/read",
         }
     }
 
@@ -301,7 +305,7 @@ impl Awaited {
             Awaited::Owner(_) => {
                 "servers are still being started, and it may be one's of them; look at /status or the log"
             }
-            Awaited::Task(_) => "ask again: what it is about goes on",
+            Awaited::Task(_) | Awaited::Job(_) => "ask again: what it is about goes on",
             Awaited::Server { .. } | Awaited::List(_) | Awaited::Changes(_) => {
                 "the server was told; raise request-timeout in its limits if it needs longer"
             }

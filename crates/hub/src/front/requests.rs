@@ -294,6 +294,9 @@ impl Machine {
     }
 
     pub(super) fn dispatch(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+        if let Some((id, uri)) = self.job_read(request) {
+            return self.read_job(request, revision, id, uri);
+        }
         if self.is_of_nobody_yet(request) {
             return self.wait_for_owner(request, revision);
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use unhang_bridge::{
-    Era, result,
+    Era, Splice, result,
     tasks::{self, Dialect, Outcome, Status},
 };
 use unhang_jobs::{
@@ -33,11 +33,11 @@ use crate::{
     revision::Revision, tools::service::CallAnswer,
 };
 
+/// How the URI of a job begins, as a resource.
+const JOB_SCHEME: &str = "job://";
+
 /// How long a client best waits before it asks again.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Tasks on one page of a list.
-const PAGE: usize = 100;
 
 /// What there is of jobs behind a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,8 +65,8 @@ pub enum TaskAsked {
     Cancel(JobId),
     /// Answers to what it asks.
     Update(JobId, Vec<(String, String)>),
-    /// All of the caller's.
-    List,
+    /// The caller's, from the one after this on.
+    List(Option<JobId>),
 }
 
 impl TaskAsked {
@@ -77,7 +77,7 @@ impl TaskAsked {
             | TaskAsked::Result(id, _)
             | TaskAsked::Cancel(id)
             | TaskAsked::Update(id, _) => Some(*id),
-            TaskAsked::List => None,
+            TaskAsked::List(_) => None,
         }
     }
 }
@@ -98,8 +98,10 @@ pub struct TaskTold {
 pub enum TasksTold {
     /// Of one.
     One(Box<TaskTold>),
-    /// Of all.
-    All(Vec<JobReport>),
+    /// Of some, and whether there are more.
+    All(Vec<JobReport>, bool),
+    /// None comes after the one that was named.
+    NoSuchPage,
     /// It has ended already, so that it cannot be cancelled.
     HasEnded(Box<TaskTold>),
     /// It has not ended in time.
@@ -202,6 +204,27 @@ fn request(input: &Input) -> (String, String) {
     (input.key.clone(), format!("{{{members}}}"))
 }
 
+/// What is known of a job as the content of a resource: what `get_job_status` says of it and, once it has ended, what has come of it, whole.
+fn as_resource(uri: &str, told: &TaskTold) -> String {
+    let report = serde_json::to_string(&told.report).unwrap_or_default();
+    let known = Splice::new(Json::new(report.as_bytes()).unwrap_or(Json::EMPTY));
+    // As it was written.
+    let known = match &told.answer {
+        Some(CallAnswer::Result(result)) => known.set("results", result.as_str()),
+        Some(CallAnswer::Error(error)) => known.set("error", error.as_str()),
+        None => known,
+    };
+    let text = known.apply().unwrap_or_default();
+    let content = json!({ "uri": uri, "mimeType": "application/json", "text": text });
+    json!({ "contents": [content] }).to_string()
+}
+
+/// The error for a list that begins nowhere.
+fn no_such_page() -> String {
+    let message = "tasks/list was asked for a page with a cursor that was never given out, or is too old; ask without one";
+    json!({ "code": Kind::InvalidParams.code(), "message": message }).to_string()
+}
+
 fn json_or_open<'a>(text: &'a str, outcome: fn(Json<'a>) -> Outcome<'a>) -> Outcome<'a> {
     Json::new(text.as_bytes()).map_or(Outcome::Open, outcome)
 }
@@ -260,6 +283,23 @@ impl Machine {
         capabilities[member] = serde_json::from_str(offer).unwrap_or_default();
     }
 
+    /// The job that a client reads as a resource, where it does.
+    pub(super) fn job_read(&self, request: &Request<'_>) -> Option<(JobId, String)> {
+        let is_read = request.method == "resources/read" && self.jobs.are_there;
+        let uri = is_read.then(|| request.text("uri")).flatten()?;
+        Some((uri.strip_prefix(JOB_SCHEME)?.parse().ok()?, uri))
+    }
+
+    /// Asks for what has come of a job, as a resource.
+    pub(super) fn read_job(&mut self, request: &Request<'_>, revision: Revision, id: JobId, uri: String) {
+        let awaited = (self.new_key(), Awaited::Job(uri.into()));
+        let key = awaited.0;
+        let limit = self.limits.request_timeout;
+        let call = Call::new(awaited, (revision, request.way), self.now, limit);
+        self.begin(&request.id, call);
+        self.actions.push_back(Action::Task { key, asked: TaskAsked::Get(id) });
+    }
+
     /// Asks for what is known of a task.
     pub(super) fn task(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
         let is_declared = request.params.and_then(capabilities).is_some_and(tasks::declares);
@@ -275,7 +315,7 @@ impl Machine {
             TaskAsked::Result(_, limit) => (tasks::RESULT, *limit + VERDICT_SLACK),
             TaskAsked::Cancel(_) => (tasks::CANCEL, self.limits.request_timeout),
             TaskAsked::Update(..) => (tasks::UPDATE, self.limits.request_timeout),
-            TaskAsked::List => (tasks::LIST, self.limits.request_timeout),
+            TaskAsked::List(_) => (tasks::LIST, self.limits.request_timeout),
         };
         let (key, since, way) = (self.new_key(), self.now, request.way);
         let awaited = Awaited::Task(method);
@@ -299,7 +339,13 @@ impl Machine {
                 let (id, responses) = tasks::input_responses(request.params)?;
                 TaskAsked::Update(job(&id)?, responses)
             }
-            _ => TaskAsked::List,
+            _ => {
+                let cursor = request.params.and_then(|params| params.member("cursor"));
+                let cursor = cursor.filter(|cursor| cursor.get() != "null");
+                let after = cursor
+                    .map(|cursor| cursor.text().and_then(|id| id.parse().ok()).ok_or_else(no_such_page));
+                TaskAsked::List(after.transpose()?)
+            }
         })
     }
 
@@ -310,6 +356,10 @@ impl Machine {
         if let Some(id) = id
             && let Some(call) = self.calls.cancel(&id)
         {
+            if let (Awaited::Job(uri), TasksTold::Unknown(_)) = (&call.awaited, told) {
+                self.refuse_resource(&id, uri, call.revision, call.way, outside);
+                return self.check_drained(outside);
+            }
             match self.about_task(&call, told) {
                 Ok(result) => self.answer_raw(&id, call.way, &result, outside),
                 Err(error) => self.refuse_raw(&id, call.way, &error, outside),
@@ -328,13 +378,21 @@ impl Machine {
             let telling = invalid_params(why.to_owned(), "");
             json!({ "code": Kind::ShuttingDown.code(), "message": telling.happened }).to_string()
         };
+        if let (Awaited::Job(uri), TasksTold::One(told)) = (&call.awaited, told) {
+            let result = as_resource(uri, told);
+            let modern = || result::to_modern("resources/read", Json::new(result.as_bytes())?, Some(&server));
+            let modern = if call.revision.is_stateless() { modern().map(Into::into) } else { None };
+            return Ok(modern.unwrap_or(result));
+        }
         match (told, call.awaited.method()) {
             (TasksTold::Unknown(id), _) => Err(tasks::unknown_task(id.as_str())),
             (TasksTold::Failed(why), _) => Err(failed(why)),
             (TasksTold::NotYet, _) => Err(failed("the task has not ended yet; ask for its result again")),
-            (TasksTold::All(reports), _) => {
-                let views: Vec<TaskView> = reports.iter().take(PAGE).map(view).collect();
-                Ok(tasks::listed(&views.iter().map(TaskView::task).collect::<Vec<_>>(), None))
+            (TasksTold::NoSuchPage, _) => Err(no_such_page()),
+            (TasksTold::All(reports, has_more), _) => {
+                let views: Vec<TaskView> = reports.iter().map(view).collect();
+                let cursor = views.last().filter(|_| *has_more).map(|last| last.id.as_str());
+                Ok(tasks::listed(&views.iter().map(TaskView::task).collect::<Vec<_>>(), cursor))
             }
             (TasksTold::HasEnded(told), _) if dialect == Dialect::Core => {
                 let view = view(&told.report);

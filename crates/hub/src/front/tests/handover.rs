@@ -222,6 +222,18 @@ fn a_task_is_told_of_in_the_dialect_of_its_client() {
     assert_eq!(extension["result"]["error"]["data"]["reason"], "client_gone", "{extension}");
     assert_eq!(told(&mut front, 5, "tasks/result", &about, &gone)["error"]["code"], -31008);
 
+    // Of more than one page the last task says where the next begins.
+    let page = told(&mut front, 9, "tasks/list", "{}", &TasksTold::All(vec![job_report()], true));
+    assert_eq!(
+        (&page["result"]["tasks"][0]["taskId"], &page["result"]["nextCursor"]),
+        (&json!(ID), &json!(ID))
+    );
+    let cursor = format!(r#"{{"cursor":"{ID}"}}"#);
+    let last = told(&mut front, 10, "tasks/list", &cursor, &TasksTold::All(vec![job_report()], false));
+    assert_eq!(last["result"].get("nextCursor"), None);
+    let gone = told(&mut front, 11, "tasks/list", &cursor, &TasksTold::NoSuchPage);
+    assert_eq!(gone["error"]["code"], -32602);
+
     // Nobody is told whether it was ever there.
     let unknown = TasksTold::Unknown(ID.parse().expect("an id"));
     assert_eq!(told(&mut front, 6, "tasks/get", &about, &unknown)["error"]["code"], -32602);
@@ -230,6 +242,37 @@ fn a_task_is_told_of_in_the_dialect_of_its_client() {
     assert_eq!(told(&mut front, 7, "tasks/cancel", &about, &over)["error"]["code"], -32602);
     let acknowledged = told(&mut front, 8, "tasks/cancel", &modern, &over);
     assert_eq!(acknowledged["result"]["resultType"], "complete", "{acknowledged}");
+}
+
+#[test]
+fn a_job_is_a_resource_for_its_caller() {
+    let mut front = with_jobs();
+    let read = format!(r#"{{"uri":"job://{ID}"}}"#);
+    let answer = CallAnswer::Result(r#"{"content":[{"type":"text","text":"whole"}]}"#.to_owned());
+    let done = told(&mut front, 1, "resources/read", &read, &ended(None, Some(answer)));
+    let content = &done["result"]["contents"][0];
+    let known: Value = serde_json::from_str(content["text"].as_str().expect("text")).expect("JSON");
+    assert_eq!(
+        (&known["status"], &known["results"]["content"][0]["text"]),
+        (&json!("completed"), &json!("whole"))
+    );
+    let unknown = TasksTold::Unknown(ID.parse().expect("an id"));
+    let missing = told(&mut front, 2, "resources/read", &read, &unknown);
+    assert_eq!(
+        (&missing["error"]["code"], &missing["error"]["data"]["uri"]),
+        (&json!(-32002), &json!(format!("job://{ID}")))
+    );
+    let modern = modern(&format!(r#""uri":"job://{ID}""#));
+    let running =
+        TasksTold::One(Box::new(TaskTold { report: job_report(), answer: None, inputs: Vec::new() }));
+    let running = told(&mut front, 3, "resources/read", &modern, &running);
+    assert_eq!(
+        (&running["result"]["resultType"], &running["result"]["ttlMs"]),
+        (&json!("complete"), &json!(0))
+    );
+    // What is no job of ours is a server's, or nobody's.
+    ask(&mut front, 4, "resources/read", r#"{"uri":"job://x"}"#);
+    assert!(front.actions().is_empty());
 }
 
 /// What a task waits for is in what is told of it in the one dialect, and asked beside the wait for its result in the other.
@@ -269,6 +312,7 @@ fn what_is_wrong_with_a_request_about_a_task_is_said_in_the_codes_of_the_protoco
         (5, "tasks/list", modern(""), -32700),
         (6, "tasks/update", format!(r#"{{"taskId":"{ID}","inputResponses":{{}}}}"#), -32601),
         (7, "tasks/update", modern(&format!(r#""taskId":"{ID}""#)), -32602),
+        (9, "tasks/list", r#"{"cursor":"nothing of ours"}"#.to_owned(), -32602),
         // A tool of ours that answers in any case.
         (8, "tools/call", r#"{"name":"echo","task":{}}"#.to_owned(), -32601),
     ] {
