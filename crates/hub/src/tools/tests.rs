@@ -26,8 +26,8 @@ use crate::{
     config::ANSWER_CHARACTERS,
     front::{Cancellation, ToolCall, Toolbox},
     job_report::{
-        DocumentReport, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport, SystemReport,
-        tests as samples,
+        DocumentReport, JobKind, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport,
+        SystemReport, tests as samples,
     },
     settings::Settings,
 };
@@ -430,6 +430,7 @@ async fn j_78_a_status_has_the_fields_that_mean_something() {
 #[tokio::test]
 async fn each_member_of_an_answer_is_in_the_schema_of_its_tool() {
     let mut everything = job(JobState::Failed);
+    everything.kind = Some(JobKind::Call);
     everything.progress = Some(0.5);
     everything.queue_position = Some(1);
     everything.wait_reason = Some("no memory".to_owned());
