@@ -62,6 +62,7 @@ enum Kind {
     GatewaySix(Language),
     GatewayInspector,
     GatewayServerKilled,
+    GatewayTasks(gateway::tasks::Driver),
     Doctor,
 }
 
@@ -125,6 +126,9 @@ fn cases() -> Vec<Case> {
     }
     cases.push(Case { name: "gateway/six/inspector".to_owned(), kind: Kind::GatewayInspector });
     cases.push(Case { name: "gateway/server-killed".to_owned(), kind: Kind::GatewayServerKilled });
+    for driver in gateway::tasks::ALL {
+        cases.push(Case { name: driver.name().to_owned(), kind: Kind::GatewayTasks(driver) });
+    }
     cases.push(Case { name: "doctor/five".to_owned(), kind: Kind::Doctor });
     cases
 }
@@ -166,6 +170,7 @@ impl Case {
             Kind::GatewaySix(language) => gateway::six::sdk(bench, &place, *language),
             Kind::GatewayInspector => gateway::six::inspector(bench, &place),
             Kind::GatewayServerKilled => gateway::server_killed::check(bench, &place),
+            Kind::GatewayTasks(driver) => gateway::tasks::check(bench, &place, *driver),
             Kind::Doctor => doctor::check(bench, &place),
         }
     }

@@ -7,6 +7,7 @@
 pub(crate) mod direct;
 pub(crate) mod server_killed;
 pub(crate) mod six;
+pub(crate) mod tasks;
 
 use std::ffi::OsString;
 use std::fs;
