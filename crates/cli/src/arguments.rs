@@ -82,7 +82,7 @@ pub(crate) enum Command {
     State(State),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
-    /// Measure what guard, jobs and command line cost, beside what nobody can do without
+    /// Measure what guard, jobs, command line, gateway and slow calls cost, beside what nobody can do without
     Bench(Bench),
     /// Print the completions of a shell
     Completions(Completions),
@@ -183,13 +183,13 @@ pub(crate) struct Demo {
 
 /// `unhang bench`.
 #[derive(Debug, Args)]
-#[command(after_help = "Jobs are measured in a folder of their own where jobs would lie: under\n\
-    UNHANG_HOME, else in ~/.local/state/unhang. It is removed at the end.\n\n\
+#[command(after_help = "Jobs and slow calls are measured in folders of their own where jobs would lie:\n\
+    under UNHANG_HOME, else in ~/.local/state/unhang. They are removed at the end.\n\n\
     Exit codes: 0 done; 1 a bar was missed (with --check); 2 wrong usage; 3 a way,\n\
-    a peer or the jobs could not be measured; 130 and 143 ended by SIGINT and\n\
-    SIGTERM.")]
+    a peer, the jobs or slow calls could not be measured; 130 and 143 ended by\n\
+    SIGINT and SIGTERM.")]
 pub(crate) struct Bench {
-    /// Measure one part alone: `unhang wrap`, the jobs, the command line, or `unhang serve --http`
+    /// Measure one part alone: `unhang wrap`, the jobs, the command line, `unhang serve --http`, or slow calls
     #[arg(long, value_name = "PART", value_enum)]
     pub(crate) only: Option<BenchPart>,
     /// Measure this too: a command that takes a server's command after it; split at white space, quotes keep words together
@@ -252,8 +252,10 @@ pub(crate) enum BenchPart {
     Jobs,
     // The command line.
     Commands,
-    // The gateway. Without texts of their own the help names all on one line.
+    // The gateway.
     Gateway,
+    // Calls that become jobs. Without texts of their own the help names all on one line.
+    Slow,
 }
 
 /// The words of a `--peer`.

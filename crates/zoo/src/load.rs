@@ -21,6 +21,7 @@ mod gateway;
 mod jobs;
 mod samples;
 mod session;
+mod slow;
 
 use std::fmt;
 use std::io;
@@ -36,6 +37,7 @@ pub use jobs::{EndedUse, JobFigures, JobLoadError, JobPeer, JobPlan, JobRound, L
 pub use samples::median;
 use samples::percentile;
 use session::Session;
+pub use slow::{PromotedUse, SlowFigures, SlowPlan, SlowRound, measure_slow};
 
 use crate::keeper;
 

@@ -124,6 +124,13 @@ pub fn holders_of_pipe(inode: u64) -> usize {
     pids().filter(|pid| *pid != std::process::id()).filter(holds).count()
 }
 
+/// The resident memory of a process, in bytes.
+pub(crate) fn resident_memory(pid: u32) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let resident = kilobytes(&status, "VmRSS:").ok_or(io::ErrorKind::InvalidData)?;
+    Ok(resident << 10)
+}
+
 fn pids() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -89,8 +89,10 @@ fn with_check_a_missed_bar_is_exit_1_and_named() {
     let sandbox = Sandbox::with_jobs();
     let (code, text, stderr) = bench(&sandbox, &["--quick", "--check", "--output", "json"]);
     let report: Value = serde_json::from_str(&text).expect("JSON");
-    let missed: usize =
-        ["wrap", "jobs", "commands", "gateway", "sessions"].map(|part| missed(&report[part])).iter().sum();
+    let missed: usize = ["wrap", "jobs", "commands", "gateway", "sessions", "slow"]
+        .map(|part| missed(&report[part]))
+        .iter()
+        .sum();
     // Not every machine has an nginx to compare with.
     let is_whole = report["gateway"]["ways"].as_array().is_some_and(|ways| ways.len() == 3);
     let expect = if missed > 0 { 1 } else { i32::from(!is_whole) * 3 };
@@ -142,6 +144,29 @@ fn the_gateway_is_measured_with_and_without_a_proxy_and_with_many_sessions() {
     );
     let left = &whole["sessions"]["ways"][0]["measures"]["left_descriptors"]["value"];
     assert_eq!(left.as_f64(), Some(0.0), "sessions that have ended have no descriptors");
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn slow_calls_are_measured_beside_those_that_are_answered_in_time() {
+    let sandbox = Sandbox::new();
+    let (code, text, stderr) = bench(&sandbox, &["--only", "slow", "--quick", "--output", "json"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let whole: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(whole.get("wrap").is_none() && whole.get("jobs").is_none(), "it was confined");
+    let report = &whole["slow"];
+    assert_eq!(texts(report, "ways", "name"), ["off", "promoted"]);
+    assert_eq!(texts(report, "bars", "measure"), ["added_p50_ms", "call_bytes", "round_trip_p50_us"]);
+    for measure in ["added_p50_ms", "added_p99_ms", "crowd_p99_ms", "call_bytes", "round_trip_p50_us"] {
+        let [off, promoted] = [0, 1].map(|way| &report["ways"][way]["measures"][measure]);
+        assert!(promoted["value"].is_number(), "{measure}: {report}");
+        let has_floor = measure == "round_trip_p50_us";
+        assert_eq!(
+            (off["value"].is_number(), promoted["ratio_to_floor"].is_number()),
+            (has_floor, has_floor)
+        );
+    }
+    assert_eq!(kept(&sandbox), [] as [&str; 0]);
     sandbox.assert_nothing_left();
 }
 

@@ -98,9 +98,18 @@ impl Answers {
 
     /// Waits for the next line.
     pub(super) fn next(&mut self) -> io::Result<Line> {
+        let patience = self.patience;
+        let late = || io::Error::new(io::ErrorKind::TimedOut, format!("nothing came within {patience:?}"));
+        self.next_within(patience)?.ok_or_else(late)
+    }
+
+    /// The same; nothing where that much time has passed without a byte.
+    pub(super) fn next_within(&mut self, limit: Duration) -> io::Result<Option<Line>> {
         loop {
             if self.unread.is_empty() {
-                wait_readable(&self.stdout, self.patience)?;
+                if !is_readable(&self.stdout, limit)? {
+                    return Ok(None);
+                }
                 match self.stdout.read(&mut self.chunk)? {
                     0 => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the stream has ended")),
                     count => self.unread = 0..count,
@@ -117,18 +126,16 @@ impl Answers {
             self.line.push(&unread[..end]);
             self.unread.start += end + 1;
             let kept = self.line.kept;
-            return Ok(std::mem::replace(&mut self.line, Line::new(kept)));
+            return Ok(Some(std::mem::replace(&mut self.line, Line::new(kept))));
         }
     }
 }
 
-fn wait_readable(stdout: &ChildStdout, patience: Duration) -> io::Result<()> {
-    let limit = Timespec::try_from(patience).map_err(io::Error::other)?;
+/// Whether there is something to be read, or an end, within this time.
+fn is_readable(stdout: &ChildStdout, limit: Duration) -> io::Result<bool> {
+    let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
     let mut descriptors = [PollFd::new(stdout, PollFlags::IN)];
-    match rustix::io::retry_on_intr(|| poll(&mut descriptors, Some(&limit)))? {
-        0 => Err(io::Error::new(io::ErrorKind::TimedOut, format!("nothing came within {patience:?}"))),
-        _ => Ok(()),
-    }
+    Ok(rustix::io::retry_on_intr(|| poll(&mut descriptors, Some(&limit)))? > 0)
 }
 
 #[cfg(test)]

@@ -27,8 +27,9 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use peer::JobPeer;
-use place::Place;
+pub(super) use place::Place;
 use server::Server;
+pub(super) use server::call;
 
 use super::samples::percentile;
 use super::{LoadError, during, per_second};
@@ -355,6 +356,6 @@ fn rate(place: &Place, count: usize) -> io::Result<f64> {
 }
 
 /// An error once one of the signals that ask for the end has come.
-fn go_on() -> io::Result<()> {
+pub(super) fn go_on() -> io::Result<()> {
     if signals::was_interrupted() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
 }

@@ -19,6 +19,18 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
+/// How much more the one is than the other.
+#[expect(clippy::cast_precision_loss, reason = "sizes stay far below the 52 bits of a mantissa")]
+pub(super) fn difference(after: u64, before: u64) -> f64 {
+    after as f64 - before as f64
+}
+
+/// What each of so many has of it.
+#[expect(clippy::cast_precision_loss, reason = "counts stay far below the 52 bits of a mantissa")]
+pub(super) fn share(whole: f64, count: usize) -> f64 {
+    whole / count.max(1) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

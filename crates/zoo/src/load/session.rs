@@ -160,17 +160,34 @@ impl Session {
     pub(super) fn answer_line(&mut self) -> io::Result<Line> {
         loop {
             let line = self.answers.next()?;
-            // Notifications are allowed.
-            let Some(id) = line.id() else { continue };
-            let place = usize::try_from(id).ok().and_then(|id| self.answered.get_mut(id));
-            return match place {
-                Some(answered) if !*answered && line.is_result() => {
-                    *answered = true;
-                    Ok(line)
-                }
-                _ => Err(wrong(&line)),
-            };
+            if self.is_answer(&line)? {
+                return Ok(line);
+            }
         }
+    }
+
+    /// The same; nothing where that much time has passed without a byte, or after a notification.
+    pub(super) fn answer_line_within(&mut self, limit: Duration) -> io::Result<Option<Line>> {
+        let Some(line) = self.answers.next_within(limit)? else { return Ok(None) };
+        Ok(self.is_answer(&line)?.then_some(line))
+    }
+
+    /// Whether this is the answer to a request. Notifications are allowed, and everything else is an error.
+    fn is_answer(&mut self, line: &Line) -> io::Result<bool> {
+        let Some(id) = line.id() else { return Ok(false) };
+        let place = usize::try_from(id).ok().and_then(|id| self.answered.get_mut(id));
+        match place {
+            Some(answered) if !*answered && line.is_result() => {
+                *answered = true;
+                Ok(true)
+            }
+            _ => Err(wrong(line)),
+        }
+    }
+
+    /// The id that the next request will have.
+    pub(super) fn next_id(&self) -> u64 {
+        self.answered.len() as u64
     }
 
     /// Makes one call and waits for its answer; returns the answer's length.
@@ -187,6 +204,12 @@ impl Session {
     /// Looks which processes there are by now; before this the way adds none.
     pub(super) fn look_around(&mut self, server: &[String]) {
         self.processes = processes::tree(&self.chain.pids(), server);
+    }
+
+    /// Resident memory, in bytes, of the command itself.
+    pub(super) fn resident_memory(&self) -> io::Result<u64> {
+        let first = self.chain.0.first().ok_or(io::ErrorKind::NotFound)?;
+        processes::resident_memory(first.id())
     }
 
     fn added(&self) -> impl Iterator<Item = &Process> {

@@ -1,4 +1,5 @@
-//! `unhang bench`: what the guard, the jobs, the command line and the gateway cost, measured in one run beside what nobody can do without.
+//! `unhang bench`: what the guard, the jobs, the command line, the gateway and slow calls cost, measured in one run beside what nobody can
+//! do without.
 //!
 //! The load generator is the zoo's; here the parts are assembled, compared and shown. The figures say what was measured, never
 //! what should have been.
@@ -10,6 +11,7 @@ mod gateway;
 mod jobs;
 mod measures;
 mod report;
+mod slow;
 mod wrap;
 
 use std::process::ExitCode;
@@ -78,6 +80,13 @@ pub(crate) fn run(bench: &Bench) -> ExitCode {
                 is_whole &= is_complete;
             }
             Err(_) => is_whole = false,
+        }
+    }
+    if is_wanted(BenchPart::Slow) {
+        match slow::measure(&program, bench) {
+            Ok(part) => parts.push(part),
+            Err(exit::UNREACHABLE) => is_whole = false,
+            Err(code) => return ExitCode::from(code),
         }
     }
     if parts.is_empty() { ExitCode::from(exit::UNREACHABLE) } else { conclude(&parts, bench, is_whole) }

@@ -20,11 +20,12 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::super::SMALL;
-use super::super::samples::percentile;
+use super::super::samples::{difference, percentile, share};
 use super::is_result;
 use super::place::{Place, Running};
 use super::web::{self, Connection, PATH};
 use crate::keeper;
+use crate::processes::resident_memory;
 
 /// What the client that reads nothing asks for in each call, and how many it makes.
 const UNREAD: (usize, usize) = (2 << 20, 8);
@@ -123,9 +124,9 @@ fn crowded(
     // What the first ones need is needed once.
     drop(listeners(address, plan.sessions / 10)?);
     probe.measure(plan.probes / 4)?;
-    let before = resident(&gateway)?;
+    let before = resident_memory(gateway.pid())?;
     let quiet_ones = listeners(address, plan.sessions)?;
-    let session_bytes = difference(resident(&gateway)?, before) / count(plan.sessions);
+    let session_bytes = share(difference(resident_memory(gateway.pid())?, before), plan.sessions);
     let quiet = probe.measure(plan.probes)?;
     told("many sessions, and some that misbehave");
     let _deaf = deaf(address)?;
@@ -233,11 +234,11 @@ fn passing(program: &str, plan: &CrowdPlan) -> io::Result<(f64, f64)> {
     let size = plan.passing / plan.waves.max(1);
     // What the first ones need is needed once.
     wave(&mut connections, size)?;
-    let before = (resident(&gateway)?, descriptors(&gateway)?);
+    let before = (resident_memory(gateway.pid())?, descriptors(&gateway)?);
     for _ in 0..plan.waves {
         wave(&mut connections, size)?;
     }
-    let after = (resident(&gateway)?, descriptors(&gateway)?);
+    let after = (resident_memory(gateway.pid())?, descriptors(&gateway)?);
     Ok((difference(after.0, before.0), difference(after.1, before.1)))
 }
 
@@ -259,24 +260,6 @@ fn wave(connections: &mut [Connection], size: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of memory that a process has.
-fn resident(gateway: &Running) -> io::Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{}/status", gateway.pid()))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.map(|kilobytes| kilobytes << 10).ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
 fn descriptors(gateway: &Running) -> io::Result<u64> {
     Ok(fs::read_dir(format!("/proc/{}/fd", gateway.pid()))?.count() as u64)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "sizes stay far below the 52 bits of a mantissa")]
-fn difference(after: u64, before: u64) -> f64 {
-    after as f64 - before as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts stay far below the 52 bits of a mantissa")]
-fn count(count: usize) -> f64 {
-    count.max(1) as f64
 }

@@ -1,4 +1,4 @@
-//! The folder that a run works in, and what runs in it.
+//! The folder that a run works in, and what runs in it. It lies where jobs would, for what they cost is the disk.
 //!
 //! # Invariants
 //!
@@ -25,26 +25,32 @@ const REMOVALS: usize = 3;
 
 /// The folder.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(in crate::load) struct Place {
     folder: PathBuf,
     program: String,
 }
 
 impl Place {
+    /// With tools that are jobs.
     pub(super) fn make(parent: &Path, program: &str) -> io::Result<Self> {
+        let place = Self::make_bare(parent, program)?;
+        fs::write(place.configuration(), configuration(program, &place.waiting()))?;
+        Ok(place)
+    }
+
+    /// With nothing in it.
+    pub(in crate::load) fn make_bare(parent: &Path, program: &str) -> io::Result<Self> {
         let mut builder = DirBuilder::new();
         builder.mode(0o700);
         builder.recursive(true).create(parent)?;
         let name = format!("bench-{}-{}", std::process::id(), offspring::epoch_milliseconds());
         let folder = parent.canonicalize()?.join(name);
         builder.recursive(false).create(&folder)?;
-        let place = Self { folder, program: program.to_owned() };
-        fs::write(place.configuration(), configuration(program, &place.waiting()))?;
-        Ok(place)
+        Ok(Self { folder, program: program.to_owned() })
     }
 
     /// A folder in it.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(in crate::load) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 

@@ -140,7 +140,11 @@ fn ask(session: &mut Session, method: &str, params: &str) -> io::Result<(Value, 
 }
 
 /// Calls a tool, which has to succeed.
-pub(super) fn call(session: &mut Session, tool: &str, arguments: &str) -> io::Result<(Value, Duration)> {
+pub(in crate::load) fn call(
+    session: &mut Session,
+    tool: &str,
+    arguments: &str,
+) -> io::Result<(Value, Duration)> {
     let params = format!("{{\"name\":{},\"arguments\":{arguments}}}", Value::from(tool));
     let (result, time) = ask(session, "tools/call", &params)?;
     if result["isError"] == Value::Bool(true) {

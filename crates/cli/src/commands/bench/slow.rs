@@ -1,0 +1,161 @@
+//! Calls that become jobs, beside those that never do: what is measured, the bars, and how it is told.
+//!
+//! Invariant: the folder that is measured in lies where jobs would, for what costs is the disk.
+
+use serde_json::json;
+use unhang::{exit, process::identity::ask_for_short_turns};
+use unhang_zoo::load::{JobLoadError, SlowFigures, SlowPlan, SlowRound, measure_slow, median};
+
+use super::{
+    measures::{
+        Beside, Limit, Measure, Subject, compare, judge, microseconds, milliseconds, show_microseconds,
+        show_milliseconds,
+    },
+    report::{Part, WayReport, rows},
+};
+use crate::{arguments::Bench, commands::engine::wanted_data_folder, output, progress};
+
+/// All rows, in the order of the table.
+const MEASURES: [Measure<SlowRound>; 5] = [
+    Measure {
+        key: "added_p50_ms",
+        title: "added at the hand-over, p50",
+        show: show_milliseconds,
+        of: |round| round.promoted.map(|promoted| milliseconds(promoted.added_p50)),
+        over_rounds: median,
+        beside: Beside::Nothing,
+        bar: Some((Subject::Value, Limit::AtMost(5.0))),
+    },
+    Measure {
+        key: "added_p99_ms",
+        title: "added at the hand-over, p99",
+        show: show_milliseconds,
+        of: |round| round.promoted.map(|promoted| milliseconds(promoted.added_p99)),
+        over_rounds: median,
+        beside: Beside::Nothing,
+        bar: None,
+    },
+    Measure {
+        key: "crowd_p99_ms",
+        title: "many at the same moment, p99",
+        show: show_milliseconds,
+        of: |round| round.promoted.map(|promoted| milliseconds(promoted.crowd_p99)),
+        over_rounds: median,
+        beside: Beside::Nothing,
+        bar: None,
+    },
+    Measure {
+        key: "call_bytes",
+        title: "memory of each of them",
+        show: |value| format!("{:.1} KiB", value / 1024.0),
+        of: |round| round.promoted.map(|promoted| promoted.call_bytes),
+        over_rounds: median,
+        beside: Beside::Nothing,
+        bar: Some((Subject::Value, Limit::AtMost(20.0 * 1024.0))),
+    },
+    Measure {
+        key: "round_trip_p50_us",
+        title: "answered in time, p50",
+        show: show_microseconds,
+        of: |round| Some(microseconds(round.round_trip_p50)),
+        over_rounds: median,
+        beside: Beside::Floor,
+        bar: Some((Subject::Comparison, Limit::AtMost(1.05))),
+    },
+];
+
+/// Measures slow calls.
+///
+/// # Errors
+///
+/// The exit code, where they cannot be measured.
+pub(super) fn measure(program: &str, bench: &Bench) -> Result<Part, u8> {
+    let folder = wanted_data_folder("slow calls").map_err(|failure| {
+        failure.print(None);
+        failure.code
+    })?;
+    let plan = if bench.quick { SlowPlan::QUICK } else { SlowPlan::FULL };
+    // What is measured is how late an answer comes, and not how late this client gets to see it.
+    ask_for_short_turns();
+    let outcome = measure_slow(program, &folder, &plan, progress::show);
+    progress::end();
+    let figures = outcome.map_err(|error| match error {
+        JobLoadError::Interrupted(interrupted) => {
+            output::error("interrupted; nothing is left running", None);
+            u8::try_from(128 + interrupted.signal).unwrap_or(exit::INTERRUPTED)
+        }
+        JobLoadError::Failed(error) => {
+            let hint =
+                format!("the data of the run lay in {}; see whether its disk is well", folder.display());
+            output::error(&format!("slow calls could not be measured: {error}"), Some(&hint));
+            exit::UNREACHABLE
+        }
+    })?;
+    Ok(assemble(&figures, &plan))
+}
+
+fn assemble(figures: &SlowFigures, plan: &SlowPlan) -> Part {
+    let SlowFigures { never, by_clock } = figures;
+    let way = |name: &str, rounds: &[SlowRound]| WayReport {
+        name: name.to_owned(),
+        command: None,
+        measures: compare(&MEASURES, rounds, never, never),
+    };
+    let ways = vec![way("off", never), way("promoted", by_clock)];
+    let bars = judge(&MEASURES, &ways[1].measures);
+    let notes = vec![
+        "Through `unhang serve` over pipes. off: with promote-after = \"off\", the floor of".to_owned(),
+        "what is answered in time; in brackets: times the floor. Added: from the moment".to_owned(),
+        format!(
+            "of the hand-over until its client has the job's id, {} calls {} ms apart.",
+            plan.calls,
+            plan.gap.as_millis()
+        ),
+        format!(
+            "Many: {} calls that run as jobs. Answered in time: medians of {} rounds.",
+            plan.at_once, plan.rounds
+        ),
+    ];
+    let plan = json!({"calls": plan.calls, "gap_ms": milliseconds(plan.gap), "at_once": plan.at_once,
+        "rounds": plan.rounds, "round_trips": plan.round_trips});
+    Part { name: "slow", plan, rows: rows(&MEASURES), ways, bars, notes }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use unhang_zoo::load::PromotedUse;
+
+    use super::*;
+
+    /// What is exactly at its bar.
+    const AT: PromotedUse = PromotedUse {
+        added_p50: Duration::from_millis(5),
+        added_p99: Duration::from_secs(1),
+        crowd_p99: Duration::from_secs(1),
+        call_bytes: 20_480.0,
+    };
+
+    /// The bars that are missed by rounds of which the first one promotes; half of the floor's calls take 200 µs.
+    fn missed(promoted: Option<PromotedUse>, round_trips: [u64; 3]) -> Vec<&'static str> {
+        let of = |micros| SlowRound { promoted: None, round_trip_p50: Duration::from_micros(micros) };
+        let mut by_clock = round_trips.map(of).to_vec();
+        by_clock[0].promoted = promoted;
+        let part = assemble(&SlowFigures { never: vec![of(200); 3], by_clock }, &SlowPlan::QUICK);
+        assert_eq!(part.bars.len(), 3);
+        part.bars.iter().filter(|bar| !bar.met).map(|bar| bar.measure).collect()
+    }
+
+    #[test]
+    fn each_bar_is_met_at_its_edge_and_missed_beyond() {
+        let at = [210; 3];
+        assert_eq!(missed(Some(AT), at), [] as [&str; 0]);
+        let late = PromotedUse { added_p50: Duration::from_micros(5_001), ..AT };
+        assert_eq!(missed(Some(late), at), ["added_p50_ms"]);
+        assert_eq!(missed(Some(PromotedUse { call_bytes: 20_481.0, ..AT }), at), ["call_bytes"]);
+        assert_eq!(missed(Some(AT), [211; 3]), ["round_trip_p50_us"]);
+        assert_eq!(missed(Some(AT), [190, 210, 300]), [] as [&str; 0], "the round in the middle counts");
+        assert_eq!(missed(None, at), ["added_p50_ms", "call_bytes"], "what was not measured is missed");
+    }
+}
