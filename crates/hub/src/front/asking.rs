@@ -17,7 +17,7 @@ use super::{
     work::{Adopting, Ended},
 };
 use crate::{
-    gateway::{Answered, Aside, Asked, Servers},
+    gateway::{Answered, Aside, Asked, Servers, Whose},
     job_report::{JobReport, Reader},
     promoted::{ASIDES, Going, Promotable, PromotedCalls, SameCall, is_answered},
     tools::service::{Caller, JobService},
@@ -49,29 +49,25 @@ pub(super) struct MayPromote {
     pub orders: oneshot::Receiver<Order>,
 }
 
-/// What a call is, as far as a job is made of it.
-struct About {
-    server: String,
-    tool: String,
-    is_repeatable: bool,
-    params: Arc<str>,
-    limit: Duration,
+/// What a call is, as far as a job is made of it. Looked up when that is wanted: hardly any call gets there.
+struct About<'a> {
+    server: &'a Whose,
+    tool: &'a str,
+    asked: &'a Asked,
 }
 
-impl About {
-    fn of(servers: &Servers, asked: &Asked) -> Option<Self> {
-        let tool = asked.tool.clone()?;
-        let (server, is_repeatable) = servers.about_tool(asked.server, &tool)?;
-        Some(Self { server, tool, is_repeatable, params: Arc::clone(&asked.params), limit: asked.limit })
+impl<'a> About<'a> {
+    fn of(server: &'a Whose, asked: &'a Asked) -> Option<Self> {
+        Some(Self { server, tool: asked.tool.as_deref()?, asked })
     }
 
     fn arguments(&self) -> Option<&str> {
-        Json::new(self.params.as_bytes())?.member("arguments").map(Json::get)
+        Json::new(self.asked.params.as_bytes())?.member("arguments").map(Json::get)
     }
 
     fn same(&self, promote: &MayPromote) -> Option<SameCall> {
         promote.joins.then(|| {
-            SameCall::new(&promote.caller, &promote.client, &self.server, &self.tool, self.arguments())
+            SameCall::new(&promote.caller, &promote.client, self.server.name(), self.tool, self.arguments())
         })
     }
 }
@@ -85,14 +81,15 @@ pub(super) async fn ask(
     mut cancellation: Cancellation,
     mut promote: Option<MayPromote>,
 ) -> Ended {
-    let about = promote.as_ref().and_then(|_| About::of(&servers, &asked));
-    if let (Some(about), Some(promote)) = (&about, &mut promote)
+    let server = promote.as_ref().and_then(|_| servers.whose(asked.server));
+    if let (Some(server), Some(promote)) = (&server, &mut promote)
         && !promote.calls.same().is_empty()
+        && let Some(about) = About::of(server, &asked)
         && let Some(id) = about.same(promote).and_then(|same| promote.calls.same().find(&same))
     {
         let joined = tokio::select! {
             () = cancellation.cancelled() => return Ended::Nothing,
-            joined = join(promote, id, about.limit) => joined,
+            joined = join(promote, id, asked.limit) => joined,
         };
         match joined {
             Some(ended) => return ended,
@@ -132,23 +129,24 @@ pub(super) async fn ask(
                 }
             },
             order = ordered(&mut promote), if adopting.is_none() => {
-                if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
-                    adopting = Some(adopt(promote, about, order));
+                let about = server.as_ref().and_then(|server| About::of(server, &going.asked));
+                if let (Some(order), Some(promote), Some(about)) = (order, &promote, about) {
+                    adopting = Some(adopt(promote, &about, order));
                 }
             }
         }
     }
 }
 
-fn adopt(promote: &MayPromote, about: &About, order: Order) -> Adopting {
+fn adopt(promote: &MayPromote, about: &About<'_>, order: Order) -> Adopting {
     let call = Promotable {
         name: order.name,
-        server: about.server.clone(),
-        tool: about.tool.clone(),
-        is_repeatable: about.is_repeatable,
+        server: about.server.name().to_owned(),
+        tool: about.tool.to_owned(),
+        is_repeatable: about.server.is_repeatable(about.tool),
         arguments: about.arguments().map(str::to_owned),
         elapsed: order.elapsed,
-        limit: about.limit,
+        limit: about.asked.limit,
         same: about.same(promote),
     };
     let (calls, caller) = (promote.calls.clone(), promote.caller.clone());

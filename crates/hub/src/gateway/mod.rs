@@ -224,6 +224,28 @@ pub struct Servers {
     visit: Option<Arc<Visit>>,
 }
 
+/// A server whose tool is called.
+pub(crate) struct Whose(Arc<Backend>);
+
+impl Whose {
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Whether this tool of its may be called once more without doing anything twice. Goes through all of its tools.
+    pub(crate) fn is_repeatable(&self, tool: &str) -> bool {
+        self.0.offered().tools.iter().any(|raw| {
+            let Some(raw) = Json::new(raw.get().as_bytes()) else { return false };
+            let hints = raw.member("annotations");
+            let says =
+                |hint| hints.and_then(|hints| hints.member(hint)).is_some_and(|hint| hint.get() == "true");
+            unhang_wire::text_member(raw, "name").is_some_and(|name| name == tool)
+                && (says("readOnlyHint") || says("idempotentHint"))
+        })
+    }
+}
+
 /// What the keepers need. They do not keep themselves alive.
 struct Shared {
     roster: Mutex<Roster>,
@@ -285,19 +307,9 @@ impl Servers {
         watched.unwrap_or_else(|_| Err(waited.still_starting("resources/subscribe", limit)))
     }
 
-    /// What the server at this place is called, and whether this tool of its may be called once more without doing anything twice.
-    pub(crate) fn about_tool(&self, place: usize, tool: &str) -> Option<(String, bool)> {
-        let backend = self.at(place)?;
-        let offered = backend.offered();
-        let is_repeatable = offered.tools.iter().any(|raw| {
-            let Some(raw) = Json::new(raw.get().as_bytes()) else { return false };
-            let hints = raw.member("annotations");
-            let says =
-                |hint| hints.and_then(|hints| hints.member(hint)).is_some_and(|hint| hint.get() == "true");
-            unhang_wire::text_member(raw, "name").is_some_and(|name| name == tool)
-                && (says("readOnlyHint") || says("idempotentHint"))
-        });
-        Some((backend.name().to_owned(), is_repeatable))
+    /// The server at this place, for whoever wants to know more of it later, whatever the configuration has become by then.
+    pub(crate) fn whose(&self, place: usize) -> Option<Whose> {
+        self.at(place).map(Whose)
     }
 
     /// How they are, in their order.
