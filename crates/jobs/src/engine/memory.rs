@@ -56,7 +56,8 @@ struct Known {
 
 #[derive(Debug, Default)]
 struct Jobs {
-    known: HashMap<JobId, Known>,
+    /// Each in a place of its own: a table has room for up to twice as many as there are, and one of them has a kilobyte.
+    known: HashMap<JobId, Box<Known>>,
     /// Sequence numbers of queued jobs.
     queued: BTreeSet<i64>,
     /// Ended ones, the one that has been known longest first.
@@ -207,7 +208,7 @@ impl Jobs {
         if job.record.status.is_final() {
             self.ended.push_back(id);
         }
-        self.known.insert(id, Known { job, progress });
+        self.known.insert(id, Box::new(Known { job, progress }));
         while self.ended.len() > ENDED_KEPT {
             if let Some(oldest) = self.ended.pop_front() {
                 self.known.remove(&oldest);
