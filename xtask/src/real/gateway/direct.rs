@@ -1,5 +1,5 @@
-//! server-everything through the gateway is what it is without: the same client walks through the same scenario directly, and
-//! through `unhang serve` over stdio and over HTTP.
+//! server-everything through the gateway is what it is without, where none of its calls becomes a job: the same client walks through the
+//! same scenario directly, and through `unhang serve` over stdio and over HTTP. What a server gains otherwise is judged beside.
 //!
 //! # Invariants
 //!
@@ -49,6 +49,9 @@ const OWN_TOOLS: [&str; 9] = [
     "list_state",
 ];
 
+/// With this a server's tools are listed as it lists them, and its tasks are no affair of ours.
+const UNTOUCHED: &str = "limits = { promote-after = \"off\" }\n";
+
 /// What a client is asked and told of outside the answers, and has to be the same.
 const HEARD: [&str; 3] = ["sampling", "elicitation", "update"];
 
@@ -61,7 +64,7 @@ const SHOWN: usize = 1500;
 /// Walks without a gateway and with one, over stdio and over HTTP and in every era, and compares.
 pub(crate) fn check(bench: &Bench, place: &Place, language: Language) -> Result<(), Failure> {
     let server = Server::Everything;
-    let entry = Entry { prefix: Some(""), ..Entry::real(bench, place, server)? };
+    let entry = Entry { prefix: Some(""), settings: UNTOUCHED, ..Entry::real(bench, place, server)? };
     let scenario = Scenario::read(bench, place, server)?;
     let through = after_a_call(&scenario.through_gateway())?;
     let folder = place.work();
