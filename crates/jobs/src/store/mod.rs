@@ -13,6 +13,7 @@
 //! - Nobody is told of a change that was made in a database which is no longer the one of the data folder.
 
 pub(crate) mod count;
+mod error;
 mod files;
 mod rebuild;
 #[cfg(test)]
@@ -26,8 +27,8 @@ use std::{
 };
 
 use rusqlite::{
-    Connection, ErrorCode, OpenFlags, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior,
-    params, types::ToSqlOutput,
+    Connection, OpenFlags, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior, params,
+    types::ToSqlOutput,
 };
 use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
@@ -37,8 +38,11 @@ use serde::{Deserialize, Serialize};
 use unhang_proc::identity::boot_id;
 use unhang_switches::stands;
 
-pub use self::rebuild::Rebuilt;
-use self::turn::Turns;
+pub use self::{error::StoreError, rebuild::Rebuilt};
+use self::{
+    error::{explain, is_busy},
+    turn::Turns,
+};
 use crate::{
     folder::{DataFolder, FileError, sync},
     id::JobId,
@@ -91,57 +95,6 @@ const CALLS: &str = "
     ALTER TABLE jobs ADD COLUMN is_call INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE jobs ADD COLUMN owner TEXT;
 ";
-
-/// Why the database did not do what it was asked for.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// It is no database any more, or not one of ours.
-    #[error("the database {} is damaged ({detail}); `unhang job rebuild` makes it anew from the job folders", path.display())]
-    Damaged {
-        /// Which file.
-        path: PathBuf,
-        /// What SQLite said.
-        detail: String,
-    },
-    /// It was made by a later version of unhang.
-    #[error(
-        "the database {} has format {found}, and this unhang knows formats up to {VERSION}: use the newer unhang",
-        path.display()
-    )]
-    Newer {
-        /// Which file.
-        path: PathBuf,
-        /// Its version.
-        found: i64,
-    },
-    /// Others have kept it busy for too long.
-    #[error("the database {} was busy for {} s; another unhang or a slow disk holds it, try again", path.display(), PATIENCE.as_secs())]
-    Busy {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// The system or SQLite said no.
-    #[error("the database {}: {detail}", path.display())]
-    Failed {
-        /// Which file.
-        path: PathBuf,
-        /// What SQLite said.
-        detail: String,
-    },
-    /// Somebody has put another database in its place.
-    #[error(
-        "the database {} was replaced while this was written: look whether it was done, and do it again if it was not",
-        path.display()
-    )]
-    Replaced {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// A file beside it.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
 
 /// Whose jobs are meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -604,20 +557,4 @@ fn make_private(path: &Path) -> Result<(), StoreError> {
 fn wait_for_others(tries: i32) -> bool {
     pause(RETRY);
     RETRY * u32::try_from(tries).unwrap_or(u32::MAX) < PATIENCE
-}
-
-fn is_busy(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
-}
-
-fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
-    let (path, detail) = (path.to_owned(), error.to_string());
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged { path, detail },
-        _ if is_busy(error) => StoreError::Busy { path },
-        None if matches!(error, rusqlite::Error::FromSqlConversionFailure(..)) => {
-            StoreError::Damaged { path, detail }
-        }
-        _ => StoreError::Failed { path, detail },
-    }
 }

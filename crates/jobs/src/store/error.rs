@@ -1,0 +1,79 @@
+//! Why the database did not do what it was asked for.
+//!
+//! Invariant: each error names the file, and says what to do where something can be done.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+use super::{PATIENCE, VERSION};
+use crate::folder::FileError;
+
+/// Why the database did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// It is no database any more, or not one of ours.
+    #[error("the database {} is damaged ({detail}); `unhang job rebuild` makes it anew from the job folders", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What SQLite said.
+        detail: String,
+    },
+    /// It was made by a later version of unhang.
+    #[error(
+        "the database {} has format {found}, and this unhang knows formats up to {VERSION}: use the newer unhang",
+        path.display()
+    )]
+    Newer {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+    },
+    /// Others have kept it busy for too long.
+    #[error("the database {} was busy for {} s; another unhang or a slow disk holds it, try again", path.display(), PATIENCE.as_secs())]
+    Busy {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The system or SQLite said no.
+    #[error("the database {}: {detail}", path.display())]
+    Failed {
+        /// Which file.
+        path: PathBuf,
+        /// What SQLite said.
+        detail: String,
+    },
+    /// Somebody has put another database in its place.
+    #[error(
+        "the database {} was replaced while this was written: look whether it was done, and do it again if it was not",
+        path.display()
+    )]
+    Replaced {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// A file beside it.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Whether others hold it.
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// What an error of SQLite means for whoever asked the database at this path.
+pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
+    let (path, detail) = (path.to_owned(), error.to_string());
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged { path, detail },
+        _ if is_busy(error) => StoreError::Busy { path },
+        None if matches!(error, rusqlite::Error::FromSqlConversionFailure(..)) => {
+            StoreError::Damaged { path, detail }
+        }
+        _ => StoreError::Failed { path, detail },
+    }
+}
