@@ -1,18 +1,16 @@
 //! Durable jobs beside what stands for them by hand: what is measured, the bars, and how it is told.
-//!
-//! Invariant: the folder that is measured in lies where jobs would, for what costs is the disk.
 
 use serde_json::json;
-use unhang::{exit, process::identity::ask_for_short_turns};
-use unhang_zoo::load::{JobFigures, JobLoadError, JobPeer, JobPlan, JobRound, measure_jobs, median};
+use unhang_zoo::load::{JobFigures, JobPeer, JobPlan, JobRound, measure_jobs, median};
 
 use super::{
+    data_folder::in_data_folder,
     measures::{
         Beside, Limit, Measure, Subject, bytes, compare, highest, judge, lowest, milliseconds, show_mebibytes,
     },
     report::{PEER, Part, WayReport, peer_notes, rows},
 };
-use crate::{arguments::Bench, commands::engine::wanted_data_folder, output, progress};
+use crate::{arguments::Bench, output, progress};
 
 /// What is kept of a log, as the bench asks for it, and a lot of room: the shim needs a turn of the processor for each look.
 const LOG_BAR: f64 = 64.0 * 1_048_576.0;
@@ -135,26 +133,9 @@ const MEASURES: [Measure<JobRound>; 11] = [
 ///
 /// The exit code, where they cannot be measured.
 pub(super) fn measure(program: &str, bench: &Bench) -> Result<(Part, bool), u8> {
-    let folder = wanted_data_folder("jobs").map_err(|failure| {
-        failure.print(None);
-        failure.code
-    })?;
     let plan = plan(bench);
-    // What is measured is how late an answer comes, and not how late this client, between the jobs, gets to see it.
-    ask_for_short_turns();
-    let outcome = measure_jobs(program, &folder, &bench.job_peer, &plan, progress::show);
-    progress::end();
-    let figures = outcome.map_err(|error| match error {
-        JobLoadError::Interrupted(interrupted) => {
-            output::error("interrupted; nothing is left running", None);
-            u8::try_from(128 + interrupted.signal).unwrap_or(exit::INTERRUPTED)
-        }
-        JobLoadError::Failed(error) => {
-            let hint =
-                format!("the data of the run lay in {}; see whether its disk is well", folder.display());
-            output::error(&format!("jobs could not be measured: {error}"), Some(&hint));
-            exit::UNREACHABLE
-        }
+    let figures = in_data_folder("jobs", |folder| {
+        measure_jobs(program, folder, &bench.job_peer, &plan, progress::show)
     })?;
     for (number, error) in
         (1..).zip(&figures.peers).filter_map(|(number, peer)| Some((number, peer.as_ref().err()?)))

@@ -7,6 +7,7 @@
 //! Invariant: what one part cannot measure does not take the figures of the other.
 
 mod commands;
+mod data_folder;
 mod gateway;
 mod jobs;
 mod measures;

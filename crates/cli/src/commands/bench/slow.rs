@@ -1,19 +1,17 @@
 //! Calls that become jobs, beside those that never do: what is measured, the bars, and how it is told.
-//!
-//! Invariant: the folder that is measured in lies where jobs would, for what costs is the disk.
 
 use serde_json::json;
-use unhang::{exit, process::identity::ask_for_short_turns};
-use unhang_zoo::load::{JobLoadError, SlowFigures, SlowPlan, SlowRound, measure_slow, median};
+use unhang_zoo::load::{SlowFigures, SlowPlan, SlowRound, measure_slow, median};
 
 use super::{
+    data_folder::in_data_folder,
     measures::{
         Beside, Limit, Measure, Subject, compare, judge, microseconds, milliseconds, show_microseconds,
         show_milliseconds,
     },
     report::{Part, WayReport, rows},
 };
-use crate::{arguments::Bench, commands::engine::wanted_data_folder, output, progress};
+use crate::{arguments::Bench, progress};
 
 /// All rows, in the order of the table.
 const MEASURES: [Measure<SlowRound>; 5] = [
@@ -70,27 +68,9 @@ const MEASURES: [Measure<SlowRound>; 5] = [
 ///
 /// The exit code, where they cannot be measured.
 pub(super) fn measure(program: &str, bench: &Bench) -> Result<Part, u8> {
-    let folder = wanted_data_folder("slow calls").map_err(|failure| {
-        failure.print(None);
-        failure.code
-    })?;
     let plan = if bench.quick { SlowPlan::QUICK } else { SlowPlan::FULL };
-    // What is measured is how late an answer comes, and not how late this client gets to see it.
-    ask_for_short_turns();
-    let outcome = measure_slow(program, &folder, &plan, progress::show);
-    progress::end();
-    let figures = outcome.map_err(|error| match error {
-        JobLoadError::Interrupted(interrupted) => {
-            output::error("interrupted; nothing is left running", None);
-            u8::try_from(128 + interrupted.signal).unwrap_or(exit::INTERRUPTED)
-        }
-        JobLoadError::Failed(error) => {
-            let hint =
-                format!("the data of the run lay in {}; see whether its disk is well", folder.display());
-            output::error(&format!("slow calls could not be measured: {error}"), Some(&hint));
-            exit::UNREACHABLE
-        }
-    })?;
+    let figures =
+        in_data_folder("slow calls", |folder| measure_slow(program, folder, &plan, progress::show))?;
     Ok(assemble(&figures, &plan))
 }
 
