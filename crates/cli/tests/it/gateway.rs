@@ -26,8 +26,13 @@ pub(crate) fn server(name: &str, animal: &[&str], more: &str) -> String {
 /// A gateway in front of these, and a client that has shaken hands with it.
 pub(crate) fn gateway(sandbox: &Sandbox, servers: &[String]) -> Client {
     fs::write(sandbox.path().join("unhang.toml"), servers.concat()).expect("a file");
+    window(sandbox, &[])
+}
+
+/// A window on the configuration of a sandbox.
+pub(crate) fn window(sandbox: &Sandbox, flags: &[&str]) -> Client {
     let mut command = sandbox.unhang();
-    command.args(["-v", "serve"]);
+    command.args(["-v", "serve"]).args(flags);
     let mut client = Client::start(command);
     client.initialize();
     client

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::server,
+    gateway::{server, window},
     harness::{Client, PATIENCE, Sandbox, Web, wait_until},
 };
 
@@ -120,10 +120,7 @@ fn promise_8_a_client_that_writes_without_an_end_keeps_no_other_window_from_its_
     let sandbox = Sandbox::with_jobs();
     fs::write(sandbox.path().join("unhang.toml"), server("srv", &["well-behaved"], "")).expect("a file");
     let window = || {
-        let mut command = sandbox.unhang();
-        command.arg("serve");
-        let mut client = Client::start(command);
-        client.initialize();
+        let mut client = window(&sandbox, &[]);
         assert_eq!(client.tool_text("srv__echo", json!({ "text": "here" })), "here");
         client
     };

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::server,
+    gateway::{server, window},
     gateway_http::finish,
     harness::{Client, PATIENCE, Sandbox, Web, is_alive, wait_until},
 };
@@ -21,16 +21,8 @@ fn write(folder: &Path, text: &str) {
 fn configured(text: &str) -> (Sandbox, Client) {
     let sandbox = Sandbox::with_jobs();
     write(sandbox.path(), text);
-    let client = window(&sandbox);
+    let client = window(&sandbox, &[]);
     (sandbox, client)
-}
-
-fn window(sandbox: &Sandbox) -> Client {
-    let mut command = sandbox.unhang();
-    command.args(["-v", "serve"]);
-    let mut client = Client::start(command);
-    client.initialize();
-    client
 }
 
 fn changed(client: &mut Client) {
@@ -170,7 +162,7 @@ fn a_promotion_that_would_come_too_late_is_told() {
 fn windows_that_share_servers_change_together_and_go_on_sharing() {
     let (sandbox, mut leader) = configured(&server("one", &["well-behaved"], ""));
     let before = pid(&mut leader, "one");
-    let mut follower = window(&sandbox);
+    let mut follower = window(&sandbox, &[]);
     assert_eq!(pid(&mut follower, "one"), before);
     write(sandbox.path(), &server("two", &["well-behaved"], ""));
     for client in [&leader, &follower] {
@@ -183,7 +175,7 @@ fn windows_that_share_servers_change_together_and_go_on_sharing() {
     let shared = pid(&mut leader, "two");
     assert_eq!(pid(&mut follower, "two"), shared);
     // One that comes later meets them, and whoever leads next has what is described now.
-    let mut late = window(&sandbox);
+    let mut late = window(&sandbox, &[]);
     assert_eq!(pid(&mut late, "two"), shared);
     leader.signal(Signal::KILL);
     let after = pid(&mut follower, "two");

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::server,
+    gateway::{server, window},
     gateway_http::{finish, modern_call},
     harness::{Client, PATIENCE, Remote, Sandbox, Web, WebAnswer, is_alive, signal, wait_until},
 };
@@ -365,15 +365,6 @@ fn a_server_somewhere_else_has_a_session_for_each_of_ours() {
     assert_eq!(process.exit_code(), 143, "{}", process.stderr());
 }
 
-/// A window on the configuration of a sandbox.
-fn window(sandbox: &Sandbox) -> Client {
-    let mut command = sandbox.unhang();
-    command.args(["-v", "serve"]);
-    let mut client = Client::start(command);
-    client.initialize();
-    client
-}
-
 #[test]
 fn each_window_has_its_own_and_the_end_of_a_leader_costs_it_nothing() {
     let sandbox = Sandbox::with_jobs();
@@ -382,9 +373,9 @@ fn each_window_has_its_own_and_the_end_of_a_leader_costs_it_nothing() {
     let pid = |client: &mut Client, server: &str| -> i32 {
         client.tool_text(&format!("{server}__pid"), json!({})).parse().expect("a number")
     };
-    let mut leader = window(&sandbox);
+    let mut leader = window(&sandbox, &[]);
     let shared = pid(&mut leader, "shared");
-    let mut followers = [window(&sandbox), window(&sandbox)];
+    let mut followers = [window(&sandbox, &[]), window(&sandbox, &[])];
     let [one, other] = &mut followers;
     assert_eq!([pid(one, "shared"), pid(other, "shared")], [shared, shared]);
     let own = [pid(&mut leader, "own"), pid(one, "own"), pid(other, "own")];
@@ -419,7 +410,7 @@ fn a_window_that_follows_a_gateway_over_http_has_its_own_too() {
     let servers = [server("own", &["well-behaved"], OWN), server("shared", &["well-behaved"], "")];
     let (process, web) = gateway(&sandbox, &servers);
     let session = Session::begin(&web);
-    let mut window = window(&sandbox);
+    let mut window = window(&sandbox, &[]);
     let pids = ["own", "shared"].map(|server| {
         let theirs: i32 = window.tool_text(&format!("{server}__pid"), json!({})).parse().expect("a number");
         (theirs, session.pid(server))

@@ -6,19 +6,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::server,
+    gateway::{server, window},
     harness::{Client, PATIENCE, Sandbox, Web, is_alive, timed, wait_until},
     talk::modern_meta,
 };
-
-/// A window on the configuration of a sandbox.
-fn window(sandbox: &Sandbox, flags: &[&str]) -> Client {
-    let mut command = sandbox.unhang();
-    command.args(["-v", "serve"]).args(flags);
-    let mut client = Client::start(command);
-    client.initialize();
-    client
-}
 
 fn configured(servers: &[String]) -> Sandbox {
     let sandbox = Sandbox::with_jobs();

@@ -6,28 +6,19 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{gateway, server},
+    gateway::{gateway, server, window},
     gateway_http::finish,
-    harness::{Client, PATIENCE, Sandbox, Web, run_to_end, signal, wait_until},
+    harness::{PATIENCE, Sandbox, Web, run_to_end, signal, wait_until},
     slow_calls::{Calls, Session, handed_over, lasting, slow_server, text},
 };
-
-/// A window on the configuration of a sandbox.
-fn window(sandbox: &Sandbox) -> Client {
-    let mut command = sandbox.unhang();
-    command.args(["-v", "serve"]);
-    let mut client = Client::start(command);
-    client.initialize();
-    client
-}
 
 #[test]
 fn a_window_that_follows_has_jobs_of_its_own() {
     let sandbox = Sandbox::with_jobs();
     fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
-    let mut leader = window(&sandbox);
+    let mut leader = window(&sandbox, &[]);
     assert_eq!(leader.counted(), [0, 0, 0]);
-    let mut follower = window(&sandbox);
+    let mut follower = window(&sandbox, &[]);
     let job = follower.becomes_a_job(json!({ "seconds": 2, "size": 200_000 }));
     assert_eq!(follower.whole(&job), [json!({ "type": "text", "text": text(200_000) })]);
     assert_eq!(leader.counted(), [1, 1, 0]);
@@ -249,10 +240,10 @@ fn a_hundred_jobs_that_end_with_their_client_all_say_so() {
 fn a_window_whose_leader_is_killed_says_that_its_job_is_lost() {
     let sandbox = Sandbox::with_jobs();
     fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
-    let mut leader = window(&sandbox);
+    let mut leader = window(&sandbox, &[]);
     assert_eq!(leader.counted(), [0, 0, 0]);
     let ours = leader.becomes_a_job(lasting(60.0, "leader"));
-    let mut follower = window(&sandbox);
+    let mut follower = window(&sandbox, &[]);
     let job = follower.becomes_a_job(lasting(60.0, "follower"));
     leader.signal(Signal::KILL);
     leader.exit_code();
