@@ -288,11 +288,12 @@ impl Server {
     fn cancel(&self, id: &Value) {
         let call = id.to_string();
         lock(&self.session).listens.retain(|(listen, _)| listen != id);
-        lock(&self.questions).retain(|_, question| question.call != call);
         if let Some(cancelled) = lock(&self.running).get_mut(&call) {
             *cancelled = true;
         }
         self.changed.notify_all();
+        // Only now: a call whose question goes ends at once, and must find that it was cancelled.
+        lock(&self.questions).retain(|_, question| question.call != call);
     }
 
     /// Lets the calls in flight end; questions can get no answer any more.
