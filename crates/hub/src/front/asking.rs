@@ -183,7 +183,7 @@ async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<En
         _order = &mut promote.orders => {
             let status = promote.calls.join(id, Duration::ZERO).await.ok()?;
             if !status.record.status.is_final() {
-                return Some(Ended::Joined(Box::new(JobReport::new(&status, Reader::Agent))));
+                return Some(Ended::Joined(Box::new(JobReport::new(&status, Reader::Agent(promote.jobs.names())))));
             }
             status
         }

@@ -190,13 +190,13 @@ fn page(all: Vec<JobReport>, after: Option<JobId>) -> TasksTold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job_report::{Reader, tests::status};
+    use crate::job_report::{Reader, ToolNames, tests::status};
 
     #[test]
     fn a_list_has_pages_and_each_task_is_on_one() {
         let all: Vec<JobReport> = (0..250)
             .map(|_| status(|record| record.job_id = JobId::random().unwrap()))
-            .map(|status| JobReport::new(&status, Reader::Agent))
+            .map(|status| JobReport::new(&status, Reader::Agent(ToolNames::default())))
             .collect();
         let (mut seen, mut after) = (Vec::new(), None);
         loop {

@@ -149,7 +149,7 @@ impl Machine {
 
     fn is_in_flight(&self, client_id: &Id) -> bool {
         self.renamed.contains_key(client_id)
-            || self.calls.get(client_id).is_some_and(|call| call.client_id == *client_id)
+            || self.calls.get(client_id).is_some_and(|call| call.client_id == *client_id && !call.is_job)
     }
 
     /// What the request tells about the client and its session.
@@ -217,6 +217,8 @@ impl Machine {
             token: request.params.and_then(wire::progress_token),
             heartbeat: None,
             batch: request.batch,
+            hand_over: self.hand_over_of(request.method, request.params, limit),
+            is_job: false,
             line: None,
             sent: false,
             retried: false,
@@ -224,6 +226,7 @@ impl Machine {
         self.revive_token(call.token.as_ref());
         let wire_id = self.register(call);
         self.begin_heartbeat(&wire_id, request.method, request.params);
+        self.look_at_its_moment(&wire_id);
         if trial {
             self.trial = Some(wire_id.clone());
             // A subscription is answered when it ends; until then it says nothing about the server.
@@ -341,7 +344,8 @@ impl Machine {
             return self.forward(raw, outside);
         }
         let wire_id = self.renamed.remove(client_id).unwrap_or_else(|| client_id.clone());
-        let is_theirs = self.calls.get(&wire_id).is_some_and(|call| call.client_id == *client_id);
+        let is_theirs =
+            self.calls.get(&wire_id).is_some_and(|call| call.client_id == *client_id && !call.is_job);
         let Some(call) = is_theirs.then(|| self.calls.cancel(&wire_id)).flatten() else {
             // The server may know another request by this id, one that was renamed or is ours.
             if self.calls.contains(client_id) || self.own.contains(client_id) {

@@ -13,7 +13,7 @@ use unhang_wire::{
 
 use super::{
     from_client::cancelled,
-    machine::{Ask, Call, Era, Machine, Outside, Role},
+    machine::{Ask, Call, Era, JobNews, Machine, Outside, Role},
 };
 use crate::{
     fault::{Kind, in_words},
@@ -106,7 +106,9 @@ impl Machine {
             }
         };
         self.settle(&wire_id, &call, outcome);
-        if call.client_id == *id || !stands("client-id-restored") {
+        if call.is_job {
+            outside.to_job(&wire_id, JobNews::Answer(raw));
+        } else if call.client_id == *id || !stands("client-id-restored") {
             self.deliver(&call, &one_line(raw), outside);
         } else {
             if stands("answered-id-is-free") {
@@ -225,8 +227,12 @@ impl Machine {
     ) {
         let mut raised = None;
         let class = match method {
-            "notifications/message" => Class::Log,
+            "notifications/message" => {
+                self.job_logs(params, outside);
+                Class::Log
+            }
             "notifications/progress" => match params.and_then(wire::notified_token) {
+                Some(token) if self.job_progresses(&token, params, outside) => return,
                 Some(token) if self.dead_tokens.contains(&token) && stands("no-progress-after-the-end") => {
                     self.counters.dropped_notifications += 1;
                     return;

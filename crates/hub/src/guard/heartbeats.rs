@@ -17,7 +17,7 @@ use unhang_bridge::Splice;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, progress_token, text_member};
 
-use super::machine::{Call, Era, Machine, Outside};
+use super::machine::{Action, Call, Era, Machine, Outside};
 use crate::{heartbeat::Heartbeat, queue::Class, revision::Revision};
 
 /// How many tokens are kept at least before those are looked for whose calls are over.
@@ -39,7 +39,8 @@ impl Call {
     /// When something is to be done about it; never, for a subscription.
     pub(super) fn next_moment(&self) -> Option<Duration> {
         let heartbeat = self.heartbeat.as_ref().map(|heartbeat| heartbeat.next());
-        self.deadline.into_iter().chain(heartbeat).reduce(min)
+        let hand_over = self.hand_over.as_ref().and_then(|hand_over| hand_over.at);
+        self.deadline.into_iter().chain(heartbeat).chain(hand_over).reduce(min)
     }
 
     fn is_over(&self, now: Duration) -> bool {
@@ -76,9 +77,6 @@ impl Machine {
             return;
         };
         call.heartbeat = Some(Heartbeat::new(self.now, token.clone(), &tool, has_messages).into());
-        if let Some(next) = call.next_moment() {
-            self.calls.postpone(wire_id, next);
-        }
         self.remember(token, wire_id);
     }
 
@@ -110,6 +108,9 @@ impl Machine {
                 && let Some(line) = heartbeat.beat(self.now)
             {
                 outside.to_client(Class::Progress(heartbeat.token().clone()), line.as_bytes());
+            }
+            if let Some(promote) = call.order_where_due(&wire_id, self.now, !self.asks.is_empty()) {
+                self.actions.push_back(Action::Promote(promote));
             }
             let next = call.next_moment().filter(|next| *next > self.now);
             if next.is_none_or(|next| !self.calls.postpone(&wire_id, next)) {

@@ -19,7 +19,10 @@ use std::{
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight};
 
-use super::heartbeats::Tokens;
+use super::{
+    handover::{HandOver, Promote},
+    heartbeats::Tokens,
+};
 use crate::{
     batch::{BatchId, Batches},
     breaker::Breaker,
@@ -49,15 +52,30 @@ pub trait Outside {
     fn processor_time(&self) -> Option<Duration>;
     /// Tells the person in front of the client something.
     fn show(&mut self, text: &str);
+    /// Tells whoever keeps the job that this call has become, by its id on the server's side.
+    fn to_job(&mut self, call: &Id, news: JobNews<'_>);
+}
+
+/// What the keeper of a job hears of its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobNews<'a> {
+    /// The response, of the server or in its place; the last there is.
+    Answer(&'a [u8]),
+    /// The `params` of a `notifications/progress`.
+    Progress(&'a [u8]),
+    /// The `params` of a `notifications/message`.
+    Log(&'a [u8]),
 }
 
 /// What the owner has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Start the server, then call [`Machine::server_spawned`] or [`Machine::start_failed`].
     StartServer,
     /// Stop the server by the ladder; its end is reported as any other.
     StopServer,
+    /// Make a job of a call, then say [`Machine::promoted`].
+    Promote(Box<Promote>),
     /// Deliver what waits for the client, then end with this code.
     Exit(u8),
 }
@@ -111,6 +129,10 @@ pub(super) struct Call {
     /// What its client hears while the server says nothing, where it wants to hear of that.
     pub heartbeat: Option<Box<Heartbeat>>,
     pub batch: Option<BatchId>,
+    /// When and of what a job is made, where one may be.
+    pub hand_over: Option<Box<HandOver>>,
+    /// Its client has had the id of a job; `client_id` is that on the server's side since.
+    pub is_job: bool,
     /// The line as it goes to the server, kept while it has to be sent later or may have to be sent again.
     pub line: Option<Vec<u8>>,
     pub sent: bool,
@@ -202,6 +224,10 @@ pub struct Machine {
     pub(super) dead_tokens: VecDeque<Id>,
     /// Those of calls with a heartbeat.
     pub(super) tokens: Tokens,
+    /// Those of calls that are jobs.
+    pub(super) job_tokens: HashMap<Id, Id>,
+    /// Whether somebody keeps jobs.
+    pub(super) makes_jobs: bool,
 
     // The server's side.
     pub(super) asks: InFlight<Ask>,
@@ -255,6 +281,8 @@ impl Machine {
             negotiated: None,
             dead_tokens: VecDeque::new(),
             tokens: Tokens::default(),
+            job_tokens: HashMap::new(),
+            makes_jobs: false,
             asks: InFlight::new(LATE_IDS),
             own: InFlight::new(LATE_IDS),
             next_own: 0,
@@ -393,7 +421,8 @@ impl Machine {
             .filter(|(_, call)| {
                 call.role != Role::Listen || !self.process_alive || !stands("subscription-ended-by-server")
             })
-            .filter(|_| stands("told-before-the-stop"))
+            // What is a job ends with whoever keeps it.
+            .filter(|(_, call)| !call.is_job && stands("told-before-the-stop"))
             .map(|(id, _)| id.clone())
             .collect();
         for id in told_now {
@@ -409,8 +438,13 @@ impl Machine {
         }
     }
 
-    /// Nothing but subscriptions is in flight.
+    /// The client waits for nothing but what ends with the session.
     pub(super) fn is_idle(&self) -> bool {
+        self.calls.iter().all(|(_, call)| call.role == Role::Listen || call.is_job)
+    }
+
+    /// The server works on nothing.
+    pub(super) fn server_is_idle(&self) -> bool {
         self.calls.iter().all(|(_, call)| call.role == Role::Listen)
     }
 
@@ -427,9 +461,8 @@ impl Machine {
     pub(super) fn finish(&mut self, code: u8, outside: &mut impl Outside) {
         if self.end != End::Over {
             self.end = End::Over;
-            for (_, call) in
-                self.calls.take_all().into_iter().filter(|_| stands("nothing-unanswered-at-the-end"))
-            {
+            let unanswered = self.calls.take_all().into_iter().filter(|(_, call)| !call.is_job);
+            for (_, call) in unanswered.filter(|_| stands("nothing-unanswered-at-the-end")) {
                 self.tell_shutting_down(&call, "the session is over", outside);
             }
             // A start that was due in the same moment would be for nobody.
@@ -498,6 +531,7 @@ impl Machine {
             && stands("reused-token-lives")
         {
             self.dead_tokens.retain(|dead| dead != token);
+            self.job_tokens.remove(token);
         }
     }
 

@@ -15,6 +15,7 @@ mod from_server;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod handover;
 mod heartbeats;
 pub mod machine;
 mod run;

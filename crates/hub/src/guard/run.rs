@@ -23,9 +23,9 @@ use unhang_proc::{
     server::{ServerEvent, ServerSpec},
 };
 use unhang_switches::stands;
-use unhang_wire::Lines;
+use unhang_wire::{Id, Lines};
 
-use super::machine::{Action, Machine, Outside};
+use super::machine::{Action, JobNews, Machine, Outside};
 use crate::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT, Limits, TAIL_LINES},
     exit,
@@ -147,6 +147,8 @@ impl Outside for World {
     fn show(&mut self, text: &str) {
         self.notices.send(format!("unhang: {text}\n").as_bytes());
     }
+
+    fn to_job(&mut self, _call: &Id, _news: JobNews<'_>) {}
 }
 
 struct Shell {
@@ -208,6 +210,7 @@ impl Shell {
                         process.server.begin_stop();
                     }
                 }
+                Action::Promote(_) => {}
                 Action::Exit(code) => return Some(code),
             }
         }

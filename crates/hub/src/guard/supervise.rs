@@ -326,7 +326,7 @@ impl Machine {
             && !self.stop_asked
             && self.end == End::None
             && (self.asks.is_empty() || !stands("asking-is-not-idle"))
-            && (self.is_idle() || !stands("busy-is-not-idle"))
+            && (self.server_is_idle() || !stands("busy-is-not-idle"))
     }
 
     pub(super) fn check_health(&mut self, outside: &mut impl Outside) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use unhang_proc::server::Exit;
 use unhang_switches::stands;
 
-use super::machine::{Call, Machine, Outside, Role};
+use super::machine::{Call, JobNews, Machine, Outside, Role};
 use crate::{
     batch::BatchId,
     fault::{Evidence, Fault, Kind, in_words},
@@ -22,7 +22,7 @@ impl Machine {
         &mut self,
         call: &Call,
         telling: Telling<'_>,
-        exit: Option<&Exit>,
+        exit: Option<String>,
         outside: &mut impl Outside,
     ) {
         if stands("told-id-is-free") {
@@ -37,11 +37,11 @@ impl Machine {
             elapsed: self.now.saturating_sub(call.since),
             limit: (telling.kind == Kind::Deadline).then_some(call.limit).flatten(),
             retry_after: None,
-            exit: exit.map(Exit::to_string),
+            exit,
             evidence: self.evidence(outside),
         };
         let line = fault.response(Some(&call.client_id));
-        self.answer_fault(call.batch, &line, outside);
+        self.answer_fault(call, &line, outside);
     }
 
     /// Answers a message that never became a call.
@@ -60,14 +60,21 @@ impl Machine {
             exit: exit.filter(|_| telling.kind == Kind::StartFailed),
             evidence: if with_evidence { self.evidence(outside) } else { Evidence::default() },
         };
-        self.answer_fault(to.batch, &to.line(&fault), outside);
+        self.refuse_with(to.batch, &to.line(&fault), outside);
     }
 
     fn evidence(&self, outside: &impl Outside) -> Evidence {
         Evidence { stderr_tail: outside.stderr_tail(), junk: self.junk.lines() }
     }
 
-    fn answer_fault(&mut self, batch: Option<BatchId>, line: &[u8], outside: &mut impl Outside) {
+    fn answer_fault(&mut self, call: &Call, line: &[u8], outside: &mut impl Outside) {
+        if call.is_job {
+            return outside.to_job(&call.client_id, JobNews::Answer(line));
+        }
+        self.refuse_with(call.batch, line, outside);
+    }
+
+    fn refuse_with(&mut self, batch: Option<BatchId>, line: &[u8], outside: &mut impl Outside) {
         self.counters.faults += 1;
         tracing::info!(
             server = self.name,
@@ -107,7 +114,9 @@ impl Machine {
         let awaiting = if call.sent { "did not answer" } else { "was not up again in time for" };
         let happened = format!("`{}` {awaiting} `{}` within {}", self.name, call.method, in_words(limit));
         let clock_hint;
-        let hint = if never_started {
+        let hint = if call.is_job {
+            "the call was cancelled; raise --job-timeout if it needs longer"
+        } else if never_started {
             "it has not answered anything since it was started; raise --start-timeout if it needs longer to start, or see its log"
         } else if let (Some(clock), "tools/call") = (client_clock, &*call.method) {
             clock_hint = format!(
@@ -144,14 +153,20 @@ impl Machine {
         } else {
             "see its stderr"
         };
-        self.tell_call(call, Telling { kind: Kind::ServerExited, happened, hint }, Some(exit), outside);
+        self.tell_call(
+            call,
+            Telling { kind: Kind::ServerExited, happened, hint },
+            Some(exit.to_string()),
+            outside,
+        );
     }
 
     pub(super) fn tell_start_failed(&mut self, call: &Call, outside: &mut impl Outside) {
         let fault = self.start_fault.clone();
         let happened = fault.as_ref().map_or_else(String::new, |fault| fault.happened.clone());
-        let to = Addressee::request(&call.client_id, &call.method, call.batch);
-        self.refuse(to, Telling { kind: Kind::StartFailed, happened, hint: START_HINT }, outside);
+        let exit = fault.and_then(|fault| fault.exit);
+        let telling = Telling { kind: Kind::StartFailed, happened, hint: START_HINT };
+        self.tell_call(call, telling, exit, outside);
     }
 
     pub(super) fn tell_shutting_down(&mut self, call: &Call, cause: &str, outside: &mut impl Outside) {

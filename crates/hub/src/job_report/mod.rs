@@ -27,10 +27,17 @@ pub use system::{MachineReport, SystemReport};
 /// Who reads the next steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// An agent, which has the tools.
-    Agent,
+    /// An agent, which has the tools under these names.
+    Agent(ToolNames),
     /// A person, who has the command line.
     Person,
+}
+
+/// What the tools about jobs are called: their names, with something before them where a server may have tools of the same names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToolNames {
+    /// What comes before.
+    pub prefix: &'static str,
 }
 
 /// The answer to a submission (J-23).
@@ -250,45 +257,51 @@ impl JobReport {
 fn next_steps(record: &Record, reader: Reader) -> Vec<String> {
     let id = record.job_id;
     match reader {
-        Reader::Agent if record.call.is_some() => steps_after_a_call(id, record.status),
-        Reader::Agent => steps_of_an_agent(id, record.status),
+        Reader::Agent(names) if record.call.is_some() => names.steps_after_a_call(id, record.status),
+        Reader::Agent(names) => names.steps_of_an_agent(id, record.status),
         Reader::Person => commands_of_a_person(id, record),
     }
 }
 
-/// A call of a server's tool leaves its answer, and nothing else.
-fn steps_after_a_call(id: JobId, status: JobState) -> Vec<String> {
-    match status {
-        JobState::Completed => vec![format!("get_job_results(job_id=\"{id}\") has the tool's answer")],
-        JobState::Failed | JobState::Cancelled | JobState::Lost => {
-            vec![format!("get_job_results(job_id=\"{id}\") has all that is known of why there is no answer")]
-        }
-        JobState::Queued | JobState::Starting | JobState::Running => steps_while_it_runs(id),
+impl ToolNames {
+    /// A call of a server's tool leaves its answer, and nothing else.
+    fn steps_after_a_call(self, id: JobId, status: JobState) -> Vec<String> {
+        let Self { prefix } = self;
+        let left = match status {
+            JobState::Completed => "the tool's answer",
+            JobState::Failed | JobState::Cancelled | JobState::Lost => {
+                "all that is known of why there is no answer"
+            }
+            JobState::Queued | JobState::Starting | JobState::Running => return self.steps_while_it_runs(id),
+        };
+        vec![format!("{prefix}get_job_results(job_id=\"{id}\") has {left}")]
     }
-}
 
-fn steps_while_it_runs(id: JobId) -> Vec<String> {
-    vec![
-        format!(
-            "get_job_status(job_id=\"{id}\") in 5 to 10 seconds, with other work in between; wait_seconds=25 waits \
-             for the end instead of asking again and again"
-        ),
-        format!("get_job_results(job_id=\"{id}\") once the status is completed"),
-    ]
-}
+    fn steps_while_it_runs(self, id: JobId) -> Vec<String> {
+        let Self { prefix } = self;
+        vec![
+            format!(
+                "{prefix}get_job_status(job_id=\"{id}\") in 5 to 10 seconds, with other work in between; wait_seconds=25 waits \
+                 for the end instead of asking again and again"
+            ),
+            format!("{prefix}get_job_results(job_id=\"{id}\") once the status is completed"),
+        ]
+    }
 
-fn steps_of_an_agent(id: JobId, status: JobState) -> Vec<String> {
-    match status {
-        JobState::Queued | JobState::Starting | JobState::Running => steps_while_it_runs(id),
-        JobState::Completed => vec![
-            format!("get_job_results(job_id=\"{id}\") has what it left"),
-            format!("get_job_logs(job_id=\"{id}\") has all that it printed"),
-        ],
-        JobState::Failed | JobState::Cancelled | JobState::Lost => vec![
-            format!("get_job_results(job_id=\"{id}\") has the error and the end of the output"),
-            format!("get_job_logs(job_id=\"{id}\", stream=\"stderr\") has all of it"),
-            "start it anew once the cause is clear; nothing starts it again by itself".to_owned(),
-        ],
+    fn steps_of_an_agent(self, id: JobId, status: JobState) -> Vec<String> {
+        let Self { prefix } = self;
+        match status {
+            JobState::Queued | JobState::Starting | JobState::Running => self.steps_while_it_runs(id),
+            JobState::Completed => vec![
+                format!("{prefix}get_job_results(job_id=\"{id}\") has what it left"),
+                format!("{prefix}get_job_logs(job_id=\"{id}\") has all that it printed"),
+            ],
+            JobState::Failed | JobState::Cancelled | JobState::Lost => vec![
+                format!("{prefix}get_job_results(job_id=\"{id}\") has the error and the end of the output"),
+                format!("{prefix}get_job_logs(job_id=\"{id}\", stream=\"stderr\") has all of it"),
+                "start it anew once the cause is clear; nothing starts it again by itself".to_owned(),
+            ],
+        }
     }
 }
 

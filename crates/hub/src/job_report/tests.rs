@@ -47,7 +47,7 @@ fn the_names_are_those_of_the_contract_and_what_means_nothing_is_absent() {
     let mut failed = ended(Outcome::Failed, |ending| ending.exit_code = Some(3));
     failed.progress = Some(Progress { fraction: 0.4, message: Some("cooling".to_owned()) });
     assert_eq!(
-        serde_json::to_value(JobReport::new(&failed, Reader::Agent)).unwrap(),
+        serde_json::to_value(JobReport::new(&failed, Reader::Agent(ToolNames::default()))).unwrap(),
         json!({"job_id": "abcdefgh2345", "name": "simulate", "status": "failed",
             "created_at": "2026-03-30T12:00:00.000Z", "started_at": "2026-03-30T12:00:00.000Z",
             "completed_at": "2026-03-30T12:00:01.500Z", "elapsed_time_seconds": 1.5, "progress": 0.4,
@@ -66,7 +66,7 @@ fn the_names_are_those_of_the_contract_and_what_means_nothing_is_absent() {
 fn j_23_the_answer_to_a_submission_names_the_status_and_the_results_tool() {
     let mut queued = status(|_| {});
     queued.queue_position = Some(0);
-    let accepted = Accepted::new(&JobReport::new(&queued, Reader::Agent));
+    let accepted = Accepted::new(&JobReport::new(&queued, Reader::Agent(ToolNames::default())));
     assert_eq!(accepted.message, "job abcdefgh2345 is queued and starts next");
     assert!(accepted.next_steps[0].contains("get_job_status"), "{accepted:?}");
     assert!(accepted.next_steps[1].contains("get_job_results"), "{accepted:?}");
@@ -100,13 +100,18 @@ fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() 
         wait_reason: None,
         ties: ties.iter().map(|&tie| tie.to_owned()).collect(),
     };
-    let mut free = serde_json::to_value(SystemReport::new(system(&[]), Reader::Agent)).unwrap();
+    let mut free =
+        serde_json::to_value(SystemReport::new(system(&[]), Reader::Agent(ToolNames::default()))).unwrap();
     assert_eq!(free["jobs"].take()[0]["name"], "simulate");
     assert_eq!(
         free,
         json!({"running_jobs": 0, "max_concurrent": 2, "jobs": null, "outlives": true,
             "system": {"cpu_percent": 12.3, "memory_percent": 100.0}})
     );
-    let tied = serde_json::to_value(SystemReport::new(system(&["a container"]), Reader::Agent)).unwrap();
+    let tied = serde_json::to_value(SystemReport::new(
+        system(&["a container"]),
+        Reader::Agent(ToolNames::default()),
+    ))
+    .unwrap();
     assert_eq!((&tied["outlives"], &tied["ends_with"]), (&json!(false), &json!(["a container"])));
 }

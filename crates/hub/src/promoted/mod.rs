@@ -44,7 +44,7 @@ pub(crate) use self::{
     same::{SameCall, SameCalls},
 };
 use crate::{
-    job_report::{JobReport, Reader},
+    job_report::{JobReport, Reader, ToolNames},
     tools::service::{Caller, JobError},
 };
 
@@ -85,6 +85,8 @@ pub(crate) struct Promoted {
 #[derive(Clone)]
 pub struct PromotedCalls {
     shared: Arc<Shared>,
+    /// What those who hear of them call the tools.
+    names: ToolNames,
 }
 
 struct Shared {
@@ -116,7 +118,12 @@ impl PromotedCalls {
             same: SameCalls::default(),
             inputs: Inputs::default(),
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), names: ToolNames::default() }
+    }
+
+    /// The same for those who call the tools by these names.
+    pub(crate) fn told_with(self, names: ToolNames) -> Self {
+        Self { names, ..self }
     }
 
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
@@ -157,7 +164,7 @@ impl PromotedCalls {
             timeout: Some(limit),
         };
         let (held, status) = self.shared.engine.adopt(adoption).await?;
-        Ok(Promoted { held, report: JobReport::new(&status, Reader::Agent), is_repeatable, same })
+        Ok(Promoted { held, report: JobReport::new(&status, Reader::Agent(self.names)), is_repeatable, same })
     }
 
     /// Goes on with a call whose client has its id now.

@@ -20,7 +20,10 @@ use super::{
     service::{JobError, JobService, LogRequest},
     telling::{self, Told},
 };
-use crate::{job_report::JobKind, wording::shortened};
+use crate::{
+    job_report::{JobKind, ToolNames},
+    wording::shortened,
+};
 
 /// One of the nine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,10 @@ pub(super) enum Builtin {
 use Builtin::*;
 
 impl Builtin {
+    /// Those about jobs.
+    pub(super) const OF_JOBS: [Builtin; 6] =
+        [JobStatus, JobResults, JobLogs, ListJobs, TerminateJob, SystemStatus];
+
     pub(super) const ALL: [Builtin; 9] =
         [JobStatus, JobResults, JobLogs, ListJobs, TerminateJob, SystemStatus, GetState, SetState, ListState];
 
@@ -135,24 +142,24 @@ impl Builtin {
         service: &dyn JobService,
         mut arguments: Map<String, Value>,
     ) -> Result<Told, JobError> {
-        let given = Given(&arguments);
+        let (given, names) = (Given(&arguments, service.names()), service.names());
         Ok(match self {
             JobStatus => telling::status(&service.status(given.job()?, given.wait()).await?),
             JobResults => {
                 let id = given.job()?;
                 let found = service.results(id).await?;
                 match found.report.job.kind {
-                    Some(JobKind::Call) => telling::call_results(found, service.answer(id).await?),
-                    None => telling::results(found),
+                    Some(JobKind::Call) => telling::call_results(found, service.answer(id).await?, names),
+                    None => telling::results(found, names),
                 }
             }
             JobLogs => {
                 let id = given.job()?;
                 telling::logs(id, service.logs(id, given.page()).await?)
             }
-            ListJobs => telling::list(service.list(given.state(), given.limit()).await?),
+            ListJobs => telling::list(service.list(given.state(), given.limit()).await?, names),
             TerminateJob => telling::status(&service.terminate(given.job()?).await?),
-            SystemStatus => telling::system(service.system().await?),
+            SystemStatus => telling::system(service.system().await?, names),
             GetState => telling::state(&service.get_state(given.field()?).await?),
             SetState => {
                 let field = given.field()?;
@@ -165,7 +172,7 @@ impl Builtin {
 }
 
 /// Arguments that fit their schema.
-struct Given<'a>(&'a Map<String, Value>);
+struct Given<'a>(&'a Map<String, Value>, ToolNames);
 
 impl<'a> Given<'a> {
     fn text(&self, name: &str) -> &'a str {
@@ -176,8 +183,9 @@ impl<'a> Given<'a> {
         let text = self.text("job_id");
         text.parse().map_err(|error: NotAJobId| {
             JobError(format!(
-                "there is no job `{}`: {error}; list_jobs has those that there are",
-                shortened(text, 40)
+                "there is no job `{}`: {error}; {}list_jobs has those that there are",
+                shortened(text, 40),
+                self.1.prefix
             ))
         })
     }

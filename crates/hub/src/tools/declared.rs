@@ -117,5 +117,5 @@ async fn outcome(
         }
     }
     let is_error = job.status != JobState::Completed;
-    Ok(telling::results(service.results(id).await?).answer(is_error))
+    Ok(telling::results(service.results(id).await?, service.names()).answer(is_error))
 }

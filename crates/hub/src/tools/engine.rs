@@ -27,6 +27,7 @@ use crate::{
     front::Revision,
     job_report::{
         DocumentReport, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport, SystemReport,
+        ToolNames,
     },
     promoted::PromotedCalls,
 };
@@ -38,6 +39,8 @@ pub struct EngineService {
     environment: Arc<BTreeMap<OsString, OsString>>,
     promoted: Option<PromotedCalls>,
     caller: Caller,
+    /// What those who ask call the tools.
+    names: ToolNames,
 }
 
 impl From<jobs::error::JobError> for JobError {
@@ -55,7 +58,14 @@ impl EngineService {
         let environment = Arc::new(environment);
         let promoted = engine.as_ref().ok().cloned().map(PromotedCalls::new);
         let engine = engine.map_err(JobError::from);
-        EngineService { engine, environment, promoted, caller: Caller::owner() }
+        EngineService { engine, environment, promoted, caller: Caller::owner(), names: ToolNames::default() }
+    }
+
+    /// The same for those who call the tools by these names.
+    #[must_use]
+    pub fn called_by(self, names: ToolNames) -> EngineService {
+        let promoted = self.promoted.map(|promoted| promoted.told_with(names));
+        EngineService { names, promoted, ..self }
     }
 
     /// Calls that become jobs, where there can be any.
@@ -100,6 +110,11 @@ impl EngineService {
         }
     }
 
+    /// What an agent is told of a job.
+    fn told(&self, status: &Status) -> JobReport {
+        JobReport::new(status, Reader::Agent(self.names))
+    }
+
     fn whose(&self) -> Whose {
         Whose::Of(self.caller.name().map(str::to_owned))
     }
@@ -129,11 +144,6 @@ impl EngineService {
     }
 }
 
-/// What an agent is told of a job.
-fn told(status: &Status) -> JobReport {
-    JobReport::new(status, Reader::Agent)
-}
-
 impl JobService for EngineService {
     fn on_behalf(self: Arc<Self>, caller: &Caller) -> Arc<dyn JobService> {
         if self.caller == *caller {
@@ -157,7 +167,7 @@ impl JobService for EngineService {
             self.was_read(id);
             if record.call.is_none() {
                 let is_error = record.status != JobState::Completed;
-                let answer = results(self.results(id).await?).answer(is_error);
+                let answer = results(self.results(id).await?, self.names).answer(is_error);
                 let result = Value::from(answer.to_json(Revision::V2025November)).to_string();
                 return Ok(Some(CallAnswer::Result(result)));
             }
@@ -172,18 +182,18 @@ impl JobService for EngineService {
     fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport> {
         Box::pin(async move {
             let submission = self.submission(request)?;
-            Ok(told(&self.engine()?.submit(submission).await?))
+            Ok(self.told(&self.engine()?.submit(submission).await?))
         })
     }
 
     fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobReport> {
-        Box::pin(async move { Ok(told(&self.engine_with(id)?.wait(id, Deadline::after(wait)).await?)) })
+        Box::pin(async move { Ok(self.told(&self.engine_with(id)?.wait(id, Deadline::after(wait)).await?)) })
     }
 
     fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>> {
         Box::pin(async move {
             let engine = self.engine_with(id)?;
-            let report = ResultsReport::new(engine.results(id).await?, Reader::Agent);
+            let report = ResultsReport::new(engine.results(id).await?, Reader::Agent(self.names));
             if report.job.status.is_final() {
                 self.was_read(id);
             }
@@ -200,9 +210,18 @@ impl JobService for EngineService {
     fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, ListReport> {
         Box::pin(async move {
             let engine = self.engine()?;
-            let jobs = engine.list(filter, self.whose(), limit).await?.iter().map(told).collect();
+            let jobs = engine
+                .list(filter, self.whose(), limit)
+                .await?
+                .iter()
+                .map(|status| self.told(status))
+                .collect();
             Ok(ListReport { jobs, max_concurrent: engine.options().rules.max_concurrent })
         })
+    }
+
+    fn names(&self) -> ToolNames {
+        self.names
     }
 
     fn retention(&self) -> Option<Duration> {
@@ -210,14 +229,14 @@ impl JobService for EngineService {
     }
 
     fn terminate(&self, id: JobId) -> Pending<'_, JobReport> {
-        Box::pin(async move { Ok(told(&self.engine_with(id)?.cancel(id).await?)) })
+        Box::pin(async move { Ok(self.told(&self.engine_with(id)?.cancel(id).await?)) })
     }
 
     fn system(&self) -> Pending<'_, SystemReport> {
         Box::pin(async move {
             let mut system = self.engine()?.system().await?;
             system.jobs.retain(|job| job.record.owner.as_deref() == self.caller.name());
-            Ok(SystemReport::new(system, Reader::Agent))
+            Ok(SystemReport::new(system, Reader::Agent(self.names)))
         })
     }
 

@@ -19,7 +19,7 @@ use unhang_jobs::{
 
 use super::template::Word;
 use crate::job_report::{
-    DocumentReport, JobReport, ListReport, ListedReport, LogReport, ResultsReport, SystemReport,
+    DocumentReport, JobReport, ListReport, ListedReport, LogReport, ResultsReport, SystemReport, ToolNames,
 };
 
 /// An answer that is on its way.
@@ -73,6 +73,10 @@ pub trait JobService: Send + Sync + 'static {
     fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, ListReport>;
     /// Ends a job; answers when it has ended. A job that has ended already is an error that says how.
     fn terminate(&self, id: JobId) -> Pending<'_, JobReport>;
+    /// What those who ask call the tools.
+    fn names(&self) -> ToolNames {
+        ToolNames::default()
+    }
     /// How long a job is kept after its end, where that is known.
     fn retention(&self) -> Option<Duration> {
         None

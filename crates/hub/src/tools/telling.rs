@@ -23,7 +23,8 @@ use crate::{
     config::ANSWER_CHARACTERS,
     fault::in_words,
     job_report::{
-        Accepted, DocumentReport, JobReport, ListReport, ListedReport, LogReport, ResultsReport, SystemReport,
+        Accepted, DocumentReport, JobReport, ListReport, ListedReport, LogReport, ResultsReport,
+        SystemReport, ToolNames,
     },
 };
 
@@ -141,8 +142,12 @@ pub(crate) fn handed_over(job: &JobReport, tool: &str) -> ToolAnswer {
 }
 
 /// What a call of a server's tool has left: the head of the job, and then the answer as the server gave it.
-pub(super) fn call_results(found: Located<ResultsReport>, answer: Option<CallAnswer>) -> Told {
-    let mut told = results(found);
+pub(super) fn call_results(
+    found: Located<ResultsReport>,
+    answer: Option<CallAnswer>,
+    names: ToolNames,
+) -> Told {
+    let mut told = results(found, names);
     let Some(CallAnswer::Result(answer)) = answer else { return told };
     let Ok(answer) = serde_json::from_str::<Answer>(&answer) else { return told };
     told.content = answer.content;
@@ -164,7 +169,7 @@ pub(super) fn status(job: &JobReport) -> Told {
     Told::new(sentence(job), fields(job))
 }
 
-pub(super) fn results(found: Located<ResultsReport>) -> Told {
+pub(super) fn results(found: Located<ResultsReport>, names: ToolNames) -> Told {
     let Located { mut report, path } = found;
     for tail in [&mut report.stdout_tail, &mut report.stderr_tail] {
         *tail = printed(end(tail, TAIL_CHARACTERS));
@@ -172,7 +177,7 @@ pub(super) fn results(found: Located<ResultsReport>) -> Told {
     let told = Told::new(sentence(&report.job), fields(&report));
     told.fit(&["results", "error", "stdout_tail", "stderr_tail"], |name| match name {
         "results" | "error" => format!("It is a file in {}.", path.display()),
-        _ => format!("get_job_logs(job_id=\"{}\") has it in pieces.", report.job.job_id),
+        _ => format!("{}get_job_logs(job_id=\"{}\") has it in pieces.", names.prefix, report.job.job_id),
     })
 }
 
@@ -231,24 +236,25 @@ fn leave_out(told: &mut Told, count: usize, instead: &str) {
 }
 
 /// Puts jobs into an answer, as many as fit.
-fn with_jobs(mut told: Told, jobs: &[JobReport]) -> Told {
+fn with_jobs(mut told: Told, jobs: &[JobReport], ToolNames { prefix }: ToolNames) -> Told {
     let (entries, left_out) = entries(jobs);
     told.fields.insert("jobs".to_owned(), entries.into());
-    leave_out(&mut told, left_out, "ask list_jobs with a smaller limit or a status_filter");
+    let instead = format!("ask {prefix}list_jobs with a smaller limit or a status_filter");
+    leave_out(&mut told, left_out, &instead);
     told
 }
 
-pub(super) fn list(mut list: ListReport) -> Told {
+pub(super) fn list(mut list: ListReport, names: ToolNames) -> Told {
     let jobs = std::mem::take(&mut list.jobs);
     let sentence = match jobs.len() {
         0 => "There are no such jobs.".to_owned(),
         1 => "One job.".to_owned(),
         count => format!("{count} jobs, newest first."),
     };
-    with_jobs(Told::new(sentence, fields(&list)), &jobs)
+    with_jobs(Told::new(sentence, fields(&list)), &jobs, names)
 }
 
-pub(super) fn system(mut system: SystemReport) -> Told {
+pub(super) fn system(mut system: SystemReport, names: ToolNames) -> Told {
     let jobs = std::mem::take(&mut system.jobs);
     let mut sentence = format!("{} of {} jobs run.", system.running_jobs, system.max_concurrent);
     if let Some(reason) = &system.wait_reason {
@@ -257,7 +263,7 @@ pub(super) fn system(mut system: SystemReport) -> Told {
     if !system.outlives {
         sentence.push_str(&format!(" Jobs do not outlive everything here: {}.", system.ends_with.join("; ")));
     }
-    with_jobs(Told::new(sentence, fields(&system)), &jobs)
+    with_jobs(Told::new(sentence, fields(&system)), &jobs, names)
 }
 
 /// A document that was asked for.

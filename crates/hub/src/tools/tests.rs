@@ -27,7 +27,7 @@ use crate::{
     front::{Cancellation, ToolCall, Toolbox},
     job_report::{
         DocumentReport, JobKind, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport,
-        SystemReport, tests as samples,
+        SystemReport, ToolNames, tests as samples,
     },
     settings::Settings,
 };
@@ -73,7 +73,7 @@ fn job(state: JobState) -> JobReport {
     (status.record.state_applied, status.progress) =
         ((state == JobState::Completed).then_some(true), progress());
     status.queue_position = (state == JobState::Queued).then_some(2);
-    JobReport { elapsed_time_seconds: 12.346, ..JobReport::new(&status, Reader::Agent) }
+    JobReport { elapsed_time_seconds: 12.346, ..JobReport::new(&status, Reader::Agent(ToolNames::default())) }
 }
 
 impl Memory {

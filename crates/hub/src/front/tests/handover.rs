@@ -15,7 +15,7 @@ use crate::{
         machine::QuestionKey,
         tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold},
     },
-    job_report::{JobReport, Reader, tests as samples},
+    job_report::{JobReport, Reader, ToolNames, tests as samples},
     promoted::{Input, WhoIsAsked},
     tools::service::CallAnswer,
 };
@@ -47,7 +47,7 @@ fn report(change: impl FnOnce(&mut unhang_jobs::record::Record)) -> JobReport {
         change(record);
     });
     // What has no end yet runs for as long as it does.
-    JobReport { elapsed_time_seconds: 48.0, ..JobReport::new(&status, Reader::Agent) }
+    JobReport { elapsed_time_seconds: 48.0, ..JobReport::new(&status, Reader::Agent(ToolNames::default())) }
 }
 
 pub(super) fn with_jobs() -> Fronted {

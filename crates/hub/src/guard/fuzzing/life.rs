@@ -315,6 +315,7 @@ impl Life {
                         self.does(Deed::DiesAndIsGone);
                     }
                 }
+                Action::Promote(_) => panic!("nobody keeps jobs"),
                 Action::Exit(code) => {
                     assert!(
                         self.codes.contains(&code),

@@ -10,7 +10,14 @@ use std::{
     time::Duration,
 };
 
-use super::{super::machine::Outside, client::Client, server::Server, speech::Request};
+use unhang_wire::Id;
+
+use super::{
+    super::machine::{JobNews, Outside},
+    client::Client,
+    server::Server,
+    speech::Request,
+};
 use crate::{
     config::Limits,
     queue::{Class, Queue, Sink},
@@ -173,4 +180,5 @@ impl Outside for World {
     }
 
     fn show(&mut self, _: &str) {}
+    fn to_job(&mut self, _: &Id, _: JobNews<'_>) {}
 }

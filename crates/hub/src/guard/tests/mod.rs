@@ -1,6 +1,7 @@
 //! The machine driven without a process: every event by hand, time as a number.
 
 mod bounds;
+mod handover;
 mod heartbeats;
 mod ids;
 mod life;
@@ -12,9 +13,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use unhang_proc::server::{Exit, Swept};
-use unhang_wire::Lines;
+use unhang_wire::{Id, Lines};
 
-use super::machine::{Action, Machine, Outside};
+use super::machine::{Action, JobNews, Machine, Outside};
 use crate::{config::Limits, exit, queue::Class};
 
 /// Records what the machine does.
@@ -23,6 +24,7 @@ struct Fake {
     client: Vec<(Class, String)>,
     server: Vec<String>,
     shown: Vec<String>,
+    jobs: Vec<(Id, String)>,
     client_backlog: usize,
     server_backlog: usize,
 }
@@ -48,6 +50,10 @@ impl Outside for Fake {
     }
     fn show(&mut self, text: &str) {
         self.shown.push(text.to_owned());
+    }
+    fn to_job(&mut self, call: &Id, news: JobNews<'_>) {
+        let (JobNews::Answer(text) | JobNews::Progress(text) | JobNews::Log(text)) = news;
+        self.jobs.push((call.clone(), String::from_utf8(text.to_vec()).unwrap()));
     }
 }
 

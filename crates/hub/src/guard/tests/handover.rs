@@ -1,0 +1,220 @@
+//! Calls that become jobs.
+
+use super::*;
+use crate::{guard::handover::Promote, promotion::Promotion};
+
+const RESULT: &str = r#"{"content":[],"structuredContent":{"job_id":"j"}}"#;
+
+impl Guarded {
+    /// A session in front of somebody who keeps jobs, with this in the place of some limits.
+    fn with_jobs(limits: Limits) -> Guarded {
+        let mut guarded = Guarded::shaken(limits);
+        guarded.machine.makes_jobs = true;
+        guarded
+    }
+
+    /// The only thing that is to be done: a job of this call.
+    #[track_caller]
+    fn order(&mut self) -> Promote {
+        match self.actions().as_slice() {
+            [Action::Promote(order)] => Promote::clone(order),
+            other => panic!("a job is to be made: {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn promoted(&mut self, order: &Promote) -> Value {
+        assert!(self.machine.promoted(self.now, &order.call, RESULT, &mut self.world));
+        let mut heard = self.heard();
+        assert_eq!(heard.len(), 1, "{heard:?}");
+        heard.remove(0)
+    }
+
+    /// A call that is a job since its moment.
+    fn with_a_job(limits: Limits) -> (Guarded, Promote) {
+        let mut guarded = Guarded::with_jobs(limits);
+        guarded.client(
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","_meta":{"progressToken":"p"}}}"#,
+        );
+        guarded.wait(seconds(45));
+        let order = guarded.order();
+        guarded.heard();
+        guarded.promoted(&order);
+        guarded.said();
+        (guarded, order)
+    }
+
+    /// What the keeper of jobs has heard since the last look.
+    fn told(&mut self) -> Vec<(Id, Value)> {
+        let told = self.world.jobs.drain(..);
+        told.map(|(id, text)| (id, serde_json::from_str(&text).unwrap())).collect()
+    }
+
+    /// The only thing that the keeper of jobs has heard: an error of this code.
+    #[track_caller]
+    fn told_fault(&mut self, code: i32) -> String {
+        let told = self.told();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0].1["error"]["code"], code, "{told:?}");
+        told[0].1["error"]["message"].to_string()
+    }
+}
+
+#[test]
+fn a_slow_call_is_ordered_as_a_job_once_and_stays_a_call_until_there_is_one() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.client(
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":1.0e0}}}"#,
+    );
+    guarded.said();
+    guarded.wait(seconds(44));
+    assert_eq!(guarded.actions(), []);
+    guarded.wait(seconds(1));
+    let order = guarded.order();
+    assert_eq!(order.params.as_ref(), br#"{"name":"t","arguments":{"a":1.0e0}}"#);
+    assert_eq!((&order.call, order.elapsed), (&Id::from(1), seconds(45)));
+    guarded.wait(seconds(5));
+    assert_eq!((guarded.actions(), guarded.heard()), (vec![], vec![]), "ordered once, and nobody was told");
+    let heard = guarded.promoted(&order);
+    assert_eq!(
+        heard,
+        serde_json::json!({"jsonrpc":"2.0","id":1,"result":serde_json::from_str::<Value>(RESULT).unwrap()})
+    );
+    assert_eq!(guarded.said(), Vec::<Value>::new(), "to the server nothing has happened");
+    guarded.answer(1);
+    assert!(guarded.heard().is_empty(), "one answer");
+    let told = guarded.told();
+    assert_eq!((told.len(), &told[0].0, &told[0].1["result"]), (1, &Id::from(1), &serde_json::json!({})));
+}
+
+#[test]
+fn a_call_that_was_answered_before_there_was_a_job_has_that_answer_alone() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.call(1);
+    guarded.wait(seconds(45));
+    let order = guarded.order();
+    guarded.answer(1);
+    assert_eq!(guarded.heard().len(), 1);
+    assert!(!guarded.machine.promoted(guarded.now, &order.call, RESULT, &mut guarded.world));
+    assert!(guarded.heard().is_empty() && guarded.told().is_empty());
+}
+
+#[test]
+fn what_is_off_late_no_call_or_a_task_of_the_server_becomes_no_job() {
+    for limits in [
+        Limits { promote_after: Promotion::Off, ..Limits::default() },
+        Limits {
+            promote_after: Promotion::After(seconds(20)),
+            call_timeout: seconds(20),
+            ..Limits::default()
+        },
+    ] {
+        let mut guarded = Guarded::with_jobs(limits);
+        guarded.call(1);
+        guarded.wait(seconds(60));
+        assert_eq!(guarded.actions(), []);
+    }
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.request(1, "prompts/get");
+    guarded.client(r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t","task":{}}}"#);
+    guarded.wait(seconds(300));
+    assert_eq!(guarded.actions(), []);
+    let mut guarded = Guarded::shaken(Limits::default());
+    guarded.call(1);
+    guarded.wait(seconds(300));
+    assert_eq!(guarded.actions(), [], "nobody keeps jobs");
+}
+
+#[test]
+fn a_call_stays_one_while_its_client_is_asked_something() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.call(1);
+    guarded.server(r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}"#);
+    guarded.wait(seconds(60));
+    assert_eq!(guarded.actions(), []);
+    guarded.client(r#"{"jsonrpc":"2.0","id":"q","result":{}}"#);
+    guarded.wait(seconds(1));
+    assert_eq!(guarded.order().elapsed, seconds(61));
+}
+
+#[test]
+fn the_id_of_a_call_that_is_a_job_is_free_again() {
+    let (mut guarded, order) = Guarded::with_a_job(Limits::default());
+    guarded.client(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    assert_eq!(guarded.said(), Vec::<Value>::new(), "what was answered cannot be withdrawn");
+    guarded.call(1);
+    let said = guarded.said();
+    assert_eq!(said.len(), 1);
+    let renamed = said[0]["id"].clone();
+    assert_ne!(renamed, 1, "its own is still awaited");
+    guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{renamed},"result":{{"second":true}}}}"#));
+    let heard = guarded.heard();
+    assert_eq!((&heard[0]["id"], &heard[0]["result"]["second"]), (&Value::from(1), &Value::from(true)));
+    guarded.answer(1);
+    assert!(guarded.heard().is_empty());
+    assert_eq!(guarded.told()[0].0, order.call);
+}
+
+#[test]
+fn progress_and_logs_of_a_job_are_its_own_and_its_client_hears_of_no_progress_any_more() {
+    let (mut guarded, order) = Guarded::with_a_job(Limits::default());
+    let progress =
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}"#;
+    guarded.server(progress);
+    guarded
+        .server(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"d"}}"#);
+    let told = guarded.told();
+    assert_eq!((told.len(), &told[0].0), (2, &order.call));
+    assert_eq!((&told[0].1["progress"], &told[1].1["data"]), (&Value::from(1), &Value::from("d")));
+    assert_eq!(guarded.heard().len(), 1, "logs are of the session as well");
+    guarded.wait(seconds(60));
+    assert!(guarded.heard().is_empty(), "no heartbeat either");
+    // While the server works on something else as well nobody knows whose a log is.
+    guarded.call(2);
+    guarded
+        .server(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"d"}}"#);
+    assert!(guarded.told().is_empty());
+    guarded.answer(2);
+    guarded.answer(1);
+    guarded.told();
+    guarded.heard();
+    guarded.server(progress);
+    assert!(guarded.told().is_empty() && guarded.heard().is_empty(), "none after the end");
+}
+
+#[test]
+fn a_job_hears_of_the_death_of_its_server_and_of_the_end_of_its_time() {
+    let (mut guarded, _) = Guarded::with_a_job(Limits::default());
+    guarded.dies();
+    assert!(guarded.told_fault(-31002).contains("ended"));
+    assert!(guarded.heard().is_empty());
+    let (mut guarded, order) = Guarded::with_a_job(Limits { job_timeout: seconds(100), ..Limits::default() });
+    guarded.wait(seconds(54));
+    assert!(guarded.told().is_empty());
+    guarded.wait(seconds(1));
+    assert!(guarded.told_fault(-31001).contains("--job-timeout"));
+    let said = guarded.said();
+    assert_eq!(said[0]["params"]["requestId"], serde_json::from_str::<Value>(&order.call.to_json()).unwrap());
+}
+
+#[test]
+fn a_job_that_nobody_wants_is_withdrawn_from_the_server() {
+    let (mut guarded, order) = Guarded::with_a_job(Limits::default());
+    guarded.machine.job_withdrawn(guarded.now, &order.call, &mut guarded.world);
+    let said = guarded.said();
+    assert_eq!((said.len(), &said[0]["params"]["requestId"]), (1, &Value::from(1)));
+    guarded.answer(1);
+    assert!(guarded.told().is_empty() && guarded.heard().is_empty());
+}
+
+#[test]
+fn a_job_keeps_nobody_waiting() {
+    let (mut guarded, _) = Guarded::with_a_job(Limits { quiet: true, ..Limits::default() });
+    guarded.server(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+    assert_eq!(guarded.heard().len(), 1, "no call runs that a client waits for");
+    guarded.wait(seconds(600));
+    assert_eq!(guarded.said(), Vec::<Value>::new(), "a server that works is not asked whether it lives");
+    guarded.ends();
+    assert_eq!(guarded.actions(), [Action::StopServer], "at once");
+    assert!(guarded.told().is_empty(), "whoever keeps it ends it");
+}
