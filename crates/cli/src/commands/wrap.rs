@@ -5,15 +5,19 @@ use std::process::ExitCode;
 use tokio::runtime;
 use unhang::{
     exit,
-    guard::{self, GuardSpec},
+    guard::{self, GuardSpec, OpenJobs},
+    jobs::engine::Engine,
     process::{
         adopt_orphans, give_back_code, pipe::take_standard_streams, server::ServerSpec, spawn::Environment,
     },
+    tools::EngineService,
 };
 
 use crate::{
     arguments::Wrap,
+    commands::engine::options,
     diagnostics::{Diagnostics, LOG_HINT, Log},
+    inherited::inherited,
     output,
     own_program::lifeline_command,
     server_name::server_name,
@@ -51,7 +55,7 @@ pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
             lifeline: lifeline_command(),
         };
         let notices = diagnostics.notices.clone();
-        let spec = GuardSpec { name, limits, server, client_input, client_output, notices };
+        let spec = GuardSpec { name, limits, server, client_input, client_output, notices, jobs: jobs() };
         // From here on it lives as long as its client, and of its code it needs a small part.
         give_back_code();
         let code = runtime.block_on(async { guard::run(spec, signals()?).await });
@@ -67,4 +71,15 @@ pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
             ExitCode::from(exit::BUG)
         }
     }
+}
+
+/// Opens what slow calls become jobs with; nothing, where there is no place for it.
+fn jobs() -> Option<OpenJobs> {
+    let options =
+        options(&[]).map_err(|failure| tracing::info!("no call becomes a job: {}", failure.message));
+    let options = options.ok()?;
+    Some(Box::new(|| {
+        let engine = Engine::open(options).map(|(engine, _)| engine);
+        EngineService::new(engine, inherited().collect())
+    }))
 }

@@ -35,6 +35,15 @@ pub(super) fn implementation() -> Value {
     json!({ "name": NAME, "version": env!("CARGO_PKG_VERSION") })
 }
 
+/// A result of ours, for a client of this revision.
+pub(crate) fn own_result(mut result: Map<String, Value>, revision: Revision) -> String {
+    if revision.is_stateless() {
+        result.insert("resultType".to_owned(), "complete".into());
+        result.insert("_meta".to_owned(), json!({ "io.modelcontextprotocol/serverInfo": implementation() }));
+    }
+    Value::from(result).to_string()
+}
+
 impl Machine {
     /// Answers with a result.
     pub(super) fn answer(
@@ -42,17 +51,10 @@ impl Machine {
         id: &Id,
         revision: Revision,
         way: Way,
-        mut result: Map<String, Value>,
+        result: Map<String, Value>,
         outside: &mut impl Outside,
     ) {
-        if revision.is_stateless() {
-            result.insert("resultType".to_owned(), "complete".into());
-            result.insert(
-                "_meta".to_owned(),
-                json!({ "io.modelcontextprotocol/serverInfo": implementation() }),
-            );
-        }
-        self.answer_raw(id, way, &Value::from(result).to_string(), outside);
+        self.answer_raw(id, way, &own_result(result, revision), outside);
     }
 
     /// Answers with a result as it stands.

@@ -6,7 +6,7 @@
 use std::{future::pending, sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use unhang_jobs::id::JobId;
 use unhang_wire::Json;
 
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     gateway::{Answered, Aside, Asked, Servers, Whose},
     job_report::{JobReport, Reader},
-    promoted::{ASIDES, Going, Promotable, PromotedCalls, SameCall, is_answered},
+    promoted::{Going, Made, Promotable, PromotedCalls, SameCall, Source, is_answered},
     tools::service::{Caller, JobService},
 };
 
@@ -49,25 +49,27 @@ pub(super) struct MayPromote {
     pub orders: oneshot::Receiver<Order>,
 }
 
-/// What a call is, as far as a job is made of it. Looked up when that is wanted: hardly any call gets there.
-struct About<'a> {
-    server: &'a Whose,
-    tool: &'a str,
-    asked: &'a Asked,
+/// What a call is, as far as a job is made of it.
+struct About {
+    server: Whose,
+    tool: String,
+    params: Arc<str>,
+    limit: Duration,
 }
 
-impl<'a> About<'a> {
-    fn of(server: &'a Whose, asked: &'a Asked) -> Option<Self> {
-        Some(Self { server, tool: asked.tool.as_deref()?, asked })
+impl About {
+    fn of(servers: &Servers, asked: &Asked) -> Option<Self> {
+        let (tool, params) = (asked.tool.clone()?, Arc::clone(&asked.params));
+        Some(Self { server: servers.whose(asked.server)?, tool, params, limit: asked.limit })
     }
 
     fn arguments(&self) -> Option<&str> {
-        Json::new(self.asked.params.as_bytes())?.member("arguments").map(Json::get)
+        Json::new(self.params.as_bytes())?.member("arguments").map(Json::get)
     }
 
     fn same(&self, promote: &MayPromote) -> Option<SameCall> {
         promote.joins.then(|| {
-            SameCall::new(&promote.caller, &promote.client, self.server.name(), self.tool, self.arguments())
+            SameCall::new(&promote.caller, &promote.client, self.server.name(), &self.tool, self.arguments())
         })
     }
 }
@@ -81,15 +83,14 @@ pub(super) async fn ask(
     mut cancellation: Cancellation,
     mut promote: Option<MayPromote>,
 ) -> Ended {
-    let server = promote.as_ref().and_then(|_| servers.whose(asked.server));
-    if let (Some(server), Some(promote)) = (&server, &mut promote)
+    let about = promote.as_ref().and_then(|_| About::of(&servers, &asked));
+    if let (Some(about), Some(promote)) = (&about, &mut promote)
         && !promote.calls.same().is_empty()
-        && let Some(about) = About::of(server, &asked)
         && let Some(id) = about.same(promote).and_then(|same| promote.calls.same().find(&same))
     {
         let joined = tokio::select! {
             () = cancellation.cancelled() => return Ended::Nothing,
-            joined = join(promote, id, asked.limit) => joined,
+            joined = join(promote, id, about.limit) => joined,
         };
         match joined {
             Some(ended) => return ended,
@@ -97,11 +98,9 @@ pub(super) async fn ask(
             None => tracing::debug!(job = id.as_str(), "there is nothing to join"),
         }
     }
-    let (progress, seen) = watch::channel(None);
-    let progress = asked.wants_progress.then_some(progress);
-    let (asides, said) = mpsc::channel(ASIDES);
-    let answering = Box::pin(servers.ask(asked.clone(), progress, Some(asides)));
-    let mut going = Going { asked, answering, seen, said, servers };
+    let params = Arc::clone(&asked.params);
+    let mut source = Box::new(Made { servers, asked });
+    let mut going = Going { way: source.ask(Arc::clone(&params)), params, source };
     let mut adopting: Option<Adopting> = None;
     loop {
         tokio::select! {
@@ -110,14 +109,14 @@ pub(super) async fn ask(
                 forget(promote, adopting);
                 return Ended::Nothing;
             }
-            Ok(()) = going.seen.changed() => {
-                let newest: Option<Box<RawValue>> = going.seen.borrow_and_update().clone();
+            Ok(()) = going.way.seen.changed() => {
+                let newest: Option<Box<RawValue>> = going.way.seen.borrow_and_update().clone();
                 // Where it does not fit there is newer progress soon, or the end.
                 let _lossy = newest.map(|params| tellers.progress.try_send((key, params)));
             }
             // Where there are too many on their way it is dropped: a log is lost, and a question declined.
-            Some(one) = going.said.recv() => drop(tellers.aside.try_send((key, one))),
-            answered = &mut going.answering => {
+            Some(one) = going.way.said.recv() => drop(tellers.aside.try_send((key, one))),
+            answered = &mut going.way.answering => {
                 forget(promote, adopting);
                 return Ended::Server(Box::new(answered));
             }
@@ -129,24 +128,23 @@ pub(super) async fn ask(
                 }
             },
             order = ordered(&mut promote), if adopting.is_none() => {
-                let about = server.as_ref().and_then(|server| About::of(server, &going.asked));
-                if let (Some(order), Some(promote), Some(about)) = (order, &promote, about) {
-                    adopting = Some(adopt(promote, &about, order));
+                if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
+                    adopting = Some(adopt(promote, about, order));
                 }
             }
         }
     }
 }
 
-fn adopt(promote: &MayPromote, about: &About<'_>, order: Order) -> Adopting {
+fn adopt(promote: &MayPromote, about: &About, order: Order) -> Adopting {
     let call = Promotable {
         name: order.name,
         server: about.server.name().to_owned(),
-        tool: about.tool.to_owned(),
-        is_repeatable: about.server.is_repeatable(about.tool),
+        tool: about.tool.clone(),
+        is_repeatable: about.server.is_repeatable(&about.tool),
         arguments: about.arguments().map(str::to_owned),
         elapsed: order.elapsed,
-        limit: about.asked.limit,
+        limit: about.limit,
         same: about.same(promote),
     };
     let (calls, caller) = (promote.calls.clone(), promote.caller.clone());

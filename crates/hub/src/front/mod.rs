@@ -37,6 +37,7 @@ mod work;
 mod tests;
 
 pub use crate::revision::Revision;
+pub(crate) use answers::own_result;
 pub use jobs::Jobs;
 pub(crate) use questions::is_offered;
 pub use run::{AtEnd, FrontSpec, run};

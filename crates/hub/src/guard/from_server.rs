@@ -13,7 +13,7 @@ use unhang_wire::{
 
 use super::{
     from_client::cancelled,
-    machine::{Ask, Call, Era, JobNews, Machine, Outside, Role},
+    machine::{Ask, Call, Era, Machine, Outside, Role},
 };
 use crate::{
     fault::{Kind, in_words},
@@ -107,7 +107,7 @@ impl Machine {
         };
         self.settle(&wire_id, &call, outcome);
         if call.is_job {
-            outside.to_job(&wire_id, JobNews::Answer(raw));
+            self.answer_job(&wire_id, raw, outside);
         } else if call.client_id == *id || !stands("client-id-restored") {
             self.deliver(&call, &one_line(raw), outside);
         } else {

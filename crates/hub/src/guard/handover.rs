@@ -17,7 +17,8 @@ use std::time::Duration;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json};
 
-use super::machine::{Call, JobNews, Machine, Outside};
+use super::machine::{Call, Era, Held, JobNews, Link, Machine, Outside, Role};
+use crate::revision::Revision;
 
 /// When a call is looked at again while the client is asked something.
 const WHILE_ASKED: Duration = Duration::from_secs(1);
@@ -142,6 +143,58 @@ impl Machine {
                 let _never_answered = self.calls.complete(wire_id);
             }
         }
+    }
+
+    /// Asks the server once more, on behalf of a job, with what it wanted to know first. Gives the id of the request there.
+    pub fn ask_for_job(&mut self, now: Duration, params: &str, outside: &mut impl Outside) -> Id {
+        self.now = now;
+        let wire_id = self.own_id();
+        let limit = self.limits.job_timeout;
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{params}}}"#,
+            wire_id.to_json()
+        );
+        let live = self.link == Link::Live;
+        let call = Call {
+            client_id: wire_id.clone(),
+            method: "tools/call".into(),
+            role: Role::Other,
+            since: now,
+            deadline: Some(now + limit),
+            limit: Some(limit),
+            token: None,
+            heartbeat: None,
+            batch: None,
+            hand_over: None,
+            is_job: true,
+            line: (!live).then(|| line.clone().into_bytes()),
+            sent: live,
+            retried: false,
+        };
+        // The id is free, so this cannot be refused.
+        let _registered = self.calls.register(wire_id.clone(), call.deadline, call);
+        if live {
+            outside.to_server(line.as_bytes());
+        } else {
+            self.held_bytes += line.len();
+            self.held.push_back(Held::Call(wire_id.clone()));
+            self.wake();
+        }
+        wire_id
+    }
+
+    /// The revision that the client speaks; the first one, as long as that is not known.
+    pub fn revision(&self) -> Revision {
+        let modern = self.modern_version.as_deref().and_then(Revision::of_request);
+        let legacy = self.negotiated.as_deref().and_then(Revision::of_handshake);
+        modern.or(legacy).unwrap_or(Revision::V2024November)
+    }
+
+    /// Tells a job what has come of its call.
+    pub(super) fn answer_job(&self, wire_id: &Id, line: &[u8], outside: &mut impl Outside) {
+        let era =
+            if self.era == Era::Modern { unhang_bridge::Era::Modern } else { unhang_bridge::Era::Legacy };
+        outside.to_job(wire_id, JobNews::Answer(era, line));
     }
 
     /// Tokens of jobs that have ended are as many at most as there are of others.

@@ -59,8 +59,8 @@ pub trait Outside {
 /// What the keeper of a job hears of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobNews<'a> {
-    /// The response, of the server or in its place; the last there is.
-    Answer(&'a [u8]),
+    /// The response, of the server or in its place, and of which era; the last there is.
+    Answer(unhang_bridge::Era, &'a [u8]),
     /// The `params` of a `notifications/progress`.
     Progress(&'a [u8]),
     /// The `params` of a `notifications/message`.

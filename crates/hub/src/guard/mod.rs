@@ -17,6 +17,7 @@ mod from_server;
 pub mod fuzzing;
 mod handover;
 mod heartbeats;
+mod keeper;
 pub mod machine;
 mod run;
 mod supervise;
@@ -28,4 +29,5 @@ mod properties;
 mod tests;
 
 pub use crate::shell::Stop;
+pub use keeper::OpenJobs;
 pub use run::{GuardSpec, run};

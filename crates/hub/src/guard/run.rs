@@ -9,7 +9,7 @@
 //! client is delivered for as long as it reads, within [`EXIT_LIMIT`] from what ended the session; dropping the process
 //! lets its lifeline end the tree.
 
-use std::{io, os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{future::pending, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use tokio::{
     sync::mpsc,
@@ -25,13 +25,21 @@ use unhang_proc::{
 use unhang_switches::stands;
 use unhang_wire::{Id, Lines};
 
-use super::machine::{Action, JobNews, Machine, Outside};
+use super::{
+    keeper::{self, Keeper, OpenJobs},
+    machine::{Action, JobNews, Machine, Outside},
+};
 use crate::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT, Limits, TAIL_LINES},
     exit,
     fault::in_words,
+    front::own_result,
+    job_report::ToolNames,
+    promoted::Ending,
+    promotion::Promotion,
     queue::{Class, Queue},
     shell::{FromClient, Stop, Taken, ToClient, gathered, is_passing, set},
+    tools::handed_over,
     upstream::process::{Awaited, Process, awaited},
 };
 
@@ -49,6 +57,8 @@ pub struct GuardSpec {
     pub client_output: OwnedFd,
     /// Where the server's stderr and our own notices are copied to, lossily.
     pub notices: LossyWriter,
+    /// What slow calls become jobs with; without it they do not.
+    pub jobs: Option<OpenJobs>,
 }
 
 /// Guards one server until the client or a [`Stop`] ends it. Returns the exit code (design 4). A second `Stop` ends it at
@@ -82,6 +92,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
             },
             () = shell.world.to_client.writable(), if shell.world.to_client.is_waiting() => shell.world.to_client.flush(),
             () = shell.world.to_client.closed(), if !shell.ending && stands("gone-client-noticed") => shell.client_gone(),
+            event = kept(&mut shell.world.keeper) => shell.job_event(event),
             () = &mut timer => shell.tick(),
         }
         shell.world.to_client.flush();
@@ -107,6 +118,8 @@ struct World {
     gathered: usize,
     tail: Tail,
     notices: LossyWriter,
+    /// Where slow calls become jobs.
+    keeper: Option<Keeper>,
 }
 
 impl World {
@@ -148,7 +161,22 @@ impl Outside for World {
         self.notices.send(format!("unhang: {text}\n").as_bytes());
     }
 
-    fn to_job(&mut self, _call: &Id, _news: JobNews<'_>) {}
+    fn to_job(&mut self, call: &Id, news: JobNews<'_>) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.tell(call, news);
+        }
+    }
+}
+
+/// What the tools about jobs are called beside those of a server.
+const NAMES: ToolNames = ToolNames { prefix: "unhang_" };
+
+/// What happens about jobs; nothing, where there are none. Cancel-safe.
+async fn kept(keeper: &mut Option<Keeper>) -> keeper::Event {
+    match keeper {
+        Some(keeper) => keeper.event().await,
+        None => pending().await,
+    }
 }
 
 struct Shell {
@@ -165,6 +193,8 @@ struct Shell {
     name: String,
     limits: Limits,
     ending: bool,
+    /// Why jobs end that end with the session.
+    jobs_end: Ending,
     /// By when the process has to be gone, once something has ended the session.
     ends_by: Option<Deadline>,
 }
@@ -172,8 +202,11 @@ struct Shell {
 impl Shell {
     fn new(spec: GuardSpec) -> io::Result<Shell> {
         let limits = spec.limits;
+        let machine = Machine::new(spec.name.clone(), limits.clone(), u64::from(std::process::id()));
+        let keeper = spec.jobs.filter(|_| limits.promote_after != Promotion::Off);
+        let keeper = keeper.map(|open| Keeper::new(spec.name.clone(), open, NAMES));
         Ok(Shell {
-            machine: Machine::new(spec.name.clone(), limits.clone(), u64::from(std::process::id())),
+            machine: if keeper.is_some() { machine.with_jobs() } else { machine },
             world: World {
                 to_client: ToClient::new(spec.client_output, limits.queue_bytes)?,
                 process: None,
@@ -182,6 +215,7 @@ impl Shell {
                 gathered: gathered(limits.queue_bytes),
                 tail: Tail::new(limits.stderr_tail),
                 notices: spec.notices,
+                keeper,
             },
             origin: Instant::now(),
             from_client: FromClient::new(spec.client_input, limits.max_message)?,
@@ -192,6 +226,7 @@ impl Shell {
             name: spec.name,
             limits,
             ending: false,
+            jobs_end: Ending::ClientGone,
             ends_by: None,
         })
     }
@@ -210,7 +245,11 @@ impl Shell {
                         process.server.begin_stop();
                     }
                 }
-                Action::Promote(_) => {}
+                Action::Promote(order) => {
+                    if let Some(keeper) = &mut self.world.keeper {
+                        keeper.order(*order, self.limits.job_timeout);
+                    }
+                }
                 Action::Exit(code) => return Some(code),
             }
         }
@@ -239,6 +278,7 @@ impl Shell {
         }
         self.begin_end();
         self.ending = true;
+        self.jobs_end = Ending::UnhangEnds;
         self.machine.stop(self.now(), stop.exit_code(), stop.cause(), &mut self.world);
         None
     }
@@ -407,11 +447,41 @@ impl Shell {
         }
     }
 
-    /// Delivers what waits for the client.
+    /// Something has happened about jobs.
+    fn job_event(&mut self, event: keeper::Event) {
+        let now = self.now();
+        match event {
+            keeper::Event::Adopted(adopted) => {
+                let told = handed_over(adopted.report(), &adopted.tool);
+                let result = own_result(told.to_json(self.machine.revision()), self.machine.revision());
+                let is_told = self.machine.promoted(now, &adopted.call, &result, &mut self.world);
+                if let Some(keeper) = &mut self.world.keeper {
+                    keeper.adopted(*adopted, is_told);
+                }
+            }
+            keeper::Event::Refused(call, why) => {
+                tracing::warn!(server = self.name, "call {call} cannot become a job, and stays one: {why}");
+            }
+            keeper::Event::Withdrawn(call) => self.machine.job_withdrawn(now, &call, &mut self.world),
+            keeper::Event::Asked(params, again) => {
+                let call = self.machine.ask_for_job(now, &params, &mut self.world);
+                if let Some(keeper) = &mut self.world.keeper {
+                    keeper.asked(call, again);
+                }
+            }
+        }
+    }
+
+    /// Delivers what waits for the client, and ends what is a job.
     async fn finish(mut self) {
         self.begin_end();
         let (counters, shed) = (self.machine.counters(), self.world.to_client.shed());
-        self.world.to_client.deliver(self.ends_by).await;
+        let jobs_end = async {
+            if let Some(keeper) = &self.world.keeper {
+                keeper.end(self.jobs_end).await;
+            }
+        };
+        tokio::join!(self.world.to_client.deliver(self.ends_by), jobs_end);
         tracing::info!(server = self.name, ?counters, shed, "done");
     }
 }
@@ -449,6 +519,7 @@ mod tests {
             client_input: client_input.into(),
             client_output: client_output.into(),
             notices: LossyWriter::new("test", io::sink(), 1),
+            jobs: None,
         })
         .expect("its descriptors can be used");
         shell.world.to_client.send(Class::Kept, &vec![b'x'; ANSWER], None);

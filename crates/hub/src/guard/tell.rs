@@ -8,7 +8,7 @@ use std::time::Duration;
 use unhang_proc::server::Exit;
 use unhang_switches::stands;
 
-use super::machine::{Call, JobNews, Machine, Outside, Role};
+use super::machine::{Call, Machine, Outside, Role};
 use crate::{
     batch::BatchId,
     fault::{Evidence, Fault, Kind, in_words},
@@ -69,7 +69,7 @@ impl Machine {
 
     fn answer_fault(&mut self, call: &Call, line: &[u8], outside: &mut impl Outside) {
         if call.is_job {
-            return outside.to_job(&call.client_id, JobNews::Answer(line));
+            return self.answer_job(&call.client_id, line, outside);
         }
         self.refuse_with(call.batch, line, outside);
     }

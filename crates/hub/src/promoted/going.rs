@@ -40,15 +40,42 @@ pub enum WhoIsAsked {
 
 /// See the module's text.
 pub(crate) struct Going {
-    /// What is asked; once more, with what was to be known first, where the server says so.
-    pub asked: Asked,
+    /// What the server is asked with; once more, with what was to be known first, where it says so.
+    pub params: Arc<str>,
+    pub way: UnderWay,
+    /// Who makes the request. It lives as long as the call does.
+    pub source: Box<dyn Source>,
+}
+
+/// What is heard of a request to a server. Dropping it withdraws the request.
+pub(crate) struct UnderWay {
     pub answering: Pin<Box<dyn Future<Output = Answered> + Send>>,
     /// The newest progress.
     pub seen: watch::Receiver<Option<Box<RawValue>>>,
     /// What else the server says and asks about it.
     pub said: mpsc::Receiver<Aside>,
-    /// What the session has of them for itself lives as long as its calls.
+}
+
+/// Where a request comes from.
+pub(crate) trait Source: Send {
+    /// Makes the request with these params, for the first time or once more.
+    fn ask(&mut self, params: Arc<str>) -> UnderWay;
+}
+
+/// A request to one of these servers. What a session has of them for itself lives as long as its calls.
+pub(crate) struct Made {
     pub servers: Servers,
+    pub asked: Asked,
+}
+
+impl Source for Made {
+    fn ask(&mut self, params: Arc<str>) -> UnderWay {
+        let asked = Asked { params, ..self.asked.clone() };
+        let (progress, seen) = watch::channel(None);
+        let (asides, said) = mpsc::channel(ASIDES);
+        let progress = asked.wants_progress.then_some(progress);
+        UnderWay { answering: Box::pin(self.servers.ask(asked, progress, Some(asides))), seen, said }
+    }
 }
 
 impl Going {
@@ -61,7 +88,7 @@ impl Going {
     ) -> CallEnd {
         let mut rounds = 0;
         // What was told while it was a call.
-        let newest = self.seen.borrow().clone();
+        let newest = self.way.seen.borrow().clone();
         if let Some(params) = newest {
             note_progress(held, &params);
         }
@@ -69,17 +96,17 @@ impl Going {
             tokio::select! {
                 biased;
                 () = held.cancelled() => return CallEnd::Cancelled,
-                Ok(()) = self.seen.changed() => {
-                    let newest = self.seen.borrow_and_update().clone();
+                Ok(()) = self.way.seen.changed() => {
+                    let newest = self.way.seen.borrow_and_update().clone();
                     if let Some(params) = newest {
                         note_progress(held, &params);
                     }
                 }
-                Some(aside) = self.said.recv() => match aside {
+                Some(aside) = self.way.said.recv() => match aside {
                     Aside::Logged(params) => held.log(&logged(&params)),
                     Aside::Asked(question) => ask(held.id(), to, question),
                 },
-                answered = &mut self.answering => {
+                answered = &mut self.way.answering => {
                     let Some(wanted) = Wanted::of(&answered).filter(|_| rounds < INPUT_ROUNDS) else {
                         return end(answered, is_repeatable);
                     };
@@ -88,26 +115,17 @@ impl Going {
                     tokio::select! {
                         biased;
                         () = held.cancelled() => return CallEnd::Cancelled,
-                        params = wanted.answered(id, to, &self.asked.params) => match params {
-                            Some(params) => self.again(params),
+                        params = wanted.answered(id, to, &self.params) => match params {
+                            Some(params) => {
+                                self.way = self.source.ask(Arc::clone(&params));
+                                self.params = params;
+                            }
                             None => return nobody_answers(),
                         }
                     }
                 }
             }
         }
-    }
-}
-
-impl Going {
-    /// Makes the request once more, with these params.
-    fn again(&mut self, params: Arc<str>) {
-        let asked = Asked { params, ..self.asked.clone() };
-        let (progress, seen) = watch::channel(None);
-        let (asides, said) = mpsc::channel(ASIDES);
-        let progress = asked.wants_progress.then_some(progress);
-        (self.seen, self.said) = (seen, said);
-        self.answering = Box::pin(self.servers.ask(asked, progress, Some(asides)));
     }
 }
 

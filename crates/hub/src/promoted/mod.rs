@@ -39,7 +39,7 @@ use unhang_switches::stands;
 
 pub use self::{going::WhoIsAsked, inputs::Input};
 pub(crate) use self::{
-    going::{ASIDES, Going},
+    going::{ASIDES, Going, Made, Source, UnderWay},
     inputs::Inputs,
     same::{SameCall, SameCalls},
 };

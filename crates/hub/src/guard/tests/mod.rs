@@ -52,7 +52,7 @@ impl Outside for Fake {
         self.shown.push(text.to_owned());
     }
     fn to_job(&mut self, call: &Id, news: JobNews<'_>) {
-        let (JobNews::Answer(text) | JobNews::Progress(text) | JobNews::Log(text)) = news;
+        let (JobNews::Answer(_, text) | JobNews::Progress(text) | JobNews::Log(text)) = news;
         self.jobs.push((call.clone(), String::from_utf8(text.to_vec()).unwrap()));
     }
 }
