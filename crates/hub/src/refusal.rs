@@ -111,6 +111,13 @@ pub(crate) fn ending() -> Telling<'static> {
     Telling { kind: Kind::ShuttingDown, happened: "unhang is ending".to_owned(), hint }
 }
 
+/// For what nobody answers any more, since we end for this reason.
+pub(crate) fn ended(cause: &str, method: &str) -> Telling<'static> {
+    let hint = "send the request again in the next session";
+    let happened = format!("unhang is ending because {cause}, before `{method}` was answered");
+    Telling { kind: Kind::ShuttingDown, happened, hint }
+}
+
 /// Whether an element of a batch is owed an answer.
 pub(crate) fn gets_an_answer(piece: &Piece<'_>) -> bool {
     match piece {

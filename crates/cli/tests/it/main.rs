@@ -59,6 +59,7 @@ mod rooms;
 mod serve;
 mod slow_calls;
 mod slow_endings;
+mod slow_guarded;
 mod slow_surroundings;
 mod slow_tasks;
 mod slow_upstream;

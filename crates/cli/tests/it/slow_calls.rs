@@ -5,7 +5,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, thread,
+    fs,
+    ops::{Deref, DerefMut},
+    thread,
     time::Duration,
 };
 
@@ -16,7 +18,7 @@ use crate::{
     gateway::{gateway, server},
     gateway_http::finish,
     harness::{Client, PATIENCE, Sandbox, Web, timed, wait_until},
-    jobs::{called, ended},
+    jobs::called,
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
@@ -46,10 +48,15 @@ pub(crate) trait Calls {
     /// Asks, and gives the answer.
     fn ask(&mut self, method: &str, params: Value) -> Value;
 
+    /// What it calls a tool that is so called behind `unhang serve`.
+    fn named(&self, tool: &str) -> String {
+        tool.to_owned()
+    }
+
     /// Calls a tool, and gives its result.
     #[track_caller]
     fn result(&mut self, tool: &str, arguments: Value) -> Value {
-        let answer = self.ask("tools/call", json!({ "name": tool, "arguments": arguments }));
+        let answer = self.ask("tools/call", json!({ "name": self.named(tool), "arguments": arguments }));
         assert!(answer["result"].is_object(), "{tool}: {answer}");
         answer["result"].clone()
     }
@@ -88,7 +95,10 @@ pub(crate) trait Calls {
     #[track_caller]
     fn of_server(&mut self) -> Value {
         let result = self.result("srv__seen", json!({}));
-        serde_json::from_str(result["content"][0]["text"].as_str().expect("text")).expect("JSON")
+        // On a busy machine it may become a job itself where it cannot be left out of that.
+        let job = &result["structuredContent"]["job_id"];
+        let content = if job.is_string() { self.whole(job)[0].clone() } else { result["content"][0].clone() };
+        serde_json::from_str(content["text"].as_str().expect("text")).expect("JSON")
     }
 
     /// The same in three numbers: begun, answered and cancelled.
@@ -103,6 +113,78 @@ impl Calls for Client {
     fn ask(&mut self, method: &str, params: Value) -> Value {
         let id = self.request(method, params);
         self.answer(id)
+    }
+}
+
+/// Somebody at a pipe, in front of the slow server behind `unhang serve` or `unhang wrap`.
+pub(crate) struct Seat {
+    pub(crate) client: Client,
+    is_guarded: bool,
+}
+
+impl Deref for Seat {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl DerefMut for Seat {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}
+
+impl Calls for Seat {
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.client.ask(method, params)
+    }
+
+    fn named(&self, tool: &str) -> String {
+        match tool.strip_prefix("srv__") {
+            _ if !self.is_guarded => tool.to_owned(),
+            Some(theirs) => theirs.to_owned(),
+            None => format!("unhang_{tool}"),
+        }
+    }
+}
+
+impl Seat {
+    /// A client of `unhang serve`.
+    pub(crate) fn at(client: Client) -> Seat {
+        Seat { client, is_guarded: false }
+    }
+
+    /// One in front of the slow server with these limits, which has not shaken hands yet.
+    pub(crate) fn new(sandbox: &Sandbox, is_guarded: bool, limits: &[(&str, &str)]) -> Seat {
+        let mut command = sandbox.unhang();
+        let is_moment = |(name, _): &&(&str, &str)| *name == "promote-after";
+        let moment = limits.iter().find(is_moment).map(|(_, moment)| *moment);
+        let others = limits.iter().filter(|limit| !is_moment(limit));
+        if is_guarded {
+            // Nothing can be left out of it there, so that what is fast is given more time.
+            command.args(["-v", "wrap", "--name", "srv", "--promote-after", moment.unwrap_or("1s")]);
+            command.args(others.map(|(name, value)| format!("--{name}={value}")));
+            command.args(["--", UNHANG, "zoo", "slow-answers"]);
+        } else {
+            let more: String = others.map(|(name, value)| format!("limits.{name} = {value:?}\n")).collect();
+            let config = slow_server(&more).replace("300ms", moment.unwrap_or("300ms"));
+            fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
+            command.args(["-v", "serve"]);
+        }
+        Seat { client: Client::start(command), is_guarded }
+    }
+}
+
+/// The same behind `unhang serve` and `unhang wrap`, with these limits.
+pub(crate) fn both(limits: &[(&str, &str)], test: impl Fn(&Sandbox, Seat)) {
+    for is_guarded in [false, true] {
+        let sandbox = Sandbox::with_jobs();
+        let mut seat = Seat::new(&sandbox, is_guarded, limits);
+        seat.initialize();
+        test(&sandbox, seat);
+        sandbox.assert_nothing_left();
     }
 }
 
@@ -239,59 +321,59 @@ fn no_client_is_cut_off_by_its_clock_and_nothing_runs_twice() {
 #[test]
 fn a_slow_call_is_a_job_in_every_revision_and_a_fast_one_is_answered() {
     for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
-        let sandbox = Sandbox::with_jobs();
-        fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
-        let mut command = sandbox.unhang();
-        command.args(["-v", "serve"]);
-        let mut client = Client::start(command);
-        client.initialize_as(revision, "unhang-test");
-        let fast = client.result("srv__echo", json!({ "text": "at once" }));
-        assert_eq!(fast["content"], json!([{ "type": "text", "text": "at once" }]), "{fast}");
-        let result = client.result("srv__slow", json!({ "seconds": 2, "size": 200_000, "progress": true }));
-        let has_fields = ["2025-06-18", "2025-11-25"].contains(&revision);
-        assert_eq!(result["structuredContent"].is_object(), has_fields, "{revision}: {result}");
-        let job = json!(id_in_words(&result));
-        wait_until("it ends", PATIENCE, || {
-            let told = client.result("get_job_status", json!({ "job_id": job, "wait_seconds": 2 }));
-            told["content"][0]["text"].as_str().expect("text").contains(" completed after ")
-        });
-        let results = client.result("get_job_results", json!({ "job_id": job }));
-        assert_eq!(results["content"][1], json!({ "type": "text", "text": text(200_000) }));
-        assert_eq!(results["content"].as_array().map(Vec::len), Some(2), "{results:.500}");
-        assert_eq!(client.counted(), [1, 1, 0]);
-        client.finish();
-        sandbox.assert_nothing_left();
+        for is_guarded in [false, true] {
+            let sandbox = Sandbox::with_jobs();
+            let mut client = Seat::new(&sandbox, is_guarded, &[]);
+            client.initialize_as(revision, "unhang-test");
+            let fast = client.result("srv__echo", json!({ "text": "at once" }));
+            assert_eq!(fast["content"], json!([{ "type": "text", "text": "at once" }]), "{fast}");
+            let result =
+                client.result("srv__slow", json!({ "seconds": 2, "size": 200_000, "progress": true }));
+            let has_fields = ["2025-06-18", "2025-11-25"].contains(&revision);
+            assert_eq!(result["structuredContent"].is_object(), has_fields, "{revision}: {result}");
+            let job = json!(id_in_words(&result));
+            wait_until("it ends", PATIENCE, || {
+                let told = client.result("get_job_status", json!({ "job_id": job, "wait_seconds": 2 }));
+                told["content"][0]["text"].as_str().expect("text").contains(" completed after ")
+            });
+            let results = client.result("get_job_results", json!({ "job_id": job }));
+            assert_eq!(results["content"][1], json!({ "type": "text", "text": text(200_000) }));
+            assert_eq!(results["content"].as_array().map(Vec::len), Some(2), "{results:.500}");
+            assert_eq!(client.counted(), [1, 1, 0]);
+            client.finish();
+            sandbox.assert_nothing_left();
+        }
     }
 }
 
 #[test]
 fn what_the_server_tells_on_the_way_is_told_of_the_job() {
-    let sandbox = Sandbox::with_jobs();
-    let mut client = gateway(&sandbox, &[slow_server("")]);
-    client.ask("logging/setLevel", json!({ "level": "info" }));
-    let params = json!({ "name": "srv__slow", "arguments": { "seconds": 4, "progress": true, "log": true },
+    both(&[], |_, mut client| {
+        client.ask("logging/setLevel", json!({ "level": "info" }));
+        let params = json!({ "name": client.named("srv__slow"), "arguments": { "seconds": 4, "progress": true, "log": true },
         "_meta": { "progressToken": "p" } });
-    let id = client.request("tools/call", params);
-    let answer = client.answer(id);
-    let job = handed_over(&answer["result"]);
-    let mut told = Value::Null;
-    wait_until("it says how far it is", PATIENCE, || {
-        told = client.result("get_job_status", json!({ "job_id": job }))["structuredContent"].clone();
-        told["progress"].as_f64().is_some_and(|progress| progress >= 0.2)
+        let id = client.request("tools/call", params);
+        let answer = client.answer(id);
+        let job = handed_over(&answer["result"]);
+        let mut told = Value::Null;
+        wait_until("it says how far it is", PATIENCE, || {
+            told = client.result("get_job_status", json!({ "job_id": job }))["structuredContent"].clone();
+            told["progress"].as_f64().is_some_and(|progress| progress >= 0.2)
+        });
+        assert!(told["progress_message"].as_str().is_some_and(|said| said.starts_with("part ")), "{told}");
+        client.whole(&job);
+        let log =
+            client.result("get_job_logs", json!({ "job_id": job }))["structuredContent"]["text"].clone();
+        let log = log.as_str().expect("text");
+        assert!(log.contains("part 9 of 10") && log.contains("info"), "{log}");
+        let late = client
+            .seen()
+            .iter()
+            .skip_while(|message| message["id"] != id)
+            .any(|message| message["method"] == "notifications/progress");
+        assert!(!late, "progress of a call that was answered");
+        client.finish();
     });
-    assert!(told["progress_message"].as_str().is_some_and(|said| said.starts_with("part ")), "{told}");
-    client.whole(&job);
-    let log = client.result("get_job_logs", json!({ "job_id": job }))["structuredContent"]["text"].clone();
-    let log = log.as_str().expect("text");
-    assert!(log.contains("part 9 of 10") && log.contains("info"), "{log}");
-    let late = client
-        .seen()
-        .iter()
-        .skip_while(|message| message["id"] != id)
-        .any(|message| message["method"] == "notifications/progress");
-    assert!(!late, "progress of a call that was answered");
-    client.finish();
-    sandbox.assert_nothing_left();
 }
 
 #[test]
@@ -321,59 +403,55 @@ fn what_is_no_text_arrives_as_it_was() {
 
 #[test]
 fn a_result_that_is_an_error_stays_one() {
-    let sandbox = Sandbox::with_jobs();
-    let mut client = gateway(&sandbox, &[slow_server("")]);
-    let job = client.becomes_a_job(json!({ "seconds": 1, "fail": true, "size": 100 }));
-    let told = client.at_its_end(&job);
-    assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("tool_error")), "{told}");
-    let results = client.result("get_job_results", json!({ "job_id": job }));
-    assert_eq!(results["isError"], true, "{results}");
-    assert_eq!(results["content"][1]["text"], text(100), "{results}");
-    client.finish();
-    sandbox.assert_nothing_left();
+    both(&[], |_, mut client| {
+        let job = client.becomes_a_job(json!({ "seconds": 2, "fail": true, "size": 100 }));
+        let told = client.at_its_end(&job);
+        assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("tool_error")), "{told}");
+        let results = client.result("get_job_results", json!({ "job_id": job }));
+        assert_eq!(results["isError"], true, "{results}");
+        assert_eq!(results["content"][1]["text"], text(100), "{results}");
+        client.finish();
+    });
 }
 
 #[test]
 fn the_same_call_joins_the_job_that_it_has_become() {
-    let sandbox = Sandbox::with_jobs();
-    let mut client = gateway(&sandbox, &[slow_server("")]);
-    let arguments = json!({ "seconds": 3, "size": 5000, "label": "one" });
-    let job = client.becomes_a_job(arguments.clone());
-    // While it runs, however it is written.
-    assert_eq!(client.becomes_a_job(json!({ "label": "one", "size": 5000, "seconds": 3 })), job);
-    assert_eq!(client.becomes_a_job(arguments.clone()), job);
-    // After it has ended and nobody has had what came of it.
-    assert_eq!(client.at_its_end(&job)["status"], "completed");
-    let result = client.result("srv__slow", arguments.clone());
-    assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
-    assert_eq!(client.counted(), [1, 1, 0]);
-    // Somebody has had it, so that it is meant anew.
-    let anew = client.becomes_a_job(arguments.clone());
-    assert_ne!(anew, job);
-    client.whole(&anew);
-    assert_eq!(client.counted(), [2, 2, 0]);
-    assert_ne!(client.becomes_a_job(arguments), anew);
-    // Other arguments are another call.
-    let other = client.becomes_a_job(lasting(2.0, "two"));
-    assert_ne!(other, client.becomes_a_job(lasting(2.0, "three")));
-    client.finish();
-    sandbox.assert_nothing_left();
+    both(&[], |_, mut client| {
+        let arguments = json!({ "seconds": 4, "size": 5000, "label": "one" });
+        let job = client.becomes_a_job(arguments.clone());
+        // While it runs, however it is written.
+        assert_eq!(client.becomes_a_job(json!({ "label": "one", "size": 5000, "seconds": 4 })), job);
+        assert_eq!(client.becomes_a_job(arguments.clone()), job);
+        // After it has ended and nobody has had what came of it.
+        assert_eq!(client.at_its_end(&job)["status"], "completed");
+        let result = client.result("srv__slow", arguments.clone());
+        assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
+        assert_eq!(client.counted(), [1, 1, 0]);
+        // Somebody has had it, so that it is meant anew.
+        let anew = client.becomes_a_job(arguments.clone());
+        assert_ne!(anew, job);
+        client.whole(&anew);
+        assert_eq!(client.counted(), [2, 2, 0]);
+        assert_ne!(client.becomes_a_job(arguments), anew);
+        // Other arguments are another call.
+        let other = client.becomes_a_job(lasting(2.0, "two"));
+        assert_ne!(other, client.becomes_a_job(lasting(2.0, "three")));
+        client.finish();
+    });
 }
 
 #[test]
 fn the_same_call_that_ends_while_it_is_joined_gets_the_answer() {
-    let sandbox = Sandbox::with_jobs();
     // Later than what is left of the job.
-    let mut client =
-        gateway(&sandbox, &[slow_server("limits.call-timeout = \"60s\"").replace("300ms", "3s")]);
-    let arguments = json!({ "seconds": 4.5, "size": 5000 });
-    let job = client.becomes_a_job(arguments.clone());
-    let result = client.result("srv__slow", arguments);
-    assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
-    assert_eq!(client.at_its_end(&job)["status"], "completed");
-    assert_eq!(client.counted(), [1, 1, 0]);
-    client.finish();
-    sandbox.assert_nothing_left();
+    both(&[("promote-after", "3s")], |_, mut client| {
+        let arguments = json!({ "seconds": 4.5, "size": 5000 });
+        let job = client.becomes_a_job(arguments.clone());
+        let result = client.result("srv__slow", arguments);
+        assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
+        assert_eq!(client.at_its_end(&job)["status"], "completed");
+        assert_eq!(client.counted(), [1, 1, 0]);
+        client.finish();
+    });
 }
 
 #[test]
@@ -400,31 +478,36 @@ fn the_same_call_runs_again_where_it_is_not_to_be_joined() {
     wait_until("both have ended", PATIENCE, || client.counted() == [2, 2, 0]);
     client.finish();
     sandbox.assert_nothing_left();
+    let sandbox = Sandbox::with_jobs();
+    let mut client = Seat::new(&sandbox, true, &[("join-same-call", "false")]);
+    client.initialize();
+    assert_ne!(client.becomes_a_job(lasting(2.0, "same")), client.becomes_a_job(lasting(2.0, "same")));
+    client.finish();
+    sandbox.assert_nothing_left();
 }
 
 #[test]
 fn a_hundred_slow_calls_at_once_are_as_many_jobs_and_each_has_its_own_result() {
     const COUNT: usize = 100;
-    let sandbox = Sandbox::with_jobs();
-    let mut client = gateway(&sandbox, &[slow_server("")]);
-    assert_eq!(client.counted(), [0, 0, 0], "it has come up");
-    let size = |number: usize| 1000 + 16 * number;
-    let ids: Vec<i64> = (0..COUNT)
-        .map(|number| {
-            client
-                .call("srv__slow", json!({ "seconds": 4, "size": size(number), "label": number.to_string() }))
-        })
-        .collect();
-    let jobs: Vec<Value> = ids.iter().map(|id| handed_over(&client.outcome(*id)["result"])).collect();
-    assert_eq!(jobs.iter().map(Value::to_string).collect::<BTreeSet<_>>().len(), COUNT);
-    for (number, job) in jobs.iter().enumerate() {
-        assert_eq!(ended(&mut client, job), "completed");
-        assert_eq!(client.whole(job), [json!({ "type": "text", "text": text(size(number)) })]);
-    }
-    let count = COUNT as u64;
-    assert_eq!(client.counted(), [count, count, 0]);
-    client.finish();
-    sandbox.assert_nothing_left();
+    both(&[], |_, mut client| {
+        assert_eq!(client.counted(), [0, 0, 0], "it has come up");
+        let size = |number: usize| 1000 + 16 * number;
+        let ids: Vec<i64> = (0..COUNT)
+            .map(|number| {
+                let arguments = json!({ "seconds": 4, "size": size(number), "label": number.to_string() });
+                let tool = client.named("srv__slow");
+                client.call(&tool, arguments)
+            })
+            .collect();
+        let jobs: Vec<Value> = ids.iter().map(|id| handed_over(&client.outcome(*id)["result"])).collect();
+        assert_eq!(jobs.iter().map(Value::to_string).collect::<BTreeSet<_>>().len(), COUNT);
+        for (number, job) in jobs.iter().enumerate() {
+            assert_eq!(client.whole(job), [json!({ "type": "text", "text": text(size(number)) })]);
+        }
+        let count = COUNT as u64;
+        assert_eq!(client.counted(), [count, count, 0]);
+        client.finish();
+    });
 }
 
 #[test]

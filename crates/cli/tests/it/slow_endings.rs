@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     gateway::gateway,
     harness::{PATIENCE, Sandbox, Web, is_alive, run_to_end, signal, timed, wait_until},
-    slow_calls::{Calls, lasting, slow_server},
+    slow_calls::{Calls, Seat, both, handed_over, lasting, slow_server},
 };
 
 /// A job that a person starts beside the calls.
@@ -47,7 +47,7 @@ const SAFE: &str = "safe to call it again";
 #[track_caller]
 fn repeatable(client: &mut impl Calls) -> Value {
     let result = client.result("srv__sleep", json!({ "ms": 60_000 }));
-    crate::slow_calls::handed_over(&result)
+    handed_over(&result)
 }
 
 #[test]
@@ -64,6 +64,50 @@ fn a_client_that_leaves_its_window_ends_its_jobs_with_the_reason() {
     assert_eq!(listed(&sandbox, &command)["status"], "running");
     fs::write(sandbox.path().join("go"), "").expect("a file");
     wait_until("the command ends", PATIENCE, || listed(&sandbox, &command)["status"] == "completed");
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_client_that_leaves_its_guard_ends_its_jobs_with_the_reason() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = Seat::new(&sandbox, true, &[]);
+    client.initialize();
+    let [job, safe] = [client.becomes_a_job(lasting(60.0, "x")), repeatable(&mut client)];
+    let ((), took) = timed(|| client.finish());
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    failed(&listed(&sandbox, &job), "client_gone", LOOK);
+    // It has not been asked what it says of its tools.
+    failed(&listed(&sandbox, &safe), "client_gone", LOOK);
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_signal_to_a_guard_ends_its_jobs_with_the_reason() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = Seat::new(&sandbox, true, &[]);
+    client.initialize();
+    let job = client.becomes_a_job(lasting(60.0, "x"));
+    client.signal(Signal::TERM);
+    assert_eq!(client.exit_code_within(Duration::from_secs(10)), 143, "{}", client.stderr());
+    failed(&listed(&sandbox, &job), "unhang_ended", LOOK);
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn what_was_a_job_when_a_guard_was_killed_has_failed_in_the_next() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = Seat::new(&sandbox, true, &[]);
+    client.initialize();
+    let job = client.becomes_a_job(lasting(60.0, "x"));
+    assert_eq!(listed(&sandbox, &job)["status"], "running");
+    client.signal(Signal::KILL);
+    assert_eq!(client.exit_code(), 128 + 9);
+    let mut next = Seat::new(&sandbox, true, &[]);
+    next.initialize();
+    failed(&next.at_its_end(&job), "unhang_ended", LOOK);
+    // And it can be called again.
+    assert_ne!(next.becomes_a_job(lasting(60.0, "x")), job);
+    next.finish();
     sandbox.assert_nothing_left();
 }
 
@@ -115,27 +159,32 @@ fn what_was_a_job_when_unhang_was_killed_has_failed_and_a_command_has_not() {
 
 #[test]
 fn a_server_that_is_killed_leaves_its_last_words_in_the_job() {
-    let sandbox = Sandbox::with_jobs();
-    let mut client = gateway(&sandbox, &[slow_server("")]);
-    client.result("srv__stderr", json!({ "bytes": 300 }));
-    let [job, safe] = [client.becomes_a_job(lasting(60.0, "x")), repeatable(&mut client)];
-    let pid = client.of_server()["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a pid");
-    signal(pid, Signal::KILL);
-    for (job, advice) in [(&job, LOOK), (&safe, SAFE)] {
-        let told = client.at_its_end(job);
-        failed(&told, "server_exited", advice);
-        let results = client.result("get_job_results", json!({ "job_id": job }));
-        let error = &results["structuredContent"]["error"];
-        assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31002), &json!("srv")), "{results}");
-        let tail = error["data"]["stderrTail"].as_array().unwrap_or_else(|| panic!("a tail: {results}"));
-        assert!(!tail.is_empty(), "{results}");
-    }
-    // What failed is not joined: it is tried again, by the server's next process.
-    assert_ne!(client.becomes_a_job(lasting(60.0, "x")), job);
-    assert_ne!(client.of_server()["pid"], pid);
-    wait_until("it is gone", PATIENCE, || !is_alive(pid));
-    client.finish();
-    sandbox.assert_nothing_left();
+    both(&[], |_, mut client| {
+        // What it says of its tools is known to whoever has listed them.
+        client.ask("tools/list", json!({}));
+        client.result("srv__stderr", json!({ "bytes": 300 }));
+        let [job, safe] = [client.becomes_a_job(lasting(60.0, "x")), repeatable(&mut client)];
+        let pid = client.of_server()["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a pid");
+        signal(pid, Signal::KILL);
+        for (job, advice) in [(&job, LOOK), (&safe, SAFE)] {
+            let told = client.at_its_end(job);
+            failed(&told, "server_exited", advice);
+            let results = client.result("get_job_results", json!({ "job_id": job }));
+            let error = &results["structuredContent"]["error"];
+            assert_eq!(
+                (&error["code"], &error["data"]["server"]),
+                (&json!(-31002), &json!("srv")),
+                "{results}"
+            );
+            let tail = error["data"]["stderrTail"].as_array().unwrap_or_else(|| panic!("a tail: {results}"));
+            assert!(!tail.is_empty(), "{results}");
+        }
+        // What failed is not joined: it is tried again, by the server's next process.
+        assert_ne!(client.becomes_a_job(lasting(60.0, "x")), job);
+        assert_ne!(client.of_server()["pid"], pid);
+        wait_until("it is gone", PATIENCE, || !is_alive(pid));
+        client.finish();
+    });
 }
 
 #[test]
@@ -160,27 +209,26 @@ fn a_job_that_takes_too_long_ends_and_its_server_is_told() {
 
 #[test]
 fn a_job_is_cancelled_from_another_process_and_by_its_agent() {
-    let sandbox = Sandbox::with_jobs();
-    let mut client = gateway(&sandbox, &[slow_server("")]);
-    let [first, second] = ["first", "second"].map(|label| client.becomes_a_job(lasting(60.0, label)));
-    let cancel = |job: &Value| {
-        let mut command = sandbox.unhang();
-        command.args(["job", "cancel", job.as_str().expect("an id")]);
-        run_to_end(command)
-    };
-    let (code, stdout, stderr) = cancel(&first);
-    assert_eq!(code, 0, "{stdout} {stderr}");
-    assert_eq!(client.at_its_end(&first)["status"], "cancelled");
-    wait_until("the server was told", PATIENCE, || client.counted() == [2, 0, 1]);
-    let told = client.result("terminate_job", json!({ "job_id": second }));
-    assert_eq!(told["structuredContent"]["status"], "cancelled", "{told}");
-    wait_until("the server was told", PATIENCE, || client.counted() == [2, 0, 2]);
-    let (code, _, stderr) = cancel(&second);
-    assert_eq!(code, 1, "{stderr}");
-    // What was cancelled is not joined.
-    assert_ne!(client.becomes_a_job(lasting(60.0, "first")), first);
-    client.finish();
-    sandbox.assert_nothing_left();
+    both(&[], |sandbox, mut client| {
+        let [first, second] = ["first", "second"].map(|label| client.becomes_a_job(lasting(60.0, label)));
+        let cancel = |job: &Value| {
+            let mut command = sandbox.unhang();
+            command.args(["job", "cancel", job.as_str().expect("an id")]);
+            run_to_end(command)
+        };
+        let (code, stdout, stderr) = cancel(&first);
+        assert_eq!(code, 0, "{stdout} {stderr}");
+        assert_eq!(client.at_its_end(&first)["status"], "cancelled");
+        wait_until("the server was told", PATIENCE, || client.counted() == [2, 0, 1]);
+        let told = client.result("terminate_job", json!({ "job_id": second }));
+        assert_eq!(told["structuredContent"]["status"], "cancelled", "{told}");
+        wait_until("the server was told", PATIENCE, || client.counted() == [2, 0, 2]);
+        let (code, _, stderr) = cancel(&second);
+        assert_eq!(code, 1, "{stderr}");
+        // What was cancelled is not joined.
+        assert_ne!(client.becomes_a_job(lasting(60.0, "first")), first);
+        client.finish();
+    });
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::{
     gateway_access::{ONE, TWO, closed},
     gateway_http::finish,
     harness::{Client, PATIENCE, Sandbox, Web, wait_until},
-    slow_calls::{Calls, Session, handed_over, lasting, slow_server, text},
+    slow_calls::{Calls, Seat, Session, handed_over, lasting, slow_server, text},
 };
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -40,7 +40,7 @@ fn code(answer: &Value) -> i64 {
 
 /// Who speaks 2026-07-28, over pipes or over HTTP.
 enum Modern {
-    Pipes(Client),
+    Pipes(Seat),
     Web(Web),
 }
 
@@ -77,7 +77,7 @@ impl Modern {
     /// The task that a call has become.
     #[track_caller]
     fn task(&mut self, tool: &str, arguments: Value) -> Value {
-        let answer = self.ask("tools/call", json!({ "name": tool, "arguments": arguments }));
+        let answer = self.ask("tools/call", json!({ "name": self.named(tool), "arguments": arguments }));
         let created = &answer["result"];
         assert_eq!(created["resultType"], "task", "{answer}");
         for (member, expect) in
@@ -121,6 +121,21 @@ impl Calls for Modern {
     fn ask(&mut self, method: &str, params: Value) -> Value {
         self.ask_as(method, params, json!({ "extensions": { EXTENSION: {} } }))
     }
+
+    fn named(&self, tool: &str) -> String {
+        match self {
+            Modern::Pipes(seat) => seat.named(tool),
+            Modern::Web(_) => tool.to_owned(),
+        }
+    }
+}
+
+/// The same over pipes, over HTTP and behind `unhang wrap`, each in front of the slow server.
+fn three_ways(test: impl Fn(Modern)) {
+    both_ways(|_, client| test(client));
+    let sandbox = Sandbox::with_jobs();
+    test(Modern::Pipes(Seat::new(&sandbox, true, &[])));
+    sandbox.assert_nothing_left();
 }
 
 /// The same over pipes and over HTTP, each in front of the slow server and these tools.
@@ -131,7 +146,7 @@ fn both_ways(test: impl Fn(&Sandbox, Modern)) {
         fs::write(sandbox.path().join("unhang.toml"), &config).expect("a file");
         let mut command = sandbox.unhang();
         command.args(["-v", "serve"]);
-        test(&sandbox, Modern::Pipes(Client::start(command)));
+        test(&sandbox, Modern::Pipes(Seat::at(Client::start(command))));
         sandbox.assert_nothing_left();
     }
     let sandbox = Sandbox::with_jobs();
@@ -143,7 +158,7 @@ fn both_ways(test: impl Fn(&Sandbox, Modern)) {
 
 #[test]
 fn a_client_that_has_declared_it_gets_a_task() {
-    both_ways(|_, mut client| {
+    three_ways(|mut client| {
         let discovered = client.ask("server/discover", json!({}));
         assert_eq!(discovered["result"]["capabilities"]["extensions"][EXTENSION], json!({}), "{discovered}");
         // Fast calls are answered, whoever asks.
@@ -169,7 +184,7 @@ fn a_client_that_has_declared_it_gets_a_task() {
         }
         assert_eq!(client.at_the_end_of(&task)["status"], "completed");
         // A result that is an error is one all the same.
-        let failing = client.task("srv__slow", json!({ "seconds": 1, "fail": true }));
+        let failing = client.task("srv__slow", json!({ "seconds": 2, "fail": true }));
         let told = client.at_the_end_of(&failing);
         assert_eq!(
             (&told["status"], &told["result"]["isError"]),
@@ -183,7 +198,7 @@ fn a_client_that_has_declared_it_gets_a_task() {
 
 #[test]
 fn a_task_that_is_cancelled_ends_and_its_server_is_told() {
-    both_ways(|_, mut client| {
+    three_ways(|mut client| {
         let task = client.task("srv__slow", lasting(60.0, "long"));
         let heard = client.ask("tasks/cancel", json!({ "taskId": task }));
         assert_eq!(heard["result"]["resultType"], "complete", "{heard}");
@@ -196,7 +211,8 @@ fn a_task_that_is_cancelled_ends_and_its_server_is_told() {
 
 #[test]
 fn whoever_has_not_declared_tasks_is_told_of_none() {
-    both_ways(|_, mut client| {
+    three_ways(|mut client| {
+        client.ask("server/discover", json!({}));
         let task = client.task("srv__slow", lasting(3.0, "x"));
         for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
             let params = json!({ "taskId": task, "inputResponses": {} });
@@ -206,7 +222,7 @@ fn whoever_has_not_declared_tasks_is_told_of_none() {
             assert_eq!(*required, json!({ "extensions": { EXTENSION: {} } }), "{refused}");
         }
         // What it gets instead.
-        let params = json!({ "name": "srv__slow", "arguments": lasting(2.0, "y") });
+        let params = json!({ "name": client.named("srv__slow"), "arguments": lasting(2.0, "y") });
         let words = client.ask_as("tools/call", params, json!({}));
         assert_eq!(words["result"]["resultType"], "complete", "{words}");
         let job = handed_over(&words["result"]);
@@ -261,6 +277,7 @@ fn a_command_that_is_a_job_is_a_task_as_well() {
 /// The task of a call that asks for one (2025-11-25).
 #[track_caller]
 fn wanted_task(client: &mut impl Calls, tool: &str, arguments: Value) -> Value {
+    let tool = &client.named(tool);
     let params = json!({ "name": tool, "arguments": arguments, "task": { "ttl": 60_000 } });
     let created = client.ask("tools/call", params);
     let task = &created["result"]["task"];
@@ -270,59 +287,62 @@ fn wanted_task(client: &mut impl Calls, tool: &str, arguments: Value) -> Value {
         "{created}"
     );
     let said = created["result"]["_meta"]["io.modelcontextprotocol/model-immediate-response"].as_str();
-    assert!(said.is_some_and(|said| said.contains(tool)), "{created}");
+    assert!(said.is_some_and(|said| said.contains(&**tool)), "{created}");
     task["taskId"].clone()
 }
 
 #[test]
 fn a_client_of_2025_11_25_gets_a_task_where_it_asks_for_one() {
-    let sandbox = Sandbox::with_jobs();
-    fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
-    let mut command = sandbox.unhang();
-    command.args(["-v", "serve"]);
-    let mut client = Client::start(command);
-    let offered = client.initialize();
-    assert_eq!(
-        offered["capabilities"]["tasks"],
-        json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } })
-    );
-    let task = wanted_task(&mut client, "srv__slow", json!({ "seconds": 2, "size": 200_000 }));
-    let about = json!({ "taskId": task });
-    let told = client.ask("tasks/get", about.clone());
-    assert_eq!((&told["result"]["taskId"], &told["result"]["status"]), (&task, &json!("working")), "{told}");
-    let listed = client.ask("tasks/list", json!({}));
-    assert_eq!(listed["result"]["tasks"][0]["taskId"], task, "{listed}");
-    let result = client.ask("tasks/result", about.clone());
-    assert_eq!(
-        result["result"]["content"],
-        json!([{ "type": "text", "text": text(200_000) }]),
-        "{result:.500}"
-    );
-    assert_eq!(result["result"]["_meta"]["io.modelcontextprotocol/related-task"], about, "{result:.500}");
-    assert_eq!(client.ask("tasks/get", about.clone())["result"]["status"], "completed");
-    // There is nothing left to end.
-    let refused = client.ask("tasks/cancel", about);
-    assert_eq!(code(&refused), -32602, "{refused}");
-    // A result that is an error is a task that has failed.
-    let failing = json!({ "taskId": wanted_task(&mut client, "srv__slow", json!({ "seconds": 1, "fail": true, "size": 20 })) });
-    let result = client.ask("tasks/result", failing.clone());
-    assert_eq!(
-        (&result["result"]["isError"], &result["result"]["content"][0]["text"]),
-        (&json!(true), &json!(text(20))),
-        "{result}"
-    );
-    assert_eq!(client.ask("tasks/get", failing)["result"]["status"], "failed");
-    // Without asking there is none.
-    let words = client.result("srv__slow", lasting(1.0, "x"));
-    client.whole(&handed_over(&words));
-    for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
-        for id in ["aaaaaaaaaaaa", "no task at all"] {
-            assert_eq!(code(&client.ask(method, json!({ "taskId": id }))), -32602, "{method} {id}");
+    for is_guarded in [false, true] {
+        let sandbox = Sandbox::with_jobs();
+        let mut client = Seat::new(&sandbox, is_guarded, &[]);
+        let offered = client.initialize();
+        assert_eq!(
+            offered["capabilities"]["tasks"],
+            json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } })
+        );
+        let task = wanted_task(&mut client, "srv__slow", json!({ "seconds": 2, "size": 200_000 }));
+        let about = json!({ "taskId": task });
+        let told = client.ask("tasks/get", about.clone());
+        assert_eq!(
+            (&told["result"]["taskId"], &told["result"]["status"]),
+            (&task, &json!("working")),
+            "{told}"
+        );
+        let listed = client.ask("tasks/list", json!({}));
+        assert_eq!(listed["result"]["tasks"][0]["taskId"], task, "{listed}");
+        let result = client.ask("tasks/result", about.clone());
+        assert_eq!(
+            result["result"]["content"],
+            json!([{ "type": "text", "text": text(200_000) }]),
+            "{result:.500}"
+        );
+        assert_eq!(result["result"]["_meta"]["io.modelcontextprotocol/related-task"], about, "{result:.500}");
+        assert_eq!(client.ask("tasks/get", about.clone())["result"]["status"], "completed");
+        // There is nothing left to end.
+        let refused = client.ask("tasks/cancel", about);
+        assert_eq!(code(&refused), -32602, "{refused}");
+        // A result that is an error is a task that has failed.
+        let failing = json!({ "taskId": wanted_task(&mut client, "srv__slow", json!({ "seconds": 1, "fail": true, "size": 20 })) });
+        let result = client.ask("tasks/result", failing.clone());
+        assert_eq!(
+            (&result["result"]["isError"], &result["result"]["content"][0]["text"]),
+            (&json!(true), &json!(text(20))),
+            "{result}"
+        );
+        assert_eq!(client.ask("tasks/get", failing)["result"]["status"], "failed");
+        // Without asking there is none.
+        let words = client.result("srv__slow", lasting(2.0, "x"));
+        client.whole(&handed_over(&words));
+        for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+            for id in ["aaaaaaaaaaaa", "no task at all"] {
+                assert_eq!(code(&client.ask(method, json!({ "taskId": id }))), -32602, "{method} {id}");
+            }
         }
+        assert_eq!(client.counted(), [3, 3, 0]);
+        client.finish();
+        sandbox.assert_nothing_left();
     }
-    assert_eq!(client.counted(), [3, 3, 0]);
-    client.finish();
-    sandbox.assert_nothing_left();
 }
 
 #[test]
@@ -341,6 +361,22 @@ fn a_task_of_2025_11_25_is_cancelled_when_that_is_answered() {
         let again = client.ask("tasks/cancel", about);
         assert_eq!(code(&again), -32602, "{again}");
     }
+    wait_until("the server was told", PATIENCE, || client.counted() == [1, 0, 1]);
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_task_of_2025_11_25_is_cancelled_behind_a_guard_too() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = Seat::new(&sandbox, true, &[]);
+    client.initialize();
+    let about = json!({ "taskId": wanted_task(&mut client, "srv__slow", lasting(60.0, "x")) });
+    let waits = client.request("tasks/result", about.clone());
+    let cancelled = client.ask("tasks/cancel", about.clone());
+    assert_eq!(cancelled["result"]["status"], "cancelled", "{cancelled}");
+    assert!(client.outcome(waits)["error"].is_object());
+    assert_eq!(code(&client.ask("tasks/cancel", about)), -32602);
     wait_until("the server was told", PATIENCE, || client.counted() == [1, 0, 1]);
     client.finish();
     sandbox.assert_nothing_left();

@@ -36,7 +36,7 @@ pub(super) fn implementation() -> Value {
 }
 
 /// A result of ours, for a client of this revision.
-pub(crate) fn own_result(mut result: Map<String, Value>, revision: Revision) -> String {
+pub(super) fn own_result(mut result: Map<String, Value>, revision: Revision) -> String {
     if revision.is_stateless() {
         result.insert("resultType".to_owned(), "complete".into());
         result.insert("_meta".to_owned(), json!({ "io.modelcontextprotocol/serverInfo": implementation() }));

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     gateway::{Answered, Aside, Asked, Servers, Whose},
     job_report::{JobReport, Reader},
-    promoted::{Going, Made, Promotable, PromotedCalls, SameCall, Source, is_answered},
+    promoted::{Going, Made, Promotable, PromotedCalls, SameCall, Source, joined},
     tools::service::{Caller, JobService},
 };
 
@@ -186,13 +186,7 @@ async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<En
             status
         }
     };
-    if !is_answered(&status) {
-        return None;
-    }
-    let result = match promote.jobs.answer(id).await.ok()?? {
-        crate::tools::service::CallAnswer::Result(result) => result,
-        crate::tools::service::CallAnswer::Error(_) => return None,
-    };
+    let result = joined(&*promote.jobs, &status).await?;
     promote.calls.was_read(id);
     let era = era_of(Json::new(result.as_bytes())?);
     let outcome = Ok(RawValue::from_string(result).ok()?);

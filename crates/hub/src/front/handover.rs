@@ -11,9 +11,8 @@
 //! - To the server nothing has happened.
 //! - While the client is asked something about the call it stays a call: somebody is at it.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
-use serde_json::{Map, Value};
 use unhang_bridge::{
     Splice,
     tasks::{self, Dialect},
@@ -22,6 +21,7 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json};
 
 use super::{
+    answers::{implementation, own_result},
     machine::{Action, Call, CallKey, Machine, Outside},
     requests::{Request, capabilities},
     tasks::{POLL_INTERVAL, TaskView},
@@ -44,11 +44,56 @@ pub(super) struct HandOver {
 
 /// What a client gets in place of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Skin {
+pub(crate) enum Skin {
     /// A result for its model, in plain words, with the same for programs.
     Words,
     /// A task.
     Task(Dialect),
+}
+
+impl Skin {
+    /// What the client of a call with these params can cope with.
+    pub(crate) fn of(params: Json<'_>, revision: Revision) -> Skin {
+        let dialect = match revision {
+            Revision::V2025November => tasks::wanted(params).map(|_| Dialect::Core),
+            _ if revision.is_stateless() => {
+                capabilities(params).filter(|offered| tasks::declares(*offered)).map(|_| Dialect::Extension)
+            }
+            _ => None,
+        };
+        dialect.map_or(Skin::Words, Skin::Task)
+    }
+
+    /// The result of a call of this tool, as a client of this revision has it, which goes on as a job that is kept for so long after its
+    /// end.
+    pub(crate) fn result(
+        self,
+        report: &JobReport,
+        tool: &str,
+        revision: Revision,
+        ttl: Option<Duration>,
+    ) -> String {
+        match self {
+            Skin::Words => own_result(handed_over(report, tool).to_json(revision), revision),
+            Skin::Task(dialect) => {
+                let view = TaskView::of(report, ttl, POLL_INTERVAL);
+                let said = format!(
+                    "`{tool}` goes on in the background as task {}; its result comes when it is done.",
+                    report.job_id
+                );
+                let server = implementation().to_string();
+                tasks::created(dialect, &view.task(), Some(&said), Some(&server))
+            }
+        }
+    }
+
+    /// The params of a call as its server is to have them: whether it becomes a task is between the client and us.
+    pub(crate) fn without_task(self, params: Json<'_>) -> Option<String> {
+        if self != Skin::Task(Dialect::Core) {
+            return None;
+        }
+        Splice::new(params).remove("task").apply().map(Cow::into_owned)
+    }
 }
 
 impl HandOver {
@@ -64,12 +109,8 @@ impl HandOver {
 
     /// What the server is asked: whether it becomes a task is between the client and us.
     pub(super) fn asked(self, params: String) -> String {
-        if self.at.is_none() || self.skin != Skin::Task(Dialect::Core) {
-            return params;
-        }
-        let without =
-            Json::new(params.as_bytes()).and_then(|params| Splice::new(params).remove("task").apply());
-        let without = without.map(Into::into);
+        let json = Json::new(params.as_bytes()).filter(|_| self.at.is_some());
+        let without = json.and_then(|params| self.skin.without_task(params));
         without.unwrap_or(params)
     }
 }
@@ -77,15 +118,8 @@ impl HandOver {
 impl Machine {
     /// What the client of this call can cope with.
     pub(super) fn skin(&self, request: &Request<'_>, revision: Revision) -> Skin {
-        let asks = |params: Json<'_>| match revision {
-            Revision::V2025November => tasks::wanted(params).map(|_| Dialect::Core),
-            _ if revision.is_stateless() => {
-                capabilities(params).filter(|offered| tasks::declares(*offered)).map(|_| Dialect::Extension)
-            }
-            _ => None,
-        };
-        let dialect = request.params.filter(|_| self.jobs.are_there).and_then(asks);
-        dialect.map_or(Skin::Words, Skin::Task)
+        let params = request.params.filter(|_| self.jobs.are_there);
+        params.map_or(Skin::Words, |params| Skin::of(params, revision))
     }
 
     /// How a call of a server's tool becomes a job that may take so long as a call.
@@ -166,23 +200,7 @@ impl Machine {
         report: &JobReport,
         outside: &mut impl Outside,
     ) {
-        match call.hand_over.skin {
-            Skin::Words => {
-                let result: Map<String, Value> =
-                    handed_over(report, call.awaited.name()).to_json(call.revision);
-                self.answer(id, call.revision, call.way, result, outside);
-            }
-            Skin::Task(dialect) => {
-                let view = TaskView::of(report, self.jobs.ttl, POLL_INTERVAL);
-                let said = format!(
-                    "`{}` goes on in the background as task {}; its result comes when it is done.",
-                    call.awaited.name(),
-                    report.job_id
-                );
-                let server = super::answers::implementation().to_string();
-                let result = tasks::created(dialect, &view.task(), Some(&said), Some(&server));
-                self.answer_raw(id, call.way, &result, outside);
-            }
-        }
+        let result = call.hand_over.skin.result(report, call.awaited.name(), call.revision, self.jobs.ttl);
+        self.answer_raw(id, call.way, &result, outside);
     }
 }

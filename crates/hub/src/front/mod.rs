@@ -12,6 +12,7 @@
 
 mod answers;
 mod asking;
+mod desk;
 mod followed;
 mod handover;
 pub mod http;
@@ -37,8 +38,11 @@ mod work;
 mod tests;
 
 pub use crate::revision::Revision;
-pub(crate) use answers::own_result;
+pub(crate) use desk::Desk;
+pub(crate) use handover::Skin;
 pub use jobs::Jobs;
+pub(crate) use offers::listed;
 pub(crate) use questions::is_offered;
 pub use run::{AtEnd, FrontSpec, run};
+pub(crate) use tasks::job_of;
 pub use toolbox::{Answering, Cancellation, ToolCall, Toolbox};

@@ -47,7 +47,8 @@ impl Machine {
         let (mut changed, mut tools) = (false, Vec::new());
         list_json.each_element(|tool| {
             let listed = match self.may_become_a_job(tool) {
-                true => listed(tool, revision, copes_with_tasks),
+                // Who copes with tasks gets one, and never words.
+                true => listed(tool, revision == Revision::V2025November, !copes_with_tasks),
                 false => Cow::Borrowed(tool.get()),
             };
             changed |= matches!(listed, Cow::Owned(_));
@@ -75,15 +76,11 @@ impl Machine {
     }
 }
 
-/// A tool whose calls may become jobs.
-fn listed(tool: Json<'_>, revision: Revision, copes_with_tasks: bool) -> Cow<'_, str> {
-    let with_support = match revision {
-        Revision::V2025November => with_task_support(tool, Support::Optional),
-        _ => None,
-    };
+/// A tool whose calls may become jobs, as it is listed for whoever may ask for a task (2025-11-25), and for whoever is handed over in words.
+pub(crate) fn listed(tool: Json<'_>, may_be_asked_for_a_task: bool, gets_words: bool) -> Cow<'_, str> {
+    let with_support = may_be_asked_for_a_task.then(|| with_task_support(tool, Support::Optional)).flatten();
     let listed = with_support.unwrap_or(Cow::Borrowed(tool.get()));
-    // Who copes with tasks gets one, and never words.
-    let Some(schema) = tool.member("outputSchema").filter(|_| !copes_with_tasks) else { return listed };
+    let Some(schema) = tool.member("outputSchema").filter(|_| gets_words) else { return listed };
     if !stands("handed-over-is-in-the-schema") {
         return listed;
     }
@@ -167,27 +164,23 @@ mod tests {
             r##"{"type":"object","$id":"https://x/y","properties":{}}"##,
         ] {
             let tool = format!(r#"{{"name":"a","inputSchema":{{}},"outputSchema":{schema}}}"#);
-            assert_eq!(
-                listed(json(&tool), Revision::V2025June, false),
-                r#"{"name":"a","inputSchema":{}}"#,
-                "{schema}"
-            );
+            assert_eq!(listed(json(&tool), false, true), r#"{"name":"a","inputSchema":{}}"#, "{schema}");
         }
     }
 
     #[test]
     fn who_can_ask_for_tasks_is_told_of_them_and_who_gets_them_is_told_nothing_else() {
         let tool = r#"{"name":"a", "outputSchema":{"type":"object"}}"#;
-        let of = |revision, copes| listed(json(tool), revision, copes).into_owned();
-        assert_eq!(of(Revision::V2026July, true), tool);
-        assert!(of(Revision::V2026July, false).contains("anyOf"));
-        let core = of(Revision::V2025November, false);
+        let of = |may_ask, gets_words| listed(json(tool), may_ask, gets_words).into_owned();
+        assert_eq!(of(false, false), tool);
+        assert!(of(false, true).contains("anyOf"));
+        let core = of(true, true);
         assert!(
             core.contains(r#""execution":{"taskSupport":"optional"}"#) && core.contains("anyOf"),
             "{core}"
         );
-        assert!(!of(Revision::V2025June, false).contains("execution"));
+        assert!(!of(false, true).contains("execution"));
         let plain = r#"{ "name":"a" }"#;
-        assert_eq!(listed(json(plain), Revision::V2025June, false), plain);
+        assert_eq!(listed(json(plain), false, true), plain);
     }
 }

@@ -329,7 +329,7 @@ impl Machine {
             "logging/setLevel" if self.servers.is_some() && !revision.is_stateless() => {
                 self.set_level(request, revision, outside);
             }
-            LISTEN if self.servers.is_some() && revision.is_stateless() => {
+            LISTEN if (self.servers.is_some() || self.jobs.are_there) && revision.is_stateless() => {
                 self.listen(&request.id, request.params, (revision, request.way), outside);
             }
             method => {

@@ -36,6 +36,11 @@ use crate::{
 /// How the URI of a job begins, as a resource.
 const JOB_SCHEME: &str = "job://";
 
+/// The job that this URI is of.
+pub(crate) fn job_of(uri: &str) -> Option<JobId> {
+    uri.strip_prefix(JOB_SCHEME)?.parse().ok()
+}
+
 /// How long a client best waits before it asks again.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -287,7 +292,7 @@ impl Machine {
     pub(super) fn job_read(&self, request: &Request<'_>) -> Option<(JobId, String)> {
         let is_read = request.method == "resources/read" && self.jobs.are_there;
         let uri = is_read.then(|| request.text("uri")).flatten()?;
-        Some((uri.strip_prefix(JOB_SCHEME)?.parse().ok()?, uri))
+        Some((job_of(&uri)?, uri))
     }
 
     /// Asks for what has come of a job, as a resource.

@@ -55,7 +55,7 @@ use unhang_bridge::{
 };
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
-use unhang_wire::Json;
+use unhang_wire::{Json, text_member};
 
 use self::{
     backend::{Backend, Starter},
@@ -82,6 +82,7 @@ use crate::{
     client::{ClientSpec, Error, Manner, Signed},
     clients::Clocks,
     config::{DISPOSE_LIMIT, MAX_IN_FLIGHT_OF_ALL, MAX_INSTANCES, MAX_WAITING_OF_ALL},
+    promoted::is_repeatable,
     route::{names::Style, rules::ToolRules},
     secrets::Secrets,
     telemetry::{Subject, Trace},
@@ -237,11 +238,7 @@ impl Whose {
     pub(crate) fn is_repeatable(&self, tool: &str) -> bool {
         self.0.offered().tools.iter().any(|raw| {
             let Some(raw) = Json::new(raw.get().as_bytes()) else { return false };
-            let hints = raw.member("annotations");
-            let says =
-                |hint| hints.and_then(|hints| hints.member(hint)).is_some_and(|hint| hint.get() == "true");
-            unhang_wire::text_member(raw, "name").is_some_and(|name| name == tool)
-                && (says("readOnlyHint") || says("idempotentHint"))
+            text_member(raw, "name").is_some_and(|name| name == tool) && is_repeatable(raw)
         })
     }
 }

@@ -12,6 +12,7 @@ use unhang_wire::{
 };
 
 use super::{
+    handover::{HandOver, without_task},
     machine::{Call, End, Era, Held, Link, Machine, Outside, Role},
     tell::START_HINT,
 };
@@ -26,13 +27,13 @@ use crate::{
 };
 
 /// A request as it came, with what is needed to judge it.
-struct Request<'a> {
-    id: Id,
+pub(super) struct Request<'a> {
+    pub id: Id,
     id_span: Range<usize>,
-    method: &'a str,
+    pub method: &'a str,
     params: Option<Json<'a>>,
-    raw: &'a [u8],
-    batch: Option<BatchId>,
+    pub raw: &'a [u8],
+    pub batch: Option<BatchId>,
 }
 
 impl Machine {
@@ -86,13 +87,18 @@ impl Machine {
 
     fn client_request(&mut self, request: &Request<'_>, outside: &mut impl Outside) {
         self.counters.requests += 1;
-        if let Some(telling) = self.refusal(request, outside) {
+        let is_for_desk = self.is_for_desk(request.method, request.params);
+        let to_server = |machine: &Self| machine.refusal_of_server(outside).filter(|_| !is_for_desk);
+        if let Some(telling) = self.refusal(request).or_else(|| to_server(self)) {
             let to = Addressee::request(&request.id, request.method, request.batch);
             self.refuse(to, telling, outside);
             if matches!(self.end, End::Unstartable { .. }) {
                 self.finish(exit::UNREACHABLE, outside);
             }
             return;
+        }
+        if is_for_desk {
+            return self.ask_desk(request, outside);
         }
         let verdict = self.breaker.ask(self.now);
         if let Verdict::Refuse(wait) = verdict {
@@ -114,13 +120,13 @@ impl Machine {
     }
 
     /// Why a request is not taken, if it is not.
-    fn refusal(&mut self, request: &Request<'_>, outside: &impl Outside) -> Option<Telling<'static>> {
-        let telling = |kind, happened, hint| Some(Telling { kind, happened, hint });
+    fn refusal(&self, request: &Request<'_>) -> Option<Telling<'static>> {
         // Also for what comes behind the request that was the last to be waited for.
         if let Some(fault) = &self.start_fault
             && stands("later-requests-told-of-the-start")
         {
-            return telling(Kind::StartFailed, fault.happened.clone(), START_HINT);
+            let happened = fault.happened.clone();
+            return Some(Telling { kind: Kind::StartFailed, happened, hint: START_HINT });
         }
         if self.end != End::None && stands("refused-while-ending") {
             return Some(refusal::ending());
@@ -131,15 +137,19 @@ impl Machine {
         if request.batch.is_some() && request.method == "initialize" && stands("handshake-alone") {
             return Some(refusal::handshake_in_batch());
         }
-        if self.calls.len() >= self.limits.max_in_flight && stands("max-in-flight") {
-            return Some(refusal::overloaded(&self.name, self.calls.len()));
-        }
-        let waiting = self.waiting_for_server(outside);
-        if waiting > self.limits.queue_bytes && stands("server-backlog-bounded") {
-            let happened = format!("`{}` does not read its input; {waiting} bytes wait for it", self.name);
-            return telling(Kind::Overloaded, happened, "try again later, or restart the server");
+        if self.in_flight() >= self.limits.max_in_flight && stands("max-in-flight") {
+            return Some(refusal::overloaded(&self.name, self.in_flight()));
         }
         None
+    }
+
+    /// Why the server is not asked anything, if it is not.
+    fn refusal_of_server(&self, outside: &impl Outside) -> Option<Telling<'static>> {
+        let waiting = self.waiting_for_server(outside);
+        (waiting > self.limits.queue_bytes && stands("server-backlog-bounded")).then(|| {
+            let happened = format!("`{}` does not read its input; {waiting} bytes wait for it", self.name);
+            Telling { kind: Kind::Overloaded, happened, hint: "try again later, or restart the server" }
+        })
     }
 
     /// Bytes on their way to the server.
@@ -148,16 +158,18 @@ impl Machine {
     }
 
     fn is_in_flight(&self, client_id: &Id) -> bool {
-        self.renamed.contains_key(client_id)
+        self.desk.has(client_id)
+            || self.renamed.contains_key(client_id)
             || self.calls.get(client_id).is_some_and(|call| call.client_id == *client_id && !call.is_job)
     }
 
     /// What the request tells about the client and its session.
-    fn learn_from(&mut self, request: &Request<'_>) {
+    pub(super) fn learn_from(&mut self, request: &Request<'_>) {
         match (request.method, request.params) {
             ("initialize", params) => {
                 self.era = Era::Legacy;
                 self.negotiated = None;
+                self.desk.forget_session();
                 self.session.initialize(request.raw, request.id_span.clone());
                 self.learn_client(params);
             }
@@ -207,6 +219,9 @@ impl Machine {
             request.id,
             limit.map_or_else(|| "until it ends".to_owned(), in_words)
         );
+        let hand_over = self.hand_over_of(request.method, request.params, limit);
+        let joins = hand_over.as_deref().and_then(|hand_over| self.joined_by(hand_over, outside));
+        let is_of_a_task = hand_over.as_deref().is_some_and(HandOver::is_of_a_task);
         let call = Call {
             client_id: request.id.clone(),
             method: request.method.into(),
@@ -217,7 +232,8 @@ impl Machine {
             token: request.params.and_then(wire::progress_token),
             heartbeat: None,
             batch: request.batch,
-            hand_over: self.hand_over_of(request.method, request.params, limit),
+            copes_with_tasks: self.is_list_for_tasks(request.method, request.params),
+            hand_over,
             is_job: false,
             line: None,
             sent: false,
@@ -226,7 +242,6 @@ impl Machine {
         self.revive_token(call.token.as_ref());
         let wire_id = self.register(call);
         self.begin_heartbeat(&wire_id, request.method, request.params);
-        self.look_at_its_moment(&wire_id);
         if trial {
             self.trial = Some(wire_id.clone());
             // A subscription is answered when it ends; until then it says nothing about the server.
@@ -237,6 +252,16 @@ impl Machine {
         let renamed =
             (wire_id != request.id).then(|| replace_id(request.raw, request.id_span.clone(), &wire_id));
         let line = renamed.as_deref().map_or_else(|| one_line(request.raw), Into::into);
+        let stripped = is_of_a_task.then(|| without_task(&line)).flatten();
+        let line = stripped.map_or(line, Into::into);
+        match joins {
+            Some(job) => self.join(wire_id, job, &line),
+            None => self.send(wire_id, &line, outside),
+        }
+    }
+
+    /// Sends a call to the server, or holds it until the server is back.
+    fn send(&mut self, wire_id: Id, line: &[u8], outside: &mut impl Outside) {
         let live = self.link == Link::Live || !stands("held-until-replayed");
         if let Some(call) = self.calls.get_mut(&wire_id) {
             call.sent = live;
@@ -248,7 +273,7 @@ impl Machine {
             }
         }
         if live {
-            outside.to_server(&line);
+            outside.to_server(line);
         } else {
             self.held_bytes += line.len();
             self.held.push_back(Held::Call(wire_id));
@@ -260,7 +285,7 @@ impl Machine {
     /// own is still awaited from an earlier, withdrawn request, or the same id in the other type is (servers change types).
     fn register(&mut self, call: Call) -> Id {
         let own_id = call.client_id.clone();
-        let deadline = call.deadline;
+        let deadline = call.next_moment();
         let variant = own_id.variant().filter(|_| stands("ids-apart-by-more-than-type"));
         let is_distinct = variant.is_none_or(|variant| self.calls.is_free(&variant));
         let call = if is_distinct && (self.own.is_free(&own_id) || !stands("ids-apart-from-ours")) {
@@ -342,6 +367,9 @@ impl Machine {
     fn client_cancels(&mut self, client_id: &Id, raw: &[u8], outside: &mut impl Outside) {
         if !stands("cancelled-is-over") {
             return self.forward(raw, outside);
+        }
+        if self.desk_cancels(client_id, raw, outside) {
+            return;
         }
         let wire_id = self.renamed.remove(client_id).unwrap_or_else(|| client_id.clone());
         let is_theirs =

@@ -108,13 +108,18 @@ impl Machine {
         self.settle(&wire_id, &call, outcome);
         if call.is_job {
             self.answer_job(&wire_id, raw, outside);
-        } else if call.client_id == *id || !stands("client-id-restored") {
-            self.deliver(&call, &one_line(raw), outside);
-        } else {
+            return self.after_call(outside);
+        }
+        let renamed = (call.client_id != *id && stands("client-id-restored")).then(|| {
             if stands("answered-id-is-free") {
                 self.renamed.remove(&call.client_id);
             }
-            self.deliver(&call, &one_line(&replace_id(raw, id_span, &call.client_id)), outside);
+            replace_id(raw, id_span, &call.client_id)
+        });
+        let line = one_line(renamed.as_deref().unwrap_or(raw));
+        match self.with_ours(&call, &line, outcome) {
+            Some(with_ours) => self.deliver(&call, &with_ours, outside),
+            None => self.deliver(&call, &line, outside),
         }
         self.after_call(outside);
     }
@@ -247,10 +252,15 @@ impl Machine {
             _ if method.ends_with("/list_changed") => Class::ListChanged(method.into()),
             _ => Class::Kept,
         };
+        self.tell_client(class, raised.as_deref().unwrap_or(raw), outside);
+    }
+
+    /// Tells the client something that it has not asked for.
+    pub(super) fn tell_client(&mut self, class: Class, raw: &[u8], outside: &mut impl Outside) {
         if self.limits.quiet && !self.is_idle() && stands("quiet-while-calling") {
             self.keep_quiet(class, raw);
         } else {
-            outside.to_client(class, &one_line(raised.as_deref().unwrap_or(raw)));
+            outside.to_client(class, &one_line(raw));
         }
     }
 

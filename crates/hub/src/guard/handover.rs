@@ -14,11 +14,13 @@
 
 use std::time::Duration;
 
+use unhang_bridge::{Splice, tasks::Dialect};
+use unhang_jobs::id::JobId;
 use unhang_switches::stands;
-use unhang_wire::{Id, Json};
+use unhang_wire::{Id, Json, one_line, text_member};
 
-use super::machine::{Call, Era, Held, JobNews, Link, Machine, Outside, Role};
-use crate::revision::Revision;
+use super::machine::{Action, Call, Era, Held, JobNews, Link, Machine, Outside, Role};
+use crate::{batch::BatchId, config::RETRY_BYTES, front::Skin, job_report::ToolNames, revision::Revision};
 
 /// When a call is looked at again while the client is asked something.
 const WHILE_ASKED: Duration = Duration::from_secs(1);
@@ -28,40 +30,95 @@ const WHILE_ASKED: Duration = Duration::from_secs(1);
 pub(super) struct HandOver {
     /// When; not any more, where this says nothing.
     pub at: Option<Duration>,
+    /// As they came.
     params: Box<[u8]>,
+    skin: Skin,
+    /// The job that the same call has become before, which this one waits for.
+    joins: Option<JobId>,
+    /// What was asked for about it last. Another call may have its id by the time that it comes to something.
+    order: Option<Order>,
 }
 
-/// A call that a job is to be made of.
+/// Tells what was asked for about calls apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order(u64);
+
+/// A call that is handed over: a job is to be made of it, or it waits for one that there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promote {
     /// Its id on the server's side.
     pub call: Id,
+    /// What this is.
+    pub order: Order,
     /// Its params, as they came.
     pub params: Box<[u8]>,
     /// For how long its client has waited.
     pub elapsed: Duration,
+    /// What the client calls itself.
+    pub client: Option<String>,
+    /// The revision that it speaks.
+    pub revision: Revision,
+    /// What it gets in place of the answer.
+    pub(super) skin: Skin,
+    /// What it calls the tools about jobs.
+    pub names: ToolNames,
+    /// Whether the server says that the tool may be called once more.
+    pub is_repeatable: bool,
+    /// The job that it waits for.
+    pub joins: Option<JobId>,
+}
+
+/// A call that is answered by the job that the same call has become before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// Its id on the server's side.
+    pub call: Id,
+    /// What this is.
+    pub order: Order,
+    /// The job.
+    pub job: JobId,
+    /// How long it may wait for that.
+    pub limit: Duration,
+}
+
+/// What has come of such a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// The result of the job.
+    Answer(String),
+    /// It still runs, and this is what its client gets in place of the answer.
+    Still(String),
+    /// There is nothing to wait for: it is a call like any other.
+    Nothing,
+}
+
+impl HandOver {
+    /// Its client has asked for a task of ours, of which the server does not hear.
+    pub(super) fn is_of_a_task(&self) -> bool {
+        self.skin == Skin::Task(Dialect::Core)
+    }
+}
+
+/// The line of such a call as its server is to have it.
+pub(super) fn without_task(line: &[u8]) -> Option<Vec<u8>> {
+    let line = Json::new(line)?;
+    let params = Skin::Task(Dialect::Core).without_task(line.member("params")?)?;
+    Some(Splice::new(line).set("params", params).apply()?.into_owned().into_bytes())
 }
 
 impl Call {
-    /// What a job is to be made of, where it is time for that.
-    pub(super) fn order_where_due(
-        &mut self,
-        wire_id: &Id,
-        now: Duration,
-        client_is_asked: bool,
-    ) -> Option<Box<Promote>> {
-        let hand_over = self.hand_over.as_mut()?;
-        hand_over.at.filter(|at| *at <= now)?;
+    /// Whether it is time to hand it over. Once, unless its client is asked something.
+    pub(super) fn is_due(&mut self, now: Duration, client_is_asked: bool) -> bool {
+        let deadline = self.deadline;
+        let Some(hand_over) = &mut self.hand_over else { return false };
+        if hand_over.at.is_none_or(|at| at > now) {
+            return false;
+        }
         let again = now + WHILE_ASKED;
         let is_asked = client_is_asked && stands("guarded-asked-call-stays-a-call");
         hand_over.at =
-            Some(again).filter(|again| is_asked && self.deadline.is_none_or(|deadline| *again < deadline));
-        if hand_over.at.is_some() {
-            return None;
-        }
-        let params = std::mem::take(&mut hand_over.params);
-        let elapsed = now.saturating_sub(self.since);
-        Some(Promote { call: wire_id.clone(), params, elapsed }.into())
+            Some(again).filter(|again| is_asked && deadline.is_none_or(|deadline| *again < deadline));
+        hand_over.at.is_none()
     }
 }
 
@@ -69,7 +126,7 @@ impl Machine {
     /// The same, with somebody who keeps jobs.
     #[must_use]
     pub fn with_jobs(self) -> Machine {
-        Machine { makes_jobs: true, ..self }
+        Machine { offers: Some(Box::default()), ..self }
     }
 
     /// When a request becomes a job that may take so long as a call; never, for most.
@@ -79,13 +136,157 @@ impl Machine {
         params: Option<Json<'_>>,
         limit: Option<Duration>,
     ) -> Option<Box<HandOver>> {
-        let params = params.filter(|_| method == "tools/call" && self.makes_jobs)?;
+        let offers = self.offers.as_ref().filter(|_| method == "tools/call")?;
+        let params = params?;
         let after = self.limits.promote_after.moment(self.call_clock)?;
-        // A task is between the client and a server that has some.
-        let is_task = params.member("task").is_some();
-        let is_in_time = limit.is_none_or(|limit| after < limit);
-        (is_in_time && !is_task)
-            .then(|| HandOver { at: Some(self.now + after), params: params.get().as_bytes().into() }.into())
+        let has_tasks = offers.has_tasks() == Some(true);
+        let skin = if has_tasks { Skin::Words } else { Skin::of(params, self.revision()) };
+        let after = match skin {
+            // It is what its client has asked for, which waits for that alone.
+            Skin::Task(Dialect::Core) => Duration::ZERO,
+            // A task is between the client and a server that has some.
+            Skin::Words if has_tasks && params.member("task").is_some() => return None,
+            _ if limit.is_some_and(|limit| after >= limit) => return None,
+            _ => after,
+        };
+        if !self.has_room_for(params) {
+            return None;
+        }
+        let params = params.get().as_bytes().into();
+        Some(HandOver { at: Some(self.now + after), params, skin, joins: None, order: None }.into())
+    }
+
+    /// Whether these can be kept until the call is answered: what is large is bounded for all calls together.
+    fn has_room_for(&self, params: Json<'_>) -> bool {
+        let length = params.get().len();
+        if length <= RETRY_BYTES || !stands("kept-params-bounded") {
+            return true;
+        }
+        let kept = self.calls.iter().filter_map(|(_, call)| call.hand_over.as_ref());
+        let kept: usize = kept.map(|hand_over| hand_over.params.len()).sum();
+        let has_room = kept + length <= self.limits.queue_bytes;
+        if !has_room {
+            tracing::warn!(
+                server = self.name,
+                "a call cannot become a job: its arguments are {length} bytes long, and {kept} are kept for others"
+            );
+        }
+        has_room
+    }
+
+    /// Whether this is a list of tools for a client that copes with tasks.
+    pub(super) fn is_list_for_tasks(&self, method: &str, params: Option<Json<'_>>) -> bool {
+        self.offers.is_some()
+            && method == "tools/list"
+            && params.is_some_and(|params| Skin::of(params, self.revision()) != Skin::Words)
+    }
+
+    /// The job that the same call has become before.
+    pub(super) fn joined_by(&self, hand_over: &HandOver, outside: &impl Outside) -> Option<JobId> {
+        let joins = self.limits.join_same_call && stands("guarded-same-call-joins");
+        joins.then(|| outside.same_call(self.client_name.as_deref(), &hand_over.params)).flatten()
+    }
+
+    /// A call waits for a job, and its server hears of it only where nothing comes of that.
+    pub(super) fn join(&mut self, wire_id: Id, job: JobId, line: &[u8]) {
+        let order = self.next_order();
+        let Some(call) = self.calls.get_mut(&wire_id) else { return };
+        call.line = Some(line.to_vec());
+        if let Some(hand_over) = &mut call.hand_over {
+            (hand_over.joins, hand_over.order) = (Some(job), Some(order));
+        }
+        let limit = call.limit.unwrap_or(self.limits.call_timeout);
+        self.actions.push_back(Action::Join(Join { call: wire_id, order, job, limit }.into()));
+    }
+
+    fn next_order(&mut self) -> Order {
+        self.last_order += 1;
+        Order(self.last_order)
+    }
+
+    /// Whether this is still the call of which this was asked for.
+    fn is_of(&self, wire_id: &Id, order: Order) -> bool {
+        let hand_over = self.calls.get(wire_id).and_then(|call| call.hand_over.as_ref());
+        hand_over.is_some_and(|hand_over| hand_over.order == Some(order) || !stands("order-is-of-its-call"))
+    }
+
+    /// Whether a call still waits for the job that this was about.
+    pub fn waits_for_a_job(&self, wire_id: &Id, order: Order) -> bool {
+        let hand_over = self.calls.get(wire_id).and_then(|call| call.hand_over.as_ref());
+        self.is_of(wire_id, order) && hand_over.is_some_and(|hand_over| hand_over.joins.is_some())
+    }
+
+    /// Something has come of a call that waits for a job.
+    pub fn joined(
+        &mut self,
+        now: Duration,
+        (wire_id, order): (&Id, Order),
+        came: Joined,
+        outside: &mut impl Outside,
+    ) {
+        self.now = now;
+        if !self.waits_for_a_job(wire_id, order) {
+            return;
+        }
+        let Some(call) = self.calls.get_mut(wire_id) else { return };
+        match came {
+            Joined::Answer(result) | Joined::Still(result) => {
+                let (client_id, batch) = (call.client_id.clone(), call.batch);
+                let token = call.token.take();
+                let _never_answered = self.calls.complete(wire_id);
+                self.renamed.remove(&client_id);
+                self.settle_trial(wire_id);
+                self.bury_token(token);
+                self.answer_with(&client_id, batch, &result, outside);
+            }
+            Joined::Nothing => {
+                if let Some(hand_over) = &mut call.hand_over {
+                    hand_over.joins = None;
+                    hand_over.at.get_or_insert(now);
+                }
+                self.look_at_its_moment(wire_id);
+                self.send_or_hold(wire_id, outside);
+            }
+        }
+    }
+
+    fn answer_with(
+        &mut self,
+        client_id: &Id,
+        batch: Option<BatchId>,
+        result: &str,
+        outside: &mut impl Outside,
+    ) {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, client_id.to_json());
+        self.answer(batch, &one_line(line.as_bytes()), outside);
+        self.after_call(outside);
+    }
+
+    /// Has a call handed over whose time has come.
+    pub(super) fn order(&mut self, wire_id: &Id) {
+        let (client, revision, next) = (self.client_name.clone(), self.revision(), self.next_order());
+        let Some((call, offers)) = self.calls.get_mut(wire_id).zip(self.offers.as_mut()) else { return };
+        let Some(hand_over) = &mut call.hand_over else { return };
+        let (params, order) = match (hand_over.joins, hand_over.order) {
+            // There may be nothing to wait for, and then it becomes a job itself.
+            (Some(_), Some(order)) => (hand_over.params.clone(), order),
+            _ => (std::mem::take(&mut hand_over.params), next),
+        };
+        hand_over.order = Some(order);
+        let tool = Json::new(&params).and_then(|params| text_member(params, "name")).unwrap_or_default();
+        let promote = Promote {
+            call: wire_id.clone(),
+            order,
+            elapsed: self.now.saturating_sub(call.since),
+            client,
+            revision,
+            skin: hand_over.skin,
+            names: offers.names(),
+            is_repeatable: offers.is_repeatable(&tool),
+            joins: hand_over.joins,
+            params,
+        };
+        self.actions.push_back(Action::Promote(promote.into()));
     }
 
     /// Enters the first moment at which anything is to be done about a call.
@@ -100,11 +301,14 @@ impl Machine {
     pub fn promoted(
         &mut self,
         now: Duration,
-        wire_id: &Id,
+        (wire_id, order): (&Id, Order),
         result: &str,
         outside: &mut impl Outside,
     ) -> bool {
         self.now = now;
+        if !self.is_of(wire_id, order) {
+            return false;
+        }
         let Some(call) = self.calls.get_mut(wire_id).filter(|call| !call.is_job) else { return false };
         call.is_job = true;
         let limit = self.limits.job_timeout;
@@ -124,9 +328,7 @@ impl Machine {
             self.forget_ended_jobs();
             self.job_tokens.insert(token, wire_id.clone());
         }
-        let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, client_id.to_json());
-        self.answer(batch, line.as_bytes(), outside);
-        self.after_call(outside);
+        self.answer_with(&client_id, batch, result, outside);
         true
     }
 
@@ -154,7 +356,6 @@ impl Machine {
             r#"{{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{params}}}"#,
             wire_id.to_json()
         );
-        let live = self.link == Link::Live;
         let call = Call {
             client_id: wire_id.clone(),
             method: "tools/call".into(),
@@ -166,21 +367,27 @@ impl Machine {
             heartbeat: None,
             batch: None,
             hand_over: None,
+            copes_with_tasks: false,
             is_job: true,
-            line: (!live).then(|| line.clone().into_bytes()),
-            sent: live,
+            line: Some(line.into_bytes()),
+            sent: false,
             retried: false,
         };
         // The id is free, so this cannot be refused.
         let _registered = self.calls.register(wire_id.clone(), call.deadline, call);
-        if live {
-            outside.to_server(line.as_bytes());
-        } else {
-            self.held_bytes += line.len();
-            self.held.push_back(Held::Call(wire_id.clone()));
-            self.wake();
-        }
+        self.send_or_hold(&wire_id, outside);
         wire_id
+    }
+
+    /// Sends the server a call that it has not had, or holds it until the server is back.
+    fn send_or_hold(&mut self, wire_id: &Id, outside: &mut impl Outside) {
+        if self.link == Link::Live {
+            return self.send_held(wire_id, outside);
+        }
+        let line = self.calls.get(wire_id).and_then(|call| call.line.as_ref());
+        self.held_bytes += line.map_or(0, Vec::len);
+        self.held.push_back(Held::Call(wire_id.clone()));
+        self.wake();
     }
 
     /// The revision that the client speaks; the first one, as long as that is not known.

@@ -17,7 +17,7 @@ use unhang_bridge::Splice;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, progress_token, text_member};
 
-use super::machine::{Action, Call, Era, Machine, Outside};
+use super::machine::{Call, Era, Machine, Outside};
 use crate::{heartbeat::Heartbeat, queue::Class, revision::Revision};
 
 /// How many tokens are kept at least before those are looked for whose calls are over.
@@ -77,6 +77,7 @@ impl Machine {
             return;
         };
         call.heartbeat = Some(Heartbeat::new(self.now, token.clone(), &tool, has_messages).into());
+        self.look_at_its_moment(wire_id);
         self.remember(token, wire_id);
     }
 
@@ -109,10 +110,11 @@ impl Machine {
             {
                 outside.to_client(Class::Progress(heartbeat.token().clone()), line.as_bytes());
             }
-            if let Some(promote) = call.order_where_due(&wire_id, self.now, !self.asks.is_empty()) {
-                self.actions.push_back(Action::Promote(promote));
-            }
+            let is_due = call.is_due(self.now, !self.asks.is_empty());
             let next = call.next_moment().filter(|next| *next > self.now);
+            if is_due {
+                self.order(&wire_id);
+            }
             if next.is_none_or(|next| !self.calls.postpone(&wire_id, next)) {
                 break;
             }

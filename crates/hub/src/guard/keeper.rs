@@ -1,69 +1,88 @@
-//! Who keeps the jobs that calls of a guarded session become.
+//! Who keeps the jobs that calls of a guarded session become, and answers about jobs.
 //!
 //! ```text
 //! machine ─ Action::Promote ─► Keeper::order ─ the data folder, opened by the first ─ PromotedCalls::adopt ─► Event::Adopted
 //! machine ─ Outside::to_job ─► Keeper::tell ─► what the job waits for ─► PromotedCalls::keep ─► the job
 //! machine ◄── Event::Withdrawn ◄── nobody waits for it any more: it was cancelled, or has ended
+//! machine ─ Outside::to_desk ─► Keeper::serve ─► the desk, opened by the first ─► Keeper::said ─► machine
 //! ```
 //!
 //! # Invariants
 //!
-//! - Nothing is opened, and no file touched, before the first call is slow.
+//! - Nothing is opened, and no file touched, before the first call is slow or somebody asks about jobs.
 //! - Where no job comes of a call it stays one, and the log says why.
 //! - What is told of a job never waits for it.
 
 use std::{
     collections::HashMap,
     future::pending,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{OnceCell, mpsc, oneshot, watch},
+    sync::{Notify, OnceCell, mpsc, oneshot, watch},
     task::{JoinSet, spawn_blocking},
 };
-use unhang_bridge::Era;
-use unhang_jobs::error::JobError as EngineError;
+use unhang_bridge::{Era, params::CLIENT_CAPABILITIES, tasks::Dialect};
+use unhang_jobs::{error::JobError as EngineError, id::JobId};
 use unhang_wire::{Body, Id, Json, Message, Outcome, Piece, read, text_member};
 
-use super::{handover::Promote, machine::JobNews};
+use super::{
+    handover::{Join, Joined, Order, Promote},
+    machine::JobNews,
+};
 use crate::{
     client::{Error, ServerError},
+    config::Limits,
+    front::{Desk, Skin},
     gateway::{Answered, Aside},
     job_report::ToolNames,
-    promoted::{ASIDES, Ending, Going, Promotable, Promoted, PromotedCalls, Source, UnderWay, WhoIsAsked},
+    promoted::{
+        ASIDES, Ending, Going, Promotable, Promoted, PromotedCalls, SameCall, Source, UnderWay, WhoIsAsked,
+        joined,
+    },
+    queue::Class,
     tools::{
         EngineService,
-        service::{Caller, JobError},
+        service::{Caller, JobError, JobService},
     },
 };
 
 /// Opens the data folder that jobs lie in. It may wait for the disk.
 pub type OpenJobs = Box<dyn FnOnce() -> EngineService + Send>;
 
+/// Calls that may wait for jobs that there are, also after their clients have withdrawn them.
+const MOST_JOINING: usize = 1024;
+
 /// The data folder, once somebody needs it.
 struct House {
     opened: OnceCell<EngineService>,
     open: Mutex<Option<OpenJobs>>,
-    names: ToolNames,
 }
 
 impl House {
-    async fn service(&self) -> EngineService {
+    /// What is in it, for whoever calls the tools by these names: the first who needs it decides.
+    async fn service(&self, names: ToolNames) -> EngineService {
         let open = || async {
             let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
             let opened = match open {
                 Some(open) => spawn_blocking(open).await.ok(),
                 None => None,
             };
+            let nobody = || EngineService::new(Err(EngineError::Closed), Default::default());
             // A panic, which has been told.
-            let opened =
-                opened.unwrap_or_else(|| EngineService::new(Err(EngineError::Closed), Default::default()));
-            opened.called_by(self.names)
+            opened.unwrap_or_else(nobody).called_by(names)
         };
         self.opened.get_or_init(open).await.clone()
+    }
+
+    fn calls(&self) -> Option<PromotedCalls> {
+        self.opened.get()?.promoted()
     }
 }
 
@@ -84,11 +103,24 @@ enum Wish {
 /// A call of which a job was to be made.
 pub(super) struct Adopted {
     pub call: Id,
-    /// What its client calls the tool.
-    pub tool: String,
+    pub order: Order,
+    /// Of what hears of the call.
+    relay: u64,
+    /// What its client gets in place of the answer.
+    pub result: String,
     promoted: Promoted,
+    who: WhoIsAsked,
     going: Going,
     calls: PromotedCalls,
+}
+
+/// What was to be done beside.
+enum Done {
+    Adopted(Box<Adopted>),
+    Refused(Id, u64, JobError),
+    Over(Id, Order, JobId),
+    Joined(Id, Order, Joined),
+    Opened(EngineService, ToolNames),
 }
 
 /// What has happened.
@@ -97,45 +129,83 @@ pub(super) enum Event {
     Adopted(Box<Adopted>),
     /// There is none, for this reason.
     Refused(Id, JobError),
+    /// The job has ended that a call waited for, or cannot be waited for any longer.
+    Over(Id, Order, JobId),
+    /// This has come of a call that waits for a job.
+    Joined(Id, Order, Joined),
     /// Nobody waits for this call any more.
     Withdrawn(Id),
     /// The server is to be asked this, on behalf of a job.
     Asked(Arc<str>, Again),
+    /// The desk has said something.
+    Said,
 }
 
 /// What hears of a request that was made once more.
 pub(super) struct Again(Relay);
 
+/// Answers about jobs, once somebody has asked.
+enum AtDesk {
+    Closed,
+    /// With what was said meanwhile.
+    Opening(Vec<Vec<u8>>),
+    Open(Box<Desk>),
+}
+
 /// See the module's text.
 pub(super) struct Keeper {
     house: Arc<House>,
     server: String,
+    limits: Limits,
     relays: HashMap<Id, Relay>,
-    adopting: JoinSet<Result<Adopted, (Id, JobError)>>,
+    beside: JoinSet<Done>,
     line: Line,
-    wishes: mpsc::UnboundedReceiver<Wish>,
+    desk: AtDesk,
 }
 
-/// The way from jobs to the keeper; each has one wish at a time, so that it needs no bound.
-#[derive(Clone)]
-struct Line {
-    wishes: mpsc::UnboundedSender<Wish>,
-    last: Arc<std::sync::atomic::AtomicU64>,
+/// The way from jobs to the keeper. Each job has one wish at a time, so that it needs no bound.
+#[derive(Clone, Default)]
+struct Line(Arc<Wishes>);
+
+#[derive(Default)]
+struct Wishes {
+    waiting: Mutex<Vec<Wish>>,
+    comes: Notify,
+    last_key: AtomicU64,
 }
 
 impl Line {
+    fn say(&self, wish: Wish) {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(wish);
+        self.0.comes.notify_one();
+    }
+
+    /// The next wish. Cancel-safe.
+    async fn next(&self) -> Wish {
+        loop {
+            let waiting = {
+                let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                if waiting.is_empty() { None } else { Some(waiting.remove(0)) }
+            };
+            match waiting {
+                Some(wish) => return wish,
+                None => self.0.comes.notified().await,
+            }
+        }
+    }
+
     /// A request that is about to be made: what hears of it, and by what.
     fn open(&self) -> (UnderWay, Relay) {
-        let key = self.last.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let key = self.0.last_key.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         let (progress, seen) = watch::channel(None);
         let (aside, said) = mpsc::channel(ASIDES);
-        let withdrawal = Withdrawal { key, wishes: Some(self.wishes.clone()) };
+        let withdrawal = Withdrawal { key, line: Some(self.clone()) };
         let answering = Box::pin(async move {
             let mut withdrawal = withdrawal;
             let answered = answered.await;
-            withdrawal.wishes = None;
-            answered.unwrap_or_else(|_| Answered {
+            withdrawal.line = None;
+            answered.unwrap_or(Answered {
                 era: Era::Legacy,
                 server_info: None,
                 outcome: Err(Error::Disposed),
@@ -149,14 +219,13 @@ impl Line {
 /// Tells that nobody waits any more, unless there was an answer.
 struct Withdrawal {
     key: u64,
-    wishes: Option<mpsc::UnboundedSender<Wish>>,
+    line: Option<Line>,
 }
 
 impl Drop for Withdrawal {
     fn drop(&mut self) {
-        if let Some(wishes) = self.wishes.take() {
-            // The session may be over.
-            let _over = wishes.send(Wish::Withdraw(self.key));
+        if let Some(line) = self.line.take() {
+            line.say(Wish::Withdraw(self.key));
         }
     }
 }
@@ -164,49 +233,69 @@ impl Drop for Withdrawal {
 impl Source for Line {
     fn ask(&mut self, params: Arc<str>) -> UnderWay {
         let (way, relay) = self.open();
-        // The session may be over; then nobody answers.
-        let _over = self.wishes.send(Wish::Ask { params, relay });
+        self.say(Wish::Ask { params, relay });
         way
     }
 }
 
 impl Keeper {
-    /// One for this server, whose client calls the tools about jobs by these names.
-    pub(super) fn new(server: String, open: OpenJobs, names: ToolNames) -> Keeper {
-        let (sender, wishes) = mpsc::unbounded_channel();
+    /// One for this server, within these limits.
+    pub(super) fn new(server: String, limits: Limits, open: OpenJobs) -> Keeper {
         Keeper {
-            house: Arc::new(House { opened: OnceCell::new(), open: Mutex::new(Some(open)), names }),
+            house: Arc::new(House { opened: OnceCell::new(), open: Mutex::new(Some(open)) }),
             server,
+            limits,
             relays: HashMap::new(),
-            adopting: JoinSet::new(),
-            line: Line { wishes: sender, last: Arc::default() },
-            wishes,
+            beside: JoinSet::new(),
+            line: Line::default(),
+            desk: AtDesk::Closed,
         }
     }
 
-    /// Makes a job of a call that may take so long in all.
-    pub(super) fn order(&mut self, order: Promote, limit: Duration) {
-        let Promote { call, params, elapsed } = order;
+    /// What tells calls with these params from others, where they are to be joined.
+    fn same(&self, client: Option<&str>, (tool, arguments): (&str, Option<&str>)) -> Option<SameCall> {
+        self.limits.join_same_call.then(|| {
+            SameCall::new(&Caller::owner(), client.unwrap_or_default(), &self.server, tool, arguments)
+        })
+    }
+
+    /// The job that the same call has become before.
+    pub(super) fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
+        let calls = self.house.calls().filter(|calls| !calls.same().is_empty())?;
+        let params = Json::new(params)?;
+        let tool = text_member(params, "name")?;
+        calls.same().find(&self.same(client, (&tool, params.member("arguments").map(Json::get)))?)
+    }
+
+    /// Hands a call over.
+    pub(super) fn order(&mut self, order: Promote) {
+        if let Some(job) = order.joins {
+            return self.still_waits(job, order);
+        }
+        let Promote { call, order, params, elapsed, client, revision, skin, names, is_repeatable, .. } =
+            order;
         let Ok(params) = String::from_utf8(params.into_vec()) else { return };
         let (way, relay) = self.line.open();
+        let key = relay.key;
         self.relays.insert(call.clone(), relay);
-        let json = Json::new(params.as_bytes());
-        let tool = json.and_then(|params| text_member(params, "name")).unwrap_or_default();
-        let arguments = json.and_then(|params| params.member("arguments")).map(|raw| raw.get().to_owned());
+        let json = Json::new(params.as_bytes()).unwrap_or(Json::EMPTY);
+        let tool = text_member(json, "name").unwrap_or_default();
+        let arguments = json.member("arguments").map(Json::get);
         let promotable = Promotable {
             name: tool.clone(),
             server: self.server.clone(),
             tool: tool.clone(),
-            is_repeatable: false,
-            arguments,
+            is_repeatable,
+            arguments: arguments.map(str::to_owned),
             elapsed,
-            limit,
-            same: None,
+            limit: self.limits.job_timeout,
+            same: self.same(client.as_deref(), (&tool, arguments)),
         };
+        let who = who_is_asked(json, skin);
         let going = Going { params: params.into(), way, source: Box::new(self.line.clone()) };
         let house = Arc::clone(&self.house);
-        self.adopting.spawn(async move {
-            let service = house.service().await;
+        self.beside.spawn(async move {
+            let service = house.service(names).await;
             let adopted = match (service.promoted(), service.engine()) {
                 (Some(calls), _) => {
                     calls.adopt(&Caller::owner(), promotable).await.map(|promoted| (calls, promoted))
@@ -215,10 +304,84 @@ impl Keeper {
                 (None, Ok(_)) => Err(JobError("calls are not kept".to_owned())),
             };
             match adopted {
-                Ok((calls, promoted)) => Ok(Adopted { call, tool, promoted, going, calls }),
-                Err(why) => Err((call, why)),
+                Ok((calls, promoted)) => {
+                    let result = skin.result(&promoted.report, &tool, revision, service.retention());
+                    Done::Adopted(
+                        Adopted { call, order, relay: key, result, promoted, who, going, calls }.into(),
+                    )
+                }
+                Err(why) => Done::Refused(call, key, why),
             }
         });
+    }
+
+    /// Waits for a job that there is on behalf of a call.
+    pub(super) fn join(&mut self, Join { call, order, job, limit }: Join) {
+        let calls = self.house.calls().filter(|_| self.beside.len() < MOST_JOINING);
+        self.beside.spawn(async move {
+            if let Some(calls) = calls {
+                // Whatever comes of it is seen when it is read.
+                let _over = calls.join(job, limit).await;
+            }
+            Done::Over(call, order, job)
+        });
+    }
+
+    /// Reads what has come of a job, for a call that still waits for it: from then on it has been read.
+    pub(super) fn read(&mut self, call: Id, order: Order, job: JobId) {
+        let service = self.house.opened.get().cloned();
+        self.beside.spawn(async move {
+            let result = match service {
+                Some(service) => result_of(&service, job).await,
+                None => None,
+            };
+            Done::Joined(call, order, result.map_or(Joined::Nothing, Joined::Answer))
+        });
+    }
+
+    /// A call that waits for a job has waited long enough: unless that has ended, its client is told to go on waiting for it by itself.
+    fn still_waits(&mut self, job: JobId, promote: Promote) {
+        let Some(service) = self.house.opened.get().cloned() else { return };
+        self.beside.spawn(async move {
+            let Promote { call, order, params, revision, skin, .. } = promote;
+            let tool = Json::new(&params).and_then(|params| text_member(params, "name")).unwrap_or_default();
+            match service.status(job, Duration::ZERO).await {
+                Ok(report) if !report.status.is_final() => {
+                    let result = skin.result(&report, &tool, revision, service.retention());
+                    Done::Joined(call, order, Joined::Still(result))
+                }
+                _ => Done::Over(call, order, job),
+            }
+        });
+    }
+
+    /// The client has said this to the desk, whose tools it calls by these names.
+    pub(super) fn serve(&mut self, line: &[u8], names: ToolNames) {
+        match &mut self.desk {
+            AtDesk::Open(desk) => desk.hear(line),
+            AtDesk::Opening(said) => said.push(line.to_vec()),
+            AtDesk::Closed => {
+                self.desk = AtDesk::Opening(vec![line.to_vec()]);
+                let house = Arc::clone(&self.house);
+                self.beside.spawn(async move { Done::Opened(house.service(names).await, names) });
+            }
+        }
+    }
+
+    /// What the desk has said since the last look.
+    pub(super) fn said(&mut self) -> Vec<(Class, Vec<u8>)> {
+        match &mut self.desk {
+            AtDesk::Open(desk) => desk.said(),
+            AtDesk::Closed | AtDesk::Opening(_) => Vec::new(),
+        }
+    }
+
+    fn open_desk(&mut self, service: EngineService, names: ToolNames) {
+        let mut desk = Box::new(Desk::new(self.limits.clone(), service, names));
+        if let AtDesk::Opening(said) = &self.desk {
+            said.iter().for_each(|line| desk.hear(line));
+        }
+        self.desk = AtDesk::Open(desk);
     }
 
     /// Tells a job of its call.
@@ -255,16 +418,22 @@ impl Keeper {
     pub(super) async fn event(&mut self) -> Event {
         loop {
             tokio::select! {
-                Some(adopted) = self.adopting.join_next() => match adopted {
-                    Ok(Ok(adopted)) => return Event::Adopted(Box::new(adopted)),
-                    Ok(Err((call, why))) => {
-                        self.relays.remove(&call);
+                Some(done) = self.beside.join_next() => match done {
+                    Ok(Done::Adopted(adopted)) => return Event::Adopted(adopted),
+                    Ok(Done::Refused(call, relay, why)) => {
+                        self.forget(&call, relay);
                         return Event::Refused(call, why);
                     }
-                    // A panic, which has been told; the call stays one.
+                    Ok(Done::Over(call, order, job)) => return Event::Over(call, order, job),
+                    Ok(Done::Joined(call, order, came)) => return Event::Joined(call, order, came),
+                    Ok(Done::Opened(service, names)) => {
+                        self.open_desk(service, names);
+                        return Event::Said;
+                    }
+                    // A panic, which has been told; a call stays one.
                     Err(_panic) => {}
                 },
-                Some(wish) = self.wishes.recv() => match wish {
+                wish = self.line.next() => match wish {
                     Wish::Ask { params, relay } => return Event::Asked(params, Again(relay)),
                     Wish::Withdraw(key) => {
                         let call = self.relays.iter().find(|(_, relay)| relay.key == key);
@@ -274,18 +443,25 @@ impl Keeper {
                         }
                     }
                 },
-                else => pending().await,
+                () = works(&mut self.desk) => return Event::Said,
             }
+        }
+    }
+
+    /// Nothing is to hear of this call any more, unless another has its id by now.
+    fn forget(&mut self, call: &Id, relay: u64) {
+        if self.relays.get(call).is_some_and(|known| known.key == relay) {
+            self.relays.remove(call);
         }
     }
 
     /// The client has heard of the job, or nobody waits for it.
     pub(super) fn adopted(&mut self, adopted: Adopted, is_told: bool) {
-        let Adopted { call, promoted, going, calls, .. } = adopted;
+        let Adopted { call, relay, promoted, who, going, calls, .. } = adopted;
         if is_told {
-            return calls.keep(promoted, going, WhoIsAsked::Nobody);
+            return calls.keep(promoted, going, who);
         }
-        self.relays.remove(&call);
+        self.forget(&call, relay);
         drop(going);
         calls.forget(async move { Ok(promoted) });
     }
@@ -305,11 +481,28 @@ impl Keeper {
     }
 }
 
-impl Adopted {
-    /// What its client is told of it.
-    pub(super) fn report(&self) -> &crate::job_report::JobReport {
-        &self.promoted.report
+/// What happens at the desk. Cancel-safe.
+async fn works(desk: &mut AtDesk) {
+    match desk {
+        AtDesk::Open(desk) => desk.work().await,
+        AtDesk::Closed | AtDesk::Opening(_) => pending().await,
     }
+}
+
+/// Who can be asked what the server asks about a call with these params, once it is a job. Under a handshake the server asks its client by
+/// itself, as before.
+fn who_is_asked(params: Json<'_>, skin: Skin) -> WhoIsAsked {
+    let offers = || params.member("_meta")?.member(CLIENT_CAPABILITIES).map(Json::get);
+    match skin {
+        Skin::Task(Dialect::Extension) => WhoIsAsked::Followers(offers().unwrap_or("{}").into()),
+        Skin::Task(Dialect::Core) | Skin::Words => WhoIsAsked::Nobody,
+    }
+}
+
+/// What a job has come to; nothing where that is of no use to the same call.
+async fn result_of(service: &EngineService, job: JobId) -> Option<String> {
+    let status = service.promoted()?.join(job, Duration::ZERO).await.ok()?;
+    joined(service, &status).await
 }
 
 /// What a response says; nothing where it is none.

@@ -16,12 +16,15 @@ use std::{
     time::Duration,
 };
 
+use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 use unhang_wire::{Id, InFlight};
 
 use super::{
-    handover::{HandOver, Promote},
+    desk::Desk,
+    handover::{HandOver, Join, Promote},
     heartbeats::Tokens,
+    offers::Offers,
 };
 use crate::{
     batch::{BatchId, Batches},
@@ -31,6 +34,7 @@ use crate::{
     fault::in_words,
     health::Health,
     heartbeat::Heartbeat,
+    job_report::ToolNames,
     junk::Junk,
     queue::Class,
     session::Session,
@@ -54,6 +58,10 @@ pub trait Outside {
     fn show(&mut self, text: &str);
     /// Tells whoever keeps the job that this call has become, by its id on the server's side.
     fn to_job(&mut self, call: &Id, news: JobNews<'_>);
+    /// Sends one line (without its ending) to the desk, which is opened with the first; its tools are called by these names.
+    fn to_desk(&mut self, line: &[u8], names: ToolNames);
+    /// The job that a call of this client with these params has become before.
+    fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId>;
 }
 
 /// What the keeper of a job hears of its call.
@@ -76,6 +84,8 @@ pub enum Action {
     StopServer,
     /// Make a job of a call, then say [`Machine::promoted`].
     Promote(Box<Promote>),
+    /// Have a call answered by the job that it has become before, then say [`Machine::joined`].
+    Join(Box<Join>),
     /// Deliver what waits for the client, then end with this code.
     Exit(u8),
 }
@@ -131,6 +141,8 @@ pub(super) struct Call {
     pub batch: Option<BatchId>,
     /// When and of what a job is made, where one may be.
     pub hand_over: Option<Box<HandOver>>,
+    /// A list that is shown to a client which copes with tasks.
+    pub copes_with_tasks: bool,
     /// Its client has had the id of a job; `client_id` is that on the server's side since.
     pub is_job: bool,
     /// The line as it goes to the server, kept while it has to be sent later or may have to be sent again.
@@ -226,8 +238,10 @@ pub struct Machine {
     pub(super) tokens: Tokens,
     /// Those of calls that are jobs.
     pub(super) job_tokens: HashMap<Id, Id>,
-    /// Whether somebody keeps jobs.
-    pub(super) makes_jobs: bool,
+    /// What is ours beside what the server has, where somebody keeps jobs.
+    pub(super) offers: Option<Box<Offers>>,
+    pub(super) desk: Desk,
+    pub(super) last_order: u64,
 
     // The server's side.
     pub(super) asks: InFlight<Ask>,
@@ -282,7 +296,9 @@ impl Machine {
             dead_tokens: VecDeque::new(),
             tokens: Tokens::default(),
             job_tokens: HashMap::new(),
-            makes_jobs: false,
+            offers: None,
+            desk: Desk::default(),
+            last_order: 0,
             asks: InFlight::new(LATE_IDS),
             own: InFlight::new(LATE_IDS),
             next_own: 0,
@@ -322,7 +338,7 @@ impl Machine {
 
     /// Requests of the client that are not answered yet.
     pub fn in_flight(&self) -> usize {
-        self.calls.len()
+        self.calls.len() + self.desk.len()
     }
 
     /// False while the client must not be read: it does not read either, and its own errors would pile up.
@@ -430,6 +446,7 @@ impl Machine {
                 self.tell_shutting_down(&call, cause, outside);
             }
         }
+        self.close_desk(cause, outside);
         self.release_quiet(outside);
         if self.process_alive {
             self.ask_to_stop();
@@ -440,7 +457,9 @@ impl Machine {
 
     /// The client waits for nothing but what ends with the session.
     pub(super) fn is_idle(&self) -> bool {
-        self.calls.iter().all(|(_, call)| call.role == Role::Listen || call.is_job)
+        let keeps_nobody_waiting = |call: &Call| call.is_job && stands("jobs-keep-nobody-waiting");
+        self.calls.iter().all(|(_, call)| call.role == Role::Listen || keeps_nobody_waiting(call))
+            && self.desk.is_idle()
     }
 
     /// The server works on nothing.
@@ -465,6 +484,7 @@ impl Machine {
             for (_, call) in unanswered.filter(|_| stands("nothing-unanswered-at-the-end")) {
                 self.tell_shutting_down(&call, "the session is over", outside);
             }
+            self.close_desk("the session is over", outside);
             // A start that was due in the same moment would be for nobody.
             self.actions.retain(|action| *action != Action::StartServer);
             self.actions.push_back(Action::Exit(code));
@@ -556,7 +576,10 @@ impl Machine {
         loop {
             self.next_own += 1;
             let id = Id::Text(format!("unhang-{}", self.next_own).into());
-            let is_free = self.calls.is_free(&id) && self.own.is_free(&id) && self.asks.is_free(&id);
+            let is_free = self.calls.is_free(&id)
+                && self.own.is_free(&id)
+                && self.asks.is_free(&id)
+                && !self.desk.has(&id);
             if is_free || !stands("own-id-is-free") {
                 return id;
             }

@@ -7,9 +7,11 @@
 //! Invariants
 //! - Every request that the client sends is answered exactly once, or withdrawn by the client (promise 1).
 //! - Payload bytes are forwarded as they came; only an id is ever replaced, and only where it would be ambiguous, and the number of a
-//!   server's progress, where it would be no step forward from a heartbeat of ours.
+//!   server's progress, where it would be no step forward from a heartbeat of ours. Where calls become jobs (`offers`), what is ours stands
+//!   beside what the server says of itself and of its tools, and a task that a client wants is between the two of us.
 //! - Nothing in the machine waits. The shell awaits reads, clocks and events, never a write.
 
+mod desk;
 mod from_client;
 mod from_server;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -19,6 +21,7 @@ mod handover;
 mod heartbeats;
 mod keeper;
 pub mod machine;
+mod offers;
 mod run;
 mod supervise;
 mod tell;

@@ -15,6 +15,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until},
 };
+use unhang_jobs::id::JobId;
 use unhang_proc::{
     deadline::Deadline,
     drain::Tail,
@@ -33,13 +34,11 @@ use crate::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT, Limits, TAIL_LINES},
     exit,
     fault::in_words,
-    front::own_result,
     job_report::ToolNames,
     promoted::Ending,
     promotion::Promotion,
     queue::{Class, Queue},
     shell::{FromClient, Stop, Taken, ToClient, gathered, is_passing, set},
-    tools::handed_over,
     upstream::process::{Awaited, Process, awaited},
 };
 
@@ -95,6 +94,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
             event = kept(&mut shell.world.keeper) => shell.job_event(event),
             () = &mut timer => shell.tick(),
         }
+        shell.hear_desk();
         shell.world.to_client.flush();
         shell.world.flush_server();
         shell.notice_lost_peers();
@@ -166,10 +166,17 @@ impl Outside for World {
             keeper.tell(call, news);
         }
     }
-}
 
-/// What the tools about jobs are called beside those of a server.
-const NAMES: ToolNames = ToolNames { prefix: "unhang_" };
+    fn to_desk(&mut self, line: &[u8], names: ToolNames) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.serve(line, names);
+        }
+    }
+
+    fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
+        self.keeper.as_ref()?.same_call(client, params)
+    }
+}
 
 /// What happens about jobs; nothing, where there are none. Cancel-safe.
 async fn kept(keeper: &mut Option<Keeper>) -> keeper::Event {
@@ -204,7 +211,7 @@ impl Shell {
         let limits = spec.limits;
         let machine = Machine::new(spec.name.clone(), limits.clone(), u64::from(std::process::id()));
         let keeper = spec.jobs.filter(|_| limits.promote_after != Promotion::Off);
-        let keeper = keeper.map(|open| Keeper::new(spec.name.clone(), open, NAMES));
+        let keeper = keeper.map(|open| Keeper::new(spec.name.clone(), limits.clone(), open));
         Ok(Shell {
             machine: if keeper.is_some() { machine.with_jobs() } else { machine },
             world: World {
@@ -247,7 +254,12 @@ impl Shell {
                 }
                 Action::Promote(order) => {
                     if let Some(keeper) = &mut self.world.keeper {
-                        keeper.order(*order, self.limits.job_timeout);
+                        keeper.order(*order);
+                    }
+                }
+                Action::Join(join) => {
+                    if let Some(keeper) = &mut self.world.keeper {
+                        keeper.join(*join);
                     }
                 }
                 Action::Exit(code) => return Some(code),
@@ -447,14 +459,25 @@ impl Shell {
         }
     }
 
+    /// What the desk has said goes its way.
+    fn hear_desk(&mut self) {
+        let Some(keeper) = &mut self.world.keeper else { return };
+        let said = keeper.said();
+        if !said.is_empty() {
+            let now = self.now();
+            said.iter().for_each(|(class, line)| {
+                self.machine.desk_line(now, class, line, &mut self.world);
+            });
+        }
+    }
+
     /// Something has happened about jobs.
     fn job_event(&mut self, event: keeper::Event) {
         let now = self.now();
         match event {
             keeper::Event::Adopted(adopted) => {
-                let told = handed_over(adopted.report(), &adopted.tool);
-                let result = own_result(told.to_json(self.machine.revision()), self.machine.revision());
-                let is_told = self.machine.promoted(now, &adopted.call, &result, &mut self.world);
+                let (call, result) = ((&adopted.call, adopted.order), &adopted.result);
+                let is_told = self.machine.promoted(now, call, result, &mut self.world);
                 if let Some(keeper) = &mut self.world.keeper {
                     keeper.adopted(*adopted, is_told);
                 }
@@ -462,6 +485,17 @@ impl Shell {
             keeper::Event::Refused(call, why) => {
                 tracing::warn!(server = self.name, "call {call} cannot become a job, and stays one: {why}");
             }
+            keeper::Event::Over(call, order, job) => {
+                if self.machine.waits_for_a_job(&call, order)
+                    && let Some(keeper) = &mut self.world.keeper
+                {
+                    keeper.read(call, order, job);
+                }
+            }
+            keeper::Event::Joined(call, order, came) => {
+                self.machine.joined(now, (&call, order), came, &mut self.world);
+            }
+            keeper::Event::Said => {}
             keeper::Event::Withdrawn(call) => self.machine.job_withdrawn(now, &call, &mut self.world),
             keeper::Event::Asked(params, again) => {
                 let call = self.machine.ask_for_job(now, &params, &mut self.world);

@@ -243,7 +243,7 @@ impl Machine {
         }
     }
 
-    fn send_held(&mut self, wire_id: &Id, outside: &mut impl Outside) {
+    pub(super) fn send_held(&mut self, wire_id: &Id, outside: &mut impl Outside) {
         // It may have been cancelled or have expired while it was held.
         let Some(call) = self.calls.get_mut(wire_id).filter(|call| !call.sent || !stands("held-sent-once"))
         else {

@@ -40,6 +40,13 @@ pub struct ToolNames {
     pub prefix: &'static str,
 }
 
+impl ToolNames {
+    /// What the tool of ours is called that has this name itself.
+    pub(crate) fn of(self, own: &str) -> String {
+        format!("{}{own}", self.prefix)
+    }
+}
+
 /// The answer to a submission (J-23).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Accepted {

@@ -36,6 +36,7 @@ use unhang_jobs::{
 };
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
+use unhang_wire::Json;
 
 pub use self::{going::WhoIsAsked, inputs::Input};
 pub(crate) use self::{
@@ -45,7 +46,7 @@ pub(crate) use self::{
 };
 use crate::{
     job_report::{JobReport, Reader, ToolNames},
-    tools::service::{Caller, JobError},
+    tools::service::{CallAnswer, Caller, JobError, JobService},
 };
 
 /// How long the ends of all of them may take to reach the disk, at our own end.
@@ -254,6 +255,24 @@ fn end_of_all(why: Ending, is_repeatable: bool) -> CallEnd {
         Ending::UnhangEnds => (Reason::UnhangEnded, "unhang was ended before the server had answered"),
     };
     CallEnd::Failed { reason, detail: format!("{what}; {}", advice(is_repeatable)), error: None }
+}
+
+/// The result of a job for the same call as it was; nothing, where it has not been answered.
+pub(crate) async fn joined(jobs: &dyn JobService, status: &Status) -> Option<String> {
+    if !is_answered(status) {
+        return None;
+    }
+    match jobs.answer(status.record.job_id).await.ok()?? {
+        CallAnswer::Result(result) => Some(result),
+        CallAnswer::Error(_) => None,
+    }
+}
+
+/// Whether a tool says, as it is listed, that it may be called once more without doing anything twice.
+pub(crate) fn is_repeatable(tool: Json<'_>) -> bool {
+    let hints = tool.member("annotations");
+    let says = |hint| hints.and_then(|hints| hints.member(hint)).is_some_and(|hint| hint.get() == "true");
+    says("readOnlyHint") || says("idempotentHint")
 }
 
 /// Whether to call it again.

@@ -118,9 +118,10 @@ impl Builtin {
         }
     }
 
-    pub(super) fn definition(self) -> Definition {
+    /// The tool, as those see it who call it by these names.
+    pub(super) fn definition(self, names: ToolNames) -> Definition {
         Definition {
-            name: self.name().to_owned(),
+            name: names.of(self.name()),
             description: Some(self.description().to_owned()),
             input_schema: self.input_schema(),
             output_schema: Some(self.output_schema()),

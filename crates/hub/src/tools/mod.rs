@@ -33,3 +33,17 @@ pub(crate) use schemas::started as handed_over_schema;
 pub use table::{CurrentTable, Table};
 pub(crate) use telling::handed_over;
 pub use template::{Template, Word};
+
+use self::builtin::Builtin;
+use crate::job_report::ToolNames;
+
+/// The tools of ours that are about jobs, as those see them who call them by these names.
+pub(crate) fn about_jobs(names: ToolNames) -> impl Iterator<Item = Definition> {
+    Builtin::OF_JOBS.into_iter().map(move |builtin| builtin.definition(names))
+}
+
+/// Whether one of those has this name, by these names.
+pub(crate) fn is_about_jobs(name: &str, names: ToolNames) -> bool {
+    let own = name.strip_prefix(names.prefix);
+    own.is_some_and(|own| Builtin::OF_JOBS.iter().any(|builtin| builtin.name() == own))
+}

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     config::LARGE_ARGUMENTS,
     front::{Answering, ToolCall, Toolbox},
+    job_report::ToolNames,
     settings::ToolSettings,
 };
 
@@ -50,11 +51,7 @@ impl Table {
         overrides: &ModeOverrides,
         service: Arc<dyn JobService>,
     ) -> Result<Table, String> {
-        let (mut definitions, mut by_name) = (Vec::new(), HashMap::new());
-        let mut add = |definition: Definition, schema: ArgumentSchema, work: Work| {
-            by_name.insert(definition.name.clone(), Arc::new(Tool { schema, work }));
-            definitions.push(definition);
-        };
+        let mut made = Vec::new();
         for settings in tools {
             if Builtin::ALL.iter().any(|builtin| builtin.name() == settings.name) {
                 return Err(format!(
@@ -65,14 +62,36 @@ impl Table {
             let mode = overrides.mode(&settings.name, settings.mode);
             let schema = settings.input_schema.clone();
             let declared = Declared { settings, mode };
-            add(declared.definition(), schema, Work::Declared(Box::new(declared)));
+            made.push((declared.definition(), Tool { schema, work: Work::Declared(Box::new(declared)) }));
         }
-        for builtin in Builtin::ALL {
-            let definition = builtin.definition();
+        Self::made_of(made, &Builtin::ALL, ToolNames::default(), service)
+    }
+
+    /// Those of ours that are about jobs, under these names.
+    ///
+    /// # Errors
+    /// None is known: their schemas are our own.
+    pub(crate) fn of_jobs(names: ToolNames, service: Arc<dyn JobService>) -> Result<Table, String> {
+        Self::made_of(Vec::new(), &Builtin::OF_JOBS, names, service)
+    }
+
+    fn made_of(
+        mut made: Vec<(Definition, Tool)>,
+        ours: &[Builtin],
+        names: ToolNames,
+        service: Arc<dyn JobService>,
+    ) -> Result<Table, String> {
+        for builtin in ours {
+            let definition = builtin.definition(names);
             let schema = ArgumentSchema::new(definition.input_schema.clone())?;
-            add(definition, schema, Work::Builtin(builtin));
+            made.push((definition, Tool { schema, work: Work::Builtin(*builtin) }));
         }
-        Ok(Table { definitions: definitions.into(), tools: by_name, service })
+        let (mut definitions, mut tools) = (Vec::new(), HashMap::new());
+        for (definition, tool) in made {
+            tools.insert(definition.name.clone(), Arc::new(tool));
+            definitions.push(definition);
+        }
+        Ok(Table { definitions: definitions.into(), tools, service })
     }
 }
 

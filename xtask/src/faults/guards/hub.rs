@@ -196,6 +196,42 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "tokens-of-heartbeats-bounded" [3]
         "Tokens of calls that are over are forgotten in time, though nothing says when each is."
         unit("hub", "guard::tests::heartbeats::tokens_of_calls_that_are_over_are_forgotten_in_time");
+    "guarded-asked-call-stays-a-call" [1]
+        "Behind the guard, too, a call stays one while its client is asked something."
+        unit("hub", "guard::tests::handover::a_call_stays_one_while_its_client_is_asked_something");
+    "guarded-same-call-joins" [1]
+        "Behind the guard, too, the same call waits for the job that it has become and does not run twice."
+        unit("hub", "guard::tests::handover::the_same_call_has_the_answer_of_the_job_that_it_has_become");
+    "order-is-of-its-call" [1, 2]
+        "A job that comes late is not handed to another call that has the id by then."
+        unit("hub", "guard::tests::handover::a_job_that_comes_too_late_is_not_that_of_another_call_with_the_id");
+    "jobs-keep-nobody-waiting" [1]
+        "What has become a job holds up neither the end of the session nor what is kept back while a call runs."
+        unit("hub", "guard::tests::handover::a_job_keeps_nobody_waiting");
+    "kept-params-bounded" [3]
+        "Large arguments of calls that may become jobs are kept for so many of them as the queue has room for."
+        unit("hub", "guard::tests::handover::arguments_that_are_kept_are_bounded");
+    "tokens-of-jobs-bounded" [3]
+        "Tokens of jobs that have ended are forgotten in time."
+        unit("hub", "guard::tests::handover::tokens_of_jobs_that_have_ended_are_forgotten");
+    "their-tool-stays-theirs" [2]
+        "A tool of the server is called there, also where one of ours would be called the same."
+        unit("hub", "guard::tests::offers::tools_of_ours_are_called_what_none_of_the_server_is");
+    "their-tasks-stay-theirs" [2]
+        "A server that has tasks is asked about them, and its client gets no others."
+        unit("hub", "guard::tests::offers::a_server_that_has_tasks_keeps_them");
+    "learned-names-bounded" [3]
+        "Of a server's tools so many names are kept and no more."
+        unit("hub", "guard::tests::offers::what_is_learned_of_a_server_is_bounded");
+    "only-ours-to-the-desk" [1]
+        "A subscription that is about something else as well goes to the server."
+        unit("hub", "guard::tests::desk::a_client_without_a_handshake_asks_about_its_tasks_there_and_about_others_its_server");
+    "desk-ids-in-flight" [2]
+        "An id that is in flight at the desk is not used for another request."
+        unit("hub", "guard::tests::desk::a_request_at_the_desk_is_in_flight_like_any_other");
+    "desk-answered-at-the-end" [1]
+        "What was asked about jobs is answered when the session ends before that."
+        unit("hub", "guard::tests::desk::the_end_of_the_session_waits_for_the_desk_and_answers_what_it_does_not");
     "dead-tokens-bounded" [3]
         "Progress tokens of ended calls are forgotten in time."
         unit("hub", "guard::tests::bounds::tokens_of_ended_calls_are_forgotten_in_time");

@@ -11,6 +11,7 @@ use unhang_wire::{Line, Lines, Piece, read};
 use super::{
     super::machine::{Action, End, Held, Link, Machine},
     client::Moment,
+    keeper::KeepersDeed,
     script::{Answer, ClientWord, Deed, Event, ServerWord, Story},
     speech::{self, IDS, Request, pick},
     world::World,
@@ -18,6 +19,7 @@ use super::{
 use crate::{
     config::{HEALTH_MISSES, JUNK_LINES, LATE_IDS, Limits, STOP_SLACK},
     exit,
+    queue::Class,
 };
 
 /// What is read at once. Small, because each byte of it may be worth an error message.
@@ -68,7 +70,10 @@ impl Life {
     pub(super) fn new(story: &Story) -> Life {
         let limits = story.limits.clone();
         Life {
-            machine: Machine::new("srv", limits.clone(), 1),
+            machine: match (Machine::new("srv", limits.clone(), 1), story.makes_jobs) {
+                (machine, true) => machine.with_jobs(),
+                (machine, false) => machine,
+            },
             world: World::new(&limits),
             now: Duration::ZERO,
             client_output: Vec::new(),
@@ -103,6 +108,8 @@ impl Life {
                 break;
             }
             self.happens(event);
+            self.settle();
+            self.keeps();
             self.settle();
         }
         self.end(story.by_signal);
@@ -315,7 +322,8 @@ impl Life {
                         self.does(Deed::DiesAndIsGone);
                     }
                 }
-                Action::Promote(_) => panic!("nobody keeps jobs"),
+                Action::Promote(order) => self.world.keeper.orders(*order),
+                Action::Join(join) => self.world.keeper.joins(*join),
                 Action::Exit(code) => {
                     assert!(
                         self.codes.contains(&code),
@@ -438,7 +446,38 @@ impl Life {
         true
     }
 
+    /// Whoever keeps jobs does what it comes to.
+    fn keeps(&mut self) {
+        for deed in self.world.keeper.deeds() {
+            match deed {
+                KeepersDeed::Promotes(call, order, result) => {
+                    let is_told = self.machine.promoted(self.now, (&call, order), &result, &mut self.world);
+                    self.world.keeper.promoted(call, is_told);
+                }
+                KeepersDeed::Joins(call, order, came) => {
+                    self.machine.joined(self.now, (&call, order), came, &mut self.world);
+                }
+                KeepersDeed::Withdraws(call) => {
+                    self.machine.job_withdrawn(self.now, &call, &mut self.world);
+                }
+                KeepersDeed::AsksAgain => {
+                    let call = self.machine.ask_for_job(self.now, "{}", &mut self.world);
+                    self.world.keeper.promoted(call, true);
+                }
+            }
+        }
+        self.desk_answers();
+    }
+
+    /// It answers before any time passes.
+    fn desk_answers(&mut self) {
+        for line in self.world.keeper.answers() {
+            self.machine.desk_line(self.now, &Class::Kept, &line, &mut self.world);
+        }
+    }
+
     fn pass(&mut self, length: Duration) {
+        self.desk_answers();
         self.now += length;
         self.world.now = self.now;
         if self.world.busy {
@@ -509,7 +548,7 @@ impl Life {
         assert!(machine.tokens.len() <= 20 + 2 * self.limits.max_in_flight, "tokens of heartbeats pile up");
         assert!(machine.dead_tokens.len() <= LATE_IDS && machine.junk.lines().len() <= JUNK_LINES);
         assert!(
-            machine.calls.len() <= self.limits.max_in_flight
+            machine.in_flight() <= self.limits.max_in_flight + self.world.keeper.asked_again
                 && machine.asks.len() <= self.limits.max_in_flight
         );
     }

@@ -5,6 +5,8 @@
 //! `server` keep, from the lines alone, what each side is owed; they panic when a promise is broken. `docs/reference/
 //! fuzzing.md` lists what is checked.
 //!
+//! `keeper` stands for whoever keeps jobs and answers about them.
+//!
 //! Invariants: compiled for tests and under the feature `fuzzing` only; the same bytes give the same life; what is judged
 //! is what crosses the machine's edge, and its fields are looked into for their size alone, or to learn which of two
 //! allowed things it chose.
@@ -12,6 +14,7 @@
 //! [`Machine`]: super::machine::Machine
 
 mod client;
+mod keeper;
 mod life;
 mod script;
 mod server;

@@ -5,7 +5,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::config::Limits;
+use crate::{config::Limits, promotion::Promotion};
 
 /// The bytes, taken from the front.
 struct Script<'a> {
@@ -51,6 +51,8 @@ pub struct Story {
     pub(super) shaken: bool,
     /// The end comes by a signal, not by the client's end of input.
     pub(super) by_signal: bool,
+    /// Somebody keeps jobs, which slow calls become.
+    pub(super) makes_jobs: bool,
     pub(super) events: Vec<Event>,
 }
 
@@ -60,8 +62,8 @@ const MAX_EVENTS: usize = 400;
 impl fmt::Debug for Story {
     /// One event a line, for a person who has to follow it.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Story { limits, shaken, by_signal, events } = self;
-        writeln!(formatter, "{limits:?}, shaken: {shaken}, by a signal: {by_signal}")?;
+        let Story { limits, shaken, by_signal, makes_jobs, events } = self;
+        writeln!(formatter, "{limits:?}, shaken: {shaken}, by a signal: {by_signal}, jobs: {makes_jobs}")?;
         events.iter().try_for_each(|event| writeln!(formatter, "  {event:?}"))
     }
 }
@@ -70,13 +72,17 @@ impl Story {
     /// The story that the bytes tell; all bytes tell one.
     pub fn read(bytes: &[u8]) -> Story {
         let script = &mut Script { bytes };
-        let limits = limits(script);
-        let (shaken, by_signal) = (script.below(8) < 7, script.flag());
+        let mut limits = limits(script);
+        let (shaken, others) = (script.below(8) < 7, script.byte());
+        let [by_signal, makes_jobs, soon] = [1, 2, 4].map(|bit| others & bit != 0);
+        if soon {
+            limits.promote_after = Promotion::After(Duration::from_secs(2));
+        }
         let mut events = Vec::new();
         while !script.bytes.is_empty() && events.len() < MAX_EVENTS {
             events.push(Event::read(script));
         }
-        Story { limits, shaken, by_signal, events }
+        Story { limits, shaken, by_signal, makes_jobs, events }
     }
 }
 

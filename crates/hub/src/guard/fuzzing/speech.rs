@@ -66,6 +66,7 @@ impl Request {
                 pick(&CLIENTS, client)
             ),
             ("resources/subscribe" | "resources/unsubscribe", uri) => format!(r#","uri":"file:///{uri}""#),
+            ("resources/read", 3) => r#","uri":"job://abcdefgh2345""#.to_owned(),
             (_, 7) => r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#.to_owned(),
             (_, token @ 4..) => format!(r#","_meta":{{"progressToken":{}}}"#, pick(&IDS, token)),
             _ => String::new(),

@@ -10,16 +10,19 @@ use std::{
     time::Duration,
 };
 
+use unhang_jobs::id::JobId;
 use unhang_wire::Id;
 
 use super::{
     super::machine::{JobNews, Outside},
     client::Client,
+    keeper::Keeper,
     server::Server,
     speech::Request,
 };
 use crate::{
     config::Limits,
+    job_report::ToolNames,
     queue::{Class, Queue, Sink},
 };
 
@@ -92,6 +95,7 @@ pub(super) struct World {
     pub(super) client: Client,
     pub(super) server: Server,
     pub(super) requests: HashMap<u64, Request>,
+    pub(super) keeper: Keeper,
     /// The server speaks, and nothing but answers may come of it while a call runs.
     pub(super) hushed: bool,
     pub(super) to_client: Queue,
@@ -113,6 +117,7 @@ impl World {
             client: Client::new(limits),
             server: Server::default(),
             requests: HashMap::new(),
+            keeper: Keeper::default(),
             hushed: false,
             to_client: Queue::new(limits.queue_bytes),
             client_pipe: Pipe::new(),
@@ -180,5 +185,16 @@ impl Outside for World {
     }
 
     fn show(&mut self, _: &str) {}
-    fn to_job(&mut self, _: &Id, _: JobNews<'_>) {}
+
+    fn to_job(&mut self, call: &Id, news: JobNews<'_>) {
+        self.keeper.hears(call, news);
+    }
+
+    fn to_desk(&mut self, line: &[u8], _: ToolNames) {
+        self.keeper.is_asked(line);
+    }
+
+    fn same_call(&self, _: Option<&str>, params: &[u8]) -> Option<JobId> {
+        self.keeper.same_call(params)
+    }
 }

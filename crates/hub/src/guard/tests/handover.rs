@@ -1,21 +1,42 @@
 //! Calls that become jobs.
 
 use super::*;
-use crate::{guard::handover::Promote, promotion::Promotion};
+use unhang_bridge::tasks::Dialect;
+use unhang_jobs::id::JobId;
+
+use crate::{
+    clients::CLOCKS,
+    config::PROMOTE_PERCENT,
+    front::Skin,
+    guard::handover::{Joined, Order, Promote},
+    promotion::Promotion,
+};
 
 const RESULT: &str = r#"{"content":[],"structuredContent":{"job_id":"j"}}"#;
 
 impl Guarded {
     /// A session in front of somebody who keeps jobs, with this in the place of some limits.
-    fn with_jobs(limits: Limits) -> Guarded {
-        let mut guarded = Guarded::shaken(limits);
-        guarded.machine.makes_jobs = true;
-        guarded
+    pub(super) fn with_jobs(limits: Limits) -> Guarded {
+        Guarded::introduced(limits, "2025-11-25", r#"{"tools":{}}"#).0
+    }
+
+    /// The same, of this revision and with a server that says this of itself; and what its client hears of that.
+    pub(super) fn introduced(limits: Limits, revision: &str, capabilities: &str) -> (Guarded, Value) {
+        let mut guarded = Guarded::new(limits);
+        guarded.machine = guarded.machine.with_jobs();
+        guarded.client(&INITIALIZE.replace("2025-11-25", revision));
+        guarded.server(&format!(
+            r#"{{"jsonrpc":"2.0","id":0,"result":{{"protocolVersion":"{revision}","capabilities":{capabilities}}}}}"#
+        ));
+        guarded.client(INITIALIZED);
+        guarded.said();
+        let mut heard = guarded.heard();
+        (guarded, heard.remove(0)["result"]["capabilities"].take())
     }
 
     /// The only thing that is to be done: a job of this call.
     #[track_caller]
-    fn order(&mut self) -> Promote {
+    pub(super) fn order(&mut self) -> Promote {
         match self.actions().as_slice() {
             [Action::Promote(order)] => Promote::clone(order),
             other => panic!("a job is to be made: {other:?}"),
@@ -24,7 +45,7 @@ impl Guarded {
 
     #[track_caller]
     fn promoted(&mut self, order: &Promote) -> Value {
-        assert!(self.machine.promoted(self.now, &order.call, RESULT, &mut self.world));
+        assert!(self.machine.promoted(self.now, (&order.call, order.order), RESULT, &mut self.world));
         let mut heard = self.heard();
         assert_eq!(heard.len(), 1, "{heard:?}");
         heard.remove(0)
@@ -95,8 +116,21 @@ fn a_call_that_was_answered_before_there_was_a_job_has_that_answer_alone() {
     let order = guarded.order();
     guarded.answer(1);
     assert_eq!(guarded.heard().len(), 1);
-    assert!(!guarded.machine.promoted(guarded.now, &order.call, RESULT, &mut guarded.world));
+    assert!(!guarded.machine.promoted(guarded.now, (&order.call, order.order), RESULT, &mut guarded.world));
     assert!(guarded.heard().is_empty() && guarded.told().is_empty());
+}
+
+#[test]
+fn a_job_that_comes_too_late_is_not_that_of_another_call_with_the_id() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.call(1);
+    guarded.wait(seconds(45));
+    let order = guarded.order();
+    guarded.answer(1);
+    guarded.heard();
+    guarded.call(1);
+    assert!(!guarded.machine.promoted(guarded.now, (&order.call, order.order), RESULT, &mut guarded.world));
+    assert!(guarded.heard().is_empty());
 }
 
 #[test]
@@ -116,13 +150,31 @@ fn what_is_off_late_no_call_or_a_task_of_the_server_becomes_no_job() {
     }
     let mut guarded = Guarded::with_jobs(Limits::default());
     guarded.request(1, "prompts/get");
+    guarded.wait(seconds(60));
+    assert_eq!(guarded.actions(), []);
+    let (mut guarded, _) = Guarded::introduced(Limits::default(), "2025-11-25", r#"{"tools":{},"tasks":{}}"#);
     guarded.client(r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"t","task":{}}}"#);
+    assert_eq!(guarded.said()[0]["params"]["task"], serde_json::json!({}));
     guarded.wait(seconds(300));
     assert_eq!(guarded.actions(), []);
     let mut guarded = Guarded::shaken(Limits::default());
     guarded.call(1);
     guarded.wait(seconds(300));
     assert_eq!(guarded.actions(), [], "nobody keeps jobs");
+}
+
+#[test]
+fn arguments_that_are_kept_are_bounded() {
+    let mut guarded = Guarded::with_jobs(Limits { queue_bytes: 250_000, ..Limits::default() });
+    let large = "x".repeat(100_000);
+    for id in 1..=3 {
+        guarded.client(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"t","arguments":{{"a":"{large}"}}}}}}"#
+        ));
+    }
+    assert_eq!(guarded.said().len(), 3, "each is called");
+    guarded.wait(seconds(45));
+    assert_eq!(guarded.actions().len(), 2, "and the third stays a call");
 }
 
 #[test]
@@ -217,4 +269,139 @@ fn a_job_keeps_nobody_waiting() {
     guarded.ends();
     assert_eq!(guarded.actions(), [Action::StopServer], "at once");
     assert!(guarded.told().is_empty(), "whoever keeps it ends it");
+}
+
+#[test]
+fn no_client_is_cut_off_by_its_clock() {
+    for clock in CLOCKS {
+        let Some(call) = clock.call else { continue };
+        for length in [2, 30, 90] {
+            let (length, handed_over) = (seconds(length), call / 100 * PROMOTE_PERCENT);
+            let mut guarded = Guarded::with_jobs(Limits::default());
+            guarded.machine.call_clock = Some(call);
+            guarded.call(1);
+            guarded.said();
+            if length < handed_over {
+                guarded.wait(length);
+                guarded.answer(1);
+                assert_eq!(guarded.heard().len(), 1, "{clock:?}: answered in time");
+                continue;
+            }
+            guarded.wait(handed_over);
+            let order = guarded.order();
+            guarded.promoted(&order);
+            guarded.wait(length.saturating_sub(handed_over));
+            assert_eq!(guarded.said(), Vec::<Value>::new(), "{clock:?}: asked once, and not cancelled");
+            guarded.answer(1);
+            assert_eq!(guarded.told().len(), 1, "{clock:?}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_asks_for_a_task_gets_one_at_once_and_its_server_hears_of_a_call() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.client(
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","task":{"ttl":1},"arguments":{"a":1}}}"#,
+    );
+    let said = guarded.said();
+    assert_eq!(said[0]["params"], serde_json::json!({"name":"t","arguments":{"a":1}}));
+    guarded.wait(Duration::ZERO);
+    assert_eq!(guarded.order().skin, Skin::Task(Dialect::Core));
+}
+
+/// A call that is the same as one that has become this job.
+fn joining() -> (Guarded, JobId, Order) {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    let job = "abcdefgh2345".parse().expect("an id");
+    guarded.world.same = Some(job);
+    guarded.call(1);
+    assert_eq!(guarded.said(), Vec::<Value>::new(), "the server does not hear of it");
+    let order = match guarded.actions().as_slice() {
+        [Action::Join(join)] => {
+            assert_eq!((&join.call, join.job), (&Id::from(1), job));
+            join.order
+        }
+        other => panic!("it joins: {other:?}"),
+    };
+    (guarded, job, order)
+}
+
+#[test]
+fn the_same_call_has_the_answer_of_the_job_that_it_has_become() {
+    let (mut guarded, _, order) = joining();
+    assert!(guarded.machine.waits_for_a_job(&Id::from(1), order));
+    guarded.machine.joined(
+        guarded.now,
+        (&Id::from(1), order),
+        Joined::Answer(RESULT.to_owned()),
+        &mut guarded.world,
+    );
+    assert_eq!(guarded.heard()[0]["result"]["structuredContent"]["job_id"], "j");
+    assert!(!guarded.machine.waits_for_a_job(&Id::from(1), order));
+    // What comes twice is of no use.
+    guarded.machine.joined(
+        guarded.now,
+        (&Id::from(1), order),
+        Joined::Answer(RESULT.to_owned()),
+        &mut guarded.world,
+    );
+    assert!(guarded.heard().is_empty());
+    guarded.world.same = None;
+    guarded.call(1);
+    assert_eq!(guarded.said()[0]["id"], 1, "its id is free");
+}
+
+#[test]
+fn the_same_call_that_waits_too_long_is_handed_over_as_the_job_that_there_is() {
+    let (mut guarded, job, order) = joining();
+    guarded.wait(seconds(45));
+    assert_eq!(guarded.order().joins, Some(job));
+    guarded.machine.joined(
+        guarded.now,
+        (&Id::from(1), order),
+        Joined::Still(RESULT.to_owned()),
+        &mut guarded.world,
+    );
+    assert_eq!((guarded.heard().len(), guarded.said().len()), (1, 0));
+}
+
+#[test]
+fn the_same_call_of_a_job_that_came_to_nothing_is_a_call_and_becomes_one_in_its_time() {
+    let (mut guarded, _, order) = joining();
+    guarded.wait(seconds(50));
+    guarded.order();
+    guarded.machine.joined(guarded.now, (&Id::from(1), order), Joined::Nothing, &mut guarded.world);
+    assert_eq!(guarded.said()[0]["method"], "tools/call");
+    guarded.wait(Duration::ZERO);
+    let order = guarded.order();
+    assert_eq!((order.joins, order.elapsed), (None, seconds(50)));
+    guarded.promoted(&order);
+    // Nobody waits for what is withdrawn, and its server has never heard of it.
+    let (mut guarded, _, order) = joining();
+    guarded.client(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    assert!(!guarded.machine.waits_for_a_job(&Id::from(1), order));
+    guarded.machine.joined(guarded.now, (&Id::from(1), order), Joined::Nothing, &mut guarded.world);
+    assert_eq!((guarded.heard().len(), guarded.said()), (0, vec![]));
+    // Where that is not wanted nothing is the same.
+    let mut guarded = Guarded::with_jobs(Limits { join_same_call: false, ..Limits::default() });
+    guarded.world.same = "abcdefgh2345".parse().ok();
+    guarded.call(1);
+    assert_eq!(guarded.said().len(), 1);
+}
+
+#[test]
+fn tokens_of_jobs_that_have_ended_are_forgotten() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    for number in 1..200 {
+        guarded.client(&format!(
+            r#"{{"jsonrpc":"2.0","id":{number},"method":"tools/call","params":{{"name":"t","_meta":{{"progressToken":{number}}}}}}}"#
+        ));
+        guarded.wait(seconds(45));
+        let order = guarded.order();
+        guarded.heard();
+        guarded.promoted(&order);
+        guarded.answer(number);
+    }
+    assert!(guarded.machine.job_tokens.len() < 10, "{}", guarded.machine.job_tokens.len());
 }

@@ -1,10 +1,12 @@
 //! The machine driven without a process: every event by hand, time as a number.
 
 mod bounds;
+mod desk;
 mod handover;
 mod heartbeats;
 mod ids;
 mod life;
+mod offers;
 mod questions;
 mod restarts;
 mod talk;
@@ -12,11 +14,12 @@ mod talk;
 use std::time::Duration;
 
 use serde_json::Value;
+use unhang_jobs::id::JobId;
 use unhang_proc::server::{Exit, Swept};
 use unhang_wire::{Id, Lines};
 
 use super::machine::{Action, JobNews, Machine, Outside};
-use crate::{config::Limits, exit, queue::Class};
+use crate::{config::Limits, exit, job_report::ToolNames, queue::Class};
 
 /// Records what the machine does.
 #[derive(Default)]
@@ -25,6 +28,8 @@ struct Fake {
     server: Vec<String>,
     shown: Vec<String>,
     jobs: Vec<(Id, String)>,
+    desk: Vec<String>,
+    same: Option<JobId>,
     client_backlog: usize,
     server_backlog: usize,
 }
@@ -54,6 +59,12 @@ impl Outside for Fake {
     fn to_job(&mut self, call: &Id, news: JobNews<'_>) {
         let (JobNews::Answer(_, text) | JobNews::Progress(text) | JobNews::Log(text)) = news;
         self.jobs.push((call.clone(), String::from_utf8(text.to_vec()).unwrap()));
+    }
+    fn to_desk(&mut self, line: &[u8], _: ToolNames) {
+        self.desk.push(String::from_utf8(line.to_vec()).unwrap());
+    }
+    fn same_call(&self, _: Option<&str>, _: &[u8]) -> Option<JobId> {
+        self.same
     }
 }
 

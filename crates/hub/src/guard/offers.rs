@@ -1,0 +1,169 @@
+//! What is ours beside what the server has, where its calls become jobs: tools about jobs, tasks, and what its tools are listed with.
+//!
+//! Theory of operation. What the server says of itself and of its tools passes through here on its way to the client. Tools of ours come behind
+//! the last of the server's, under a prefix with which none of its own begins. A server that has tasks keeps them: to its clients calls are
+//! handed over in words alone, so that no task of ours can be taken for one of its own.
+//!
+//! # Invariants
+//!
+//! - Where nothing becomes a job nothing passes through here.
+//! - A name is the server's own where it has a tool of that name.
+//! - What is learned of a server is bounded.
+
+use std::{borrow::Cow, collections::HashSet};
+
+use unhang_bridge::{
+    Splice,
+    tasks::{self, Dialect},
+};
+use unhang_switches::stands;
+use unhang_wire::{Json, Outcome, text_member};
+
+use super::machine::{Call, Machine};
+use crate::{
+    front,
+    job_report::ToolNames,
+    promoted::is_repeatable,
+    revision::Revision,
+    tools::{about_jobs, is_about_jobs},
+};
+
+/// What our tools' names may begin with, so that guards behind guards tell theirs apart.
+const PREFIXES: [&str; 9] = [
+    "unhang_", "unhang2_", "unhang3_", "unhang4_", "unhang5_", "unhang6_", "unhang7_", "unhang8_", "unhang9_",
+];
+
+/// What all of them begin with.
+const STEM: &str = "unhang";
+
+/// Names of a server's tools that are kept.
+const MOST_NAMES: usize = 4096;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Offers {
+    names: ToolNames,
+    /// Somebody has been told the names, so that they stay.
+    are_fixed: bool,
+    /// The server's tools whose names begin as ours may.
+    theirs: HashSet<Box<str>>,
+    /// Those that may be called once more.
+    repeatable: HashSet<Box<str>>,
+    /// Whether the server has tasks of its own, once it has said that.
+    has_tasks: Option<bool>,
+}
+
+impl Default for Offers {
+    fn default() -> Self {
+        Self {
+            names: ToolNames { prefix: PREFIXES[0] },
+            are_fixed: false,
+            theirs: HashSet::new(),
+            repeatable: HashSet::new(),
+            has_tasks: None,
+        }
+    }
+}
+
+impl Offers {
+    /// How many names are kept: of tools that are called as ours may be, and of those that may be called once more.
+    #[cfg(test)]
+    pub(super) fn learned(&self) -> (usize, usize) {
+        (self.theirs.len(), self.repeatable.len())
+    }
+
+    /// What our tools are called, from now on for good.
+    pub(super) fn names(&mut self) -> ToolNames {
+        self.are_fixed = true;
+        self.names
+    }
+
+    /// Whether this is a tool of ours.
+    pub(super) fn is_ours(&self, tool: &str) -> bool {
+        is_about_jobs(tool, self.names) && (!self.theirs.contains(tool) || !stands("their-tool-stays-theirs"))
+    }
+
+    /// Whether the server says that this tool of its may be called once more without doing anything twice.
+    pub(super) fn is_repeatable(&self, tool: &str) -> bool {
+        self.repeatable.contains(tool)
+    }
+
+    /// Whether the server has tasks of its own, as far as it has said that.
+    pub(super) fn has_tasks(&self) -> Option<bool> {
+        self.has_tasks.filter(|_| stands("their-tasks-stay-theirs"))
+    }
+
+    /// What the server says of itself, with our tasks in this dialect.
+    fn introduced(&mut self, result: Json<'_>, dialect: Dialect, revision: Revision) -> Option<String> {
+        let capabilities = result.member("capabilities")?;
+        let has_tasks = match dialect {
+            // For whatever they are.
+            Dialect::Core => capabilities.member("tasks").is_some(),
+            Dialect::Extension => tasks::offers(dialect, capabilities),
+        };
+        self.has_tasks = Some(has_tasks);
+        // In a handshake that is what this revision has, and no earlier one.
+        let is_known = dialect == Dialect::Extension || revision == Revision::V2025November;
+        if has_tasks || !is_known || capabilities.member("tools").is_none() {
+            return None;
+        }
+        let with_ours = tasks::with_offer(capabilities, dialect, true)?;
+        Some(Splice::new(result).set("capabilities", with_ours).apply()?.into_owned())
+    }
+
+    /// A page of the server's tools, with ours where it is the last.
+    fn listed(&mut self, result: Json<'_>, revision: Revision, copes_with_tasks: bool) -> Option<String> {
+        let (page, mut tools) = (result.member("tools")?, Vec::new());
+        let has_tasks = self.has_tasks() == Some(true);
+        let with_support = revision == Revision::V2025November && !has_tasks;
+        page.each_element(|tool| {
+            self.learn(tool);
+            tools.push(front::listed(tool, with_support, !copes_with_tasks || has_tasks));
+        });
+        self.choose_names();
+        let is_last = result.member("nextCursor").is_none_or(|cursor| cursor.get() == "null");
+        let ours = about_jobs(self.names).filter(|tool| is_last && self.is_ours(&tool.name));
+        tools.extend(ours.map(|tool| Cow::Owned(tool.to_json(revision).to_string())));
+        Some(Splice::new(result).set("tools", format!("[{}]", tools.join(","))).apply()?.into_owned())
+    }
+
+    fn learn(&mut self, tool: Json<'_>) {
+        let Some(name) = text_member(tool, "name").map(String::into_boxed_str) else { return };
+        let is_kept = |names: &HashSet<_>| names.len() < MOST_NAMES || !stands("learned-names-bounded");
+        if name.starts_with(STEM) && is_kept(&self.theirs) {
+            self.theirs.insert(name.clone());
+        }
+        if !is_repeatable(tool) {
+            self.repeatable.remove(&name);
+        } else if is_kept(&self.repeatable) {
+            self.repeatable.insert(name);
+        }
+    }
+
+    fn choose_names(&mut self) {
+        let is_free = |prefix: &&str| !self.theirs.iter().any(|name| name.starts_with(*prefix));
+        if !self.are_fixed
+            && let Some(prefix) = PREFIXES.into_iter().find(is_free)
+        {
+            self.names = ToolNames { prefix };
+        }
+    }
+}
+
+impl Machine {
+    /// The answer to a call, a line, with what is ours beside it, where that is anything.
+    pub(super) fn with_ours(&mut self, call: &Call, line: &[u8], outcome: &Outcome<'_>) -> Option<Vec<u8>> {
+        let Outcome::Result(result) = outcome else { return None };
+        if !matches!(&*call.method, "initialize" | "server/discover" | "tools/list") {
+            return None;
+        }
+        let revision = self.revision();
+        let offers = self.offers.as_mut()?;
+        let result = match &*call.method {
+            "tools/list" => offers.listed(*result, revision, call.copes_with_tasks),
+            "initialize" => offers.introduced(*result, Dialect::Core, revision),
+            _ => offers.introduced(*result, Dialect::Extension, revision),
+        }?;
+        Some(Splice::new(Json::new(line)?).set("result", result).apply()?.into_owned().into_bytes())
+    }
+}
