@@ -17,6 +17,7 @@
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     document::{Field, Pointer},
@@ -170,8 +171,23 @@ pub struct Call {
     pub tool: String,
     /// Whether the tool may be called once more without doing anything twice, as its server says.
     pub is_repeatable: bool,
-    /// Who waits for the answer. Nobody else will ever have it.
+    /// Who waits for the answer. Without a ticket nobody else will ever have it.
     pub holder: Holder,
+    /// What somebody else can still have the answer with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<Ticket>,
+}
+
+/// What the answer of a call can be had with when whoever waited for it has gone: its server keeps it, under a name of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ticket {
+    /// Which server keeps it, told from others of the same name.
+    pub kept_by: String,
+    /// What that server is asked with. Nobody here reads it, and nothing in it is secret.
+    pub details: Value,
+    /// Whoever waited has let go of it, and may live on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_free: bool,
 }
 
 /// A process of one boot.

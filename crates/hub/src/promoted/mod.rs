@@ -163,6 +163,7 @@ impl PromotedCalls {
             arguments,
             elapsed,
             timeout: Some(limit),
+            ticket: None,
         };
         let (held, status) = self.shared.engine.adopt(adoption).await?;
         Ok(Promoted { held, report: JobReport::new(&status, Reader::Agent(self.names)), is_repeatable, same })

@@ -2,12 +2,14 @@
 //!
 //! Theory of operation. Whoever waits for the answer has the call taken in ([`Engine::adopt`]), which is durable like every submission,
 //! and holds it from then on ([`HeldCall`]): tells how far it is, and at last how it ended. The record names the process that does. Nobody
-//! else can ever have the answer, so a call whose process has gone has failed, and whoever finds it says so.
+//! else can ever have the answer, so a call whose process has gone has failed, and whoever finds it says so; unless its server keeps the
+//! answer and there is a ticket for it ([`super::tickets`]).
 //!
 //! ```text
 //! adopt ─ row, `active` (fsync) ─ id goes out ─ HeldCall ─┬ settled: results.json or error.json ─ exit.json ─ row: final
 //!                                                        ├ let go (dropped, a panic): the keeper settles it as failed
-//!                                                        └ process gone: the next look of any engine settles it as failed
+//!                                                        └ process gone: the next look of any engine settles it as failed,
+//!                                                          or leaves it to whoever can take it up
 //! ```
 //!
 //! Invariants
@@ -30,13 +32,14 @@ use tokio::{
     sync::{oneshot, watch},
     time::timeout,
 };
-use unhang_proc::{identity::Identity, lock::Lock};
+use unhang_proc::lock::Lock;
 use unhang_switches::stands;
 
 use super::{
     Engine, Inner, SUBMIT_LIMIT,
     journal::{Journal, Pen},
     memory::Status,
+    tickets::{Left, left},
     writer,
 };
 use crate::{
@@ -46,9 +49,9 @@ use crate::{
     judge::Finding,
     moment::Moment,
     progress::Progress,
-    record::{Call, Ending, FORMAT, Holder, JobState, Outcome, Reason, Record},
+    record::{Call, Ending, FORMAT, Holder, JobState, Outcome, Reason, Record, Ticket},
     settle::{Handover, settle, write_ending},
-    store::{Job, Starter, Store, StoreError},
+    store::{self, Job, Starter, Store, StoreError},
     submission::{LOG_LIMIT, Prepared, STOP_GRACE, discard, millis},
 };
 
@@ -76,6 +79,8 @@ pub struct Adoption {
     pub elapsed: Duration,
     /// How long it may take in all.
     pub timeout: Option<Duration>,
+    /// What its answer can be had with by others, where its server keeps it.
+    pub ticket: Option<Ticket>,
 }
 
 impl Adoption {
@@ -111,6 +116,7 @@ impl Adoption {
                 tool: self.tool.clone(),
                 is_repeatable: self.is_repeatable,
                 holder: Holder { boot_id, process },
+                ticket: self.ticket.clone(),
             }),
             command: Vec::new(),
             folder: inner.data.job(self.id).path().to_owned(),
@@ -242,12 +248,17 @@ impl Inner {
 #[derive(Debug)]
 pub(super) struct Claim {
     inner: Arc<Inner>,
-    id: JobId,
+    pub(super) id: JobId,
     cancelled: watch::Receiver<bool>,
     is_settled: AtomicBool,
 }
 
 impl Claim {
+    /// From now on it may be dropped.
+    pub(super) fn is_over(&self) {
+        self.is_settled.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn new(inner: Arc<Inner>, id: JobId) -> Self {
         let (cancel, cancelled) = watch::channel(false);
         inner.calls.held().insert(id, cancel);
@@ -267,12 +278,24 @@ impl Drop for Claim {
 /// A call that we wait for. One that is dropped before it was settled has failed.
 #[derive(Debug)]
 pub struct HeldCall {
-    claim: Claim,
-    engine: Engine,
+    pub(super) claim: Claim,
+    pub(super) engine: Engine,
     pen: Option<Pen>,
 }
 
 impl HeldCall {
+    pub(super) fn new(claim: Claim, engine: Engine) -> Self {
+        let pen = engine.inner.calls.pen(&engine.inner.data, claim.id);
+        Self { claim, engine, pen }
+    }
+
+    /// Waits until what was logged is on the disk, for as long as that may take.
+    pub(super) async fn log_is_written(&mut self) {
+        if let Some(pen) = self.pen.take() {
+            let _late = timeout(LOG_PATIENCE, pen.finish()).await;
+        }
+    }
+
     /// Its id.
     #[must_use]
     pub fn id(&self) -> JobId {
@@ -306,10 +329,8 @@ impl HeldCall {
     /// # Errors
     /// Where the disk or the database says no. The keeper then settles it as failed as soon as they can be used again.
     pub async fn settle(mut self, end: CallEnd) -> Result<Status, JobError> {
-        if let Some(pen) = self.pen.take() {
-            // Without an answer the end is more urgent than what was logged before it.
-            let _late = timeout(LOG_PATIENCE, pen.finish()).await;
-        }
+        // Without an answer the end is more urgent than what was logged before it.
+        self.log_is_written().await;
         let id = self.claim.id;
         let engine = self.engine.clone();
         let claim = self.claim;
@@ -318,10 +339,10 @@ impl HeldCall {
                 let ending = end.write(inner, id)?;
                 let ending = write_ending(&inner.data, id, &ending)?;
                 let settled = settle(&inner.data, &mut inner.store(), id, &ending, &inner.handover())?;
-                claim.is_settled.store(true, Ordering::Relaxed);
+                claim.is_over();
                 drop(claim);
                 inner.start_shims(&settled.admitted);
-                let job = inner.store().read(|connection| crate::store::get(connection, id))?;
+                let job = inner.store().read(|connection| store::get(connection, id))?;
                 inner.memory.update(job);
                 inner.status(id)
             })
@@ -344,9 +365,7 @@ impl Engine {
         };
         let adopted = timeout(SUBMIT_LIMIT, adopt).await;
         let claim = adopted.map_err(|_| JobError::Uncertain { id, waited: SUBMIT_LIMIT })??;
-        let pen = self.inner.calls.pen(&self.inner.data, id);
-        let held = HeldCall { claim, engine: self.clone(), pen };
-        Ok((held, self.inner.status(id)?))
+        Ok((HeldCall::new(claim, self.clone()), self.inner.status(id)?))
     }
 
     /// The result of a call that has ended with one, as JSON, as its server gave it.
@@ -391,13 +410,15 @@ pub(crate) fn judge_call(
     call: &Call,
     handover: &Handover<'_>,
 ) -> Result<Finding, StoreError> {
-    let holder = &call.holder;
-    let is_of_this_boot = holder.boot_id == handover.starter.boot_id;
-    let lives = is_of_this_boot && Identity::from(holder.process).is_alive();
-    if lives || !stands("orphaned-call-is-settled") {
+    if left(call, handover.starter) == Left::No || !stands("orphaned-call-is-settled") {
         return Ok(Finding::Alive);
     }
     let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
+    let is_unwanted = folder.has(CANCEL);
+    let may_go_on = super::tickets::may_be_taken_up(&job.record) && !folder.has(EXIT);
+    if may_go_on && !is_unwanted && stands("ticket-is-left-to-who-serves") {
+        return Ok(Finding::Alive);
+    }
     folder.create_if_missing()?;
     let _lock = match Lock::try_take(&folder.file(LOCK)) {
         Ok(Some(lock)) => lock,
@@ -405,9 +426,15 @@ pub(crate) fn judge_call(
         Ok(None) => return Ok(Finding::Alive),
         Err(error) => return Err(FileError::system("cannot lock", &folder.file(LOCK), error).into()),
     };
-    let ending = match folder.has(CANCEL) {
+    // Only now nobody else takes it up.
+    let now = store.read(|connection| store::get(connection, id))?.and_then(|job| job.record.call);
+    if now.is_some_and(|call| left(&call, handover.starter) == Left::No) && stands("taken-up-call-lives") {
+        return Ok(Finding::Alive);
+    }
+    let ending = match is_unwanted {
         // Nobody was there any more to tell the server, but that it is not wanted is true.
         true => Ending::without_run(Outcome::Cancelled),
+        false if call.ticket.is_some() => nobody_came(call),
         false => unhang_ended(Some(call.is_repeatable)),
     };
     let ending = match folder.read::<Ending>(EXIT) {
@@ -421,13 +448,33 @@ pub(crate) fn judge_call(
 
 /// The end of a call for whose answer nobody waits any more.
 fn unhang_ended(is_repeatable: Option<bool>) -> Ending {
-    let again = match is_repeatable {
+    Ending::without_run(Outcome::Failed).because(
+        Reason::UnhangEnded,
+        format!(
+            "the unhang process that waited for the answer of the server ended before it came{}",
+            again(is_repeatable)
+        ),
+    )
+}
+
+/// The end of a call whose server may have the answer, and that nobody has taken up as long as it had time.
+fn nobody_came(call: &Call) -> Ending {
+    Ending::without_run(Outcome::Failed).because(
+        Reason::Timeout,
+        format!(
+            "the unhang process that waited for the answer of `{}` ended before it came, and none that has this server asked for it before \
+             its time was over{}",
+            call.server,
+            again(Some(call.is_repeatable))
+        ),
+    )
+}
+
+/// Whether to call it again.
+fn again(is_repeatable: Option<bool>) -> &'static str {
+    match is_repeatable {
         Some(true) => "; its server says that it is safe to call it again",
         Some(false) => "; the server may have done what it was asked for, so look before calling it again",
         None => "",
-    };
-    Ending::without_run(Outcome::Failed).because(
-        Reason::UnhangEnded,
-        format!("the unhang process that waited for the answer of the server ended before it came{again}"),
-    )
+    }
 }

@@ -110,6 +110,20 @@ impl Memory {
         active
     }
 
+    /// The calls that fit, of those that are worked on.
+    pub(super) fn calls(&self, fits: impl Fn(&Record) -> bool) -> Vec<Status> {
+        let jobs = self.read();
+        let known = jobs.known.values().filter(|known| known.job.is_active && fits(&known.job.record));
+        known
+            .map(|known| Status {
+                record: known.job.record.clone(),
+                queue_position: None,
+                progress: known.progress.clone(),
+                wait_reason: None,
+            })
+            .collect()
+    }
+
     pub(super) fn has_queued(&self) -> bool {
         !self.read().queued.is_empty()
     }

@@ -19,6 +19,7 @@ mod keeper;
 mod memory;
 mod retention;
 mod system;
+mod tickets;
 mod writer;
 
 use std::{

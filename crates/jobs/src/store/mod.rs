@@ -460,6 +460,14 @@ pub(crate) fn note_patch(
     Ok(())
 }
 
+/// Notes who waits for a call, and what its answer can be had with. False where it has ended.
+pub(crate) fn note_call(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
+    let changed = connection
+        .prepare_cached("UPDATE jobs SET record = ?2, revision = ?3 WHERE id = ?1 AND state = 'active'")?
+        .execute(params![record.job_id, to_json(record)?, next_revision(connection)?])?;
+    Ok(changed == 1)
+}
+
 /// Jobs whose results were about to reach the named state when their writer died.
 pub(crate) fn patching(connection: &Connection) -> rusqlite::Result<Vec<Job>> {
     select(connection, "INDEXED BY jobs_patching WHERE is_patching ORDER BY sequence", [])

@@ -16,7 +16,7 @@ use crate::common::{Bench, Helper, PATIENCE, until};
 
 const ANSWER: &str = r#"{"content":[{"type":"text","text":"whole"}], "vendor": 1.50}"#;
 
-fn call() -> Adoption {
+pub(crate) fn call() -> Adoption {
     Adoption {
         id: JobId::random().unwrap(),
         name: "srv__slow".to_owned(),
@@ -27,6 +27,7 @@ fn call() -> Adoption {
         arguments: Some(r#"{"seconds":90}"#.to_owned()),
         elapsed: Duration::from_secs(48),
         timeout: Some(Duration::from_secs(7200)),
+        ticket: None,
     }
 }
 

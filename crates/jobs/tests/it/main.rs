@@ -11,3 +11,4 @@ mod kills;
 mod life;
 mod logs;
 mod survivors;
+mod tickets;

@@ -1,0 +1,223 @@
+//! Calls whose servers keep the answer: they outlive whoever waits for it, and somebody else takes them up.
+//!
+//! Theory of operation. A server may go on with a call under a name of its own, by which anybody whom it knows can have the answer later.
+//! What is needed for that is the call's ticket. It is in the record from the moment at which it is known, so that it is on the disk
+//! whenever the process that waits is killed; one that ends in order says with it that it lets go ([`HeldCall::leave`]). From then on the
+//! call belongs to nobody, and stays what it is until somebody who has the server takes it up, or its time is over:
+//!
+//! ```text
+//! HeldCall ─┬ note: the ticket, in the row (fsync)
+//!           ├ process gone ─┐
+//!           └ leave ────────┴► nobody's ─┬ take_up, by whoever serves its server: row with a new holder ─ HeldCall
+//!                                        ├ cancelled: anybody settles it as cancelled
+//!                                        └ its time is over: anybody settles it as failed
+//! ```
+//!
+//! Invariants
+//!
+//! - A call has one holder at most: who it is changes under the lock of the job's folder alone, and is looked at again under it.
+//! - What nobody takes up ends at the job's timeout; a call without one is not left to anybody.
+
+use std::sync::Arc;
+
+use unhang_proc::{identity::Identity, lock::Lock};
+use unhang_switches::stands;
+
+use super::{
+    Engine, Inner,
+    calls::{Claim, HeldCall},
+    memory::Status,
+};
+use crate::{
+    error::JobError,
+    folder::{CANCEL, EXIT, FileError, LOCK, RECORD},
+    id::JobId,
+    moment::Moment,
+    record::{Call, Holder, Record, Ticket},
+    store::{self, Job, Starter},
+};
+
+/// Whether whoever waited for a call has left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Somebody waits for it.
+    No,
+    /// The process has gone, or has let go of it.
+    Yes,
+}
+
+/// Whether this call has been left, as seen from this process.
+pub(super) fn left(call: &Call, starter: &Starter) -> Left {
+    let is_free = call.ticket.as_ref().is_some_and(|ticket| ticket.is_free);
+    let is_of_this_boot = call.holder.boot_id == starter.boot_id;
+    let lives = is_of_this_boot && Identity::from(call.holder.process).is_alive();
+    if lives && !is_free { Left::No } else { Left::Yes }
+}
+
+/// Whether there is still time for somebody to ask for the answer.
+pub(super) fn may_be_taken_up(record: &Record) -> bool {
+    let has_ticket = record.call.as_ref().is_some_and(|call| call.ticket.is_some());
+    let since = Moment::now().since(record.started_at.unwrap_or(record.created_at));
+    let has_time =
+        record.timeout().is_some_and(|timeout| since < timeout) || !stands("left-call-has-its-time");
+    has_ticket && has_time
+}
+
+impl HeldCall {
+    /// Keeps what the answer can be had with, where it becomes known only now or has changed; durable when this answers. It goes on when
+    /// the call has been settled or let go of meanwhile, and changes nothing then.
+    ///
+    /// # Errors
+    /// Where the disk or the database says no. Then the call ends with this process, as without a ticket.
+    pub fn note(&self, ticket: Ticket) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
+        let (engine, id) = (self.engine.clone(), self.id());
+        async move { engine.blocking(move |inner| write_ticket(inner, id, ticket)).await }
+    }
+
+    /// Lets go of it without an end: its server has the answer, and whoever takes it up asks for that with this ticket.
+    ///
+    /// # Errors
+    /// As [`Self::note`].
+    pub async fn leave(mut self, ticket: Ticket) -> Result<(), JobError> {
+        self.log_is_written().await;
+        let (engine, claim) = (self.engine, self.claim);
+        // Whatever the disk says: the server has it.
+        claim.is_over();
+        let ticket = Ticket { is_free: true, ..ticket };
+        engine
+            .blocking(move |inner| {
+                let written = write_ticket(inner, claim.id, ticket);
+                drop(claim);
+                written
+            })
+            .await
+    }
+}
+
+impl Engine {
+    /// Calls that nobody waits for, and whose answers can still be had.
+    #[must_use]
+    pub fn left_calls(&self) -> Vec<Status> {
+        let mut calls = self.inner.memory.calls(may_be_taken_up);
+        calls.retain(|status| {
+            let call = status.record.call.as_ref();
+            call.is_some_and(|call| left(call, &self.inner.starter) == Left::Yes)
+        });
+        calls
+    }
+
+    /// Takes up a call that was left; from then on it is held here. None where it has an end, or somebody else was faster.
+    ///
+    /// # Errors
+    /// Where the disk or the database says no.
+    pub async fn take_up(&self, id: JobId) -> Result<Option<(HeldCall, Status)>, JobError> {
+        let inner = Arc::clone(&self.inner);
+        let claim = self.blocking(move |_| take_up(&inner, id)).await?;
+        let Some(claim) = claim else { return Ok(None) };
+        Ok(Some((HeldCall::new(claim, self.clone()), self.inner.status(id)?)))
+    }
+}
+
+fn take_up(inner: &Arc<Inner>, id: JobId) -> Result<Option<Claim>, JobError> {
+    let folder = inner.data.job(id);
+    // A power failure may have taken it.
+    folder.create_if_missing()?;
+    let path = folder.file(LOCK);
+    let lock = Lock::try_take(&path).map_err(|error| FileError::system("cannot lock", &path, error))?;
+    let Some(_lock) = lock else { return Ok(None) };
+    let is_over = folder.has(EXIT) || folder.has(CANCEL);
+    let is_ours = change(inner, id, |record| {
+        let may_go_on = may_be_taken_up(record) && !is_over;
+        let Some(call) = record.call.as_mut().filter(|_| may_go_on) else { return false };
+        if left(call, &inner.starter) == Left::No && stands("one-takes-a-call-up") {
+            return false;
+        }
+        call.holder = this_process(inner);
+        if let Some(ticket) = &mut call.ticket {
+            ticket.is_free = false;
+        }
+        true
+    })?;
+    Ok(is_ours.then(|| Claim::new(Arc::clone(inner), id)))
+}
+
+fn write_ticket(inner: &Inner, id: JobId, ticket: Ticket) -> Result<(), JobError> {
+    let is_noted = change(inner, id, |record| {
+        let ours = this_process(inner);
+        let Some(call) = record.call.as_mut().filter(|call| call.holder == ours) else { return false };
+        if call.ticket.as_ref().is_some_and(|known| known.is_free || *known == ticket) {
+            return false;
+        }
+        call.ticket = Some(ticket);
+        true
+    });
+    is_noted.map(drop)
+}
+
+fn this_process(inner: &Inner) -> Holder {
+    let Starter { boot_id, process, .. } = inner.starter.clone();
+    Holder { boot_id, process }
+}
+
+/// Changes the record of a call that has not ended, as it is at that moment. Whether it was changed.
+fn change(inner: &Inner, id: JobId, change: impl FnOnce(&mut Record) -> bool) -> Result<bool, JobError> {
+    let row = inner.store().write(|transaction| {
+        let Some(Job { mut record, .. }) = store::get(transaction, id)? else { return Ok(None) };
+        let is_changed = change(&mut record) && store::note_call(transaction, &record)?;
+        if is_changed { store::get(transaction, id) } else { Ok(None) }
+    })?;
+    let Some(row) = row else { return Ok(false) };
+    // A copy for people, and for a database that is made anew: it can be made again from the row.
+    if let Err(error) = inner.data.job(id).write_lightly(RECORD, &row.record) {
+        tracing::warn!("{error}");
+    }
+    inner.memory.update([row]);
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        engine::{Adoption, Options, calls::judge_call},
+        judge::Finding,
+        record::Identity as Process,
+        shims::ShimCommand,
+    };
+
+    #[tokio::test]
+    async fn whoever_looked_before_a_call_was_taken_up_leaves_it_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let shim = ShimCommand { program: "/nowhere".into(), arguments: Vec::new() };
+        let (engine, _) = Engine::open(Options::new(folder.path().to_owned(), shim)).unwrap();
+        let ticket = Ticket { kept_by: "srv-1".to_owned(), details: json!({}), is_free: false };
+        let adoption = Adoption {
+            id: JobId::random().unwrap(),
+            name: "srv__slow".to_owned(),
+            owner: None,
+            server: "srv".to_owned(),
+            tool: "slow".to_owned(),
+            is_repeatable: false,
+            arguments: None,
+            elapsed: Duration::ZERO,
+            timeout: Some(Duration::from_secs(7200)),
+            ticket: Some(ticket),
+        };
+        let (held, _) = engine.adopt(adoption).await.unwrap();
+        let inner = &engine.inner;
+        let mut job =
+            inner.store().read(|connection| store::get(connection, held.id())).unwrap().expect("it is there");
+        // As it was when its first holder had gone, and its time was over.
+        job.record.timeout_ms = Some(0);
+        let call = job.record.call.as_mut().unwrap();
+        call.holder.process = Process { pid: u32::MAX >> 1, start: 1 };
+        let call = call.clone();
+        let found = judge_call(&inner.data, &mut inner.store(), &job, &call, &inner.handover()).unwrap();
+        assert!(matches!(found, Finding::Alive), "{found:?}");
+        assert!(!engine.status(held.id()).unwrap().record.status.is_final());
+    }
+}
