@@ -145,6 +145,9 @@ async fn served(
     let awake = sharing.servers();
     tokio::spawn(async move { awake.stay_awake().await });
     let promoted = service.promoted();
+    if let Some(promoted) = &promoted {
+        sharing.shared().take_up(promoted);
+    }
     let jobs = Arc::clone(&service) as Arc<dyn JobService>;
     // Over pipes there is one client, and who it is, is known.
     let tells_callers_apart = listening.is_none();

@@ -60,6 +60,7 @@ mod serve;
 mod slow_calls;
 mod slow_endings;
 mod slow_guarded;
+mod slow_restarts;
 mod slow_surroundings;
 mod slow_tasks;
 mod slow_upstream;

@@ -17,7 +17,7 @@ use super::{
     work::{Adopting, Ended},
 };
 use crate::{
-    gateway::{Answered, Aside, Asked, Servers, Whose},
+    gateway::{Answered, Aside, Asked, Servers, TaskNews, Whose},
     job_report::{JobReport, Reader},
     promoted::{Going, Made, Promotable, PromotedCalls, SameCall, Source, joined},
     tools::service::{Caller, JobService},
@@ -99,7 +99,7 @@ pub(super) async fn ask(
         }
     }
     let params = Arc::clone(&asked.params);
-    let mut source = Box::new(Made { servers, asked });
+    let mut source = Box::new(Made::new(servers, asked));
     let mut going = Going { way: source.ask(Arc::clone(&params)), params, source };
     let mut adopting: Option<Adopting> = None;
     loop {
@@ -129,14 +129,14 @@ pub(super) async fn ask(
             },
             order = ordered(&mut promote), if adopting.is_none() => {
                 if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
-                    adopting = Some(adopt(promote, about, order));
+                    adopting = Some(adopt(promote, about, order, &*going.source));
                 }
             }
         }
     }
 }
 
-fn adopt(promote: &MayPromote, about: &About, order: Order) -> Adopting {
+fn adopt(promote: &MayPromote, about: &About, order: Order, source: &dyn Source) -> Adopting {
     let call = Promotable {
         name: order.name,
         server: about.server.name().to_owned(),
@@ -148,7 +148,8 @@ fn adopt(promote: &MayPromote, about: &About, order: Order) -> Adopting {
         same: about.same(promote),
     };
     let (calls, caller) = (promote.calls.clone(), promote.caller.clone());
-    Box::pin(async move { calls.adopt(&caller, call).await })
+    let task = source.news().and_then(TaskNews::known);
+    Box::pin(async move { calls.adopt_task(&caller, call, task).await })
 }
 
 /// A job that was being made of a call is of no use any more.

@@ -242,6 +242,11 @@ impl Backend {
         &self.entry.spec.name
     }
 
+    /// How it is reached.
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.entry.spec.endpoint
+    }
+
     /// Whether it is a gateway as we are: nobody else is reached by a socket.
     pub(super) fn is_gateway(&self) -> bool {
         matches!(&self.entry.spec.endpoint, Endpoint::Http(server) if server.address.socket.is_some())

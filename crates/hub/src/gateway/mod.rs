@@ -17,6 +17,7 @@
 mod backend;
 mod ear;
 mod known;
+mod lasting;
 mod level;
 mod lists;
 mod memory;
@@ -57,6 +58,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
+pub(crate) use self::lasting::{KnownTask, ServerTask, TaskNews};
 use self::{
     backend::{Backend, Starter},
     places::Places,
@@ -335,6 +337,17 @@ impl Servers {
         progress: Option<Progress>,
         asides: Option<mpsc::Sender<Aside>>,
     ) -> impl Future<Output = Answered> + Send + use<> {
+        self.ask_and_hear(asked, progress, asides, None)
+    }
+
+    /// The same for whoever wants to hear of the task with which a server goes on with a call.
+    pub(crate) fn ask_and_hear(
+        &self,
+        asked: Asked,
+        progress: Option<Progress>,
+        asides: Option<mpsc::Sender<Aside>>,
+        news: Option<TaskNews>,
+    ) -> impl Future<Output = Answered> + Send + use<> {
         let backend = self.at(asked.server);
         let (all, vigil) = (Arc::clone(&self.shared.all), Arc::clone(&self.shared.vigil));
         async move {
@@ -349,7 +362,7 @@ impl Servers {
                     Subject { method: asked.method, tool: asked.tool.as_deref(), ..Subject::default() };
                 trace.server(backend.name(), &subject)
             });
-            let answered = put(&backend, &all, asked, progress, asides).await;
+            let answered = put(&backend, &all, asked, progress, asides, news).await;
             vigil.heard();
             counted.ended(&answered.outcome);
             if let Some(span) = span {
@@ -389,6 +402,7 @@ async fn put(
     asked: Asked,
     progress: Option<Progress>,
     asides: Option<mpsc::Sender<Aside>>,
+    news: Option<TaskNews>,
 ) -> Answered {
     let Asked { method, params, client, signature, tool, limit, asked_for, asker, may_wait, .. } = asked;
     let mut answered = Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
@@ -454,7 +468,7 @@ async fn put(
     answered.outcome = asks.ask(method, as_task.as_deref().unwrap_or(params), &manner).await;
     trial.ended(&answered.outcome);
     if let Some(course) = course {
-        answered.outcome = course.follow(answered.outcome, deadline).await;
+        answered.outcome = course.told_to(news).follow(answered.outcome, deadline).await;
     }
     answered
 }

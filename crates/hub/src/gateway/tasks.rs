@@ -7,9 +7,11 @@
 //!
 //! Invariants
 //!
-//! - A task whose call nobody waits for any more is cancelled.
+//! - A task whose call nobody waits for any more is cancelled, unless it was left to somebody else ([`super::lasting`]).
 //! - A server is asked no more often than it says, within our own bounds, and no longer than its call may take.
 //! - What is broken in what a server says of a task is an answer that says so.
+//! - A task that another process goes on with is not cancelled by our end, and one that we go on with for another process is given up only
+//!   when its server has been away for minutes: it may come up after us.
 
 use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
 
@@ -27,6 +29,7 @@ use unhang_wire::{Json, text_member};
 use super::{
     Aside, Question,
     backend::{Backend, Starter},
+    lasting::{KnownTask, ServerTask, TaskNews},
 };
 use crate::{
     client::{
@@ -44,6 +47,8 @@ const POLL_USUAL: Duration = Duration::from_secs(1);
 
 /// How often in a row a look may fail before the task is given up.
 const MOST_FAILURES: u32 = 5;
+/// The same for a task that was taken up after a restart, with longer and longer pauses: some eight minutes in all.
+const MOST_FAILURES_TAKEN_UP: u32 = 20;
 
 /// How long a server may take to hear that a task is not wanted any more.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
@@ -57,6 +62,10 @@ pub(super) struct Course {
     meta: Option<String>,
     signed: Signed,
     asides: Option<mpsc::Sender<Aside>>,
+    /// Who hears of the task.
+    news: Option<TaskNews>,
+    /// Another process has waited for it before.
+    is_taken_up: bool,
 }
 
 /// Cancels a task that nobody waits for any more.
@@ -68,6 +77,10 @@ struct Wanted {
 impl Drop for Wanted {
     fn drop(&mut self) {
         let (course, Some(task)) = (self.course.clone(), self.task.take()) else { return };
+        let is_left = course.news.as_ref().is_some_and(TaskNews::is_left);
+        if is_left && stands("left-task-goes-on") {
+            return;
+        }
         if let Ok(runtime) = tokio::runtime::Handle::try_current()
             && stands("unwanted-task-is-cancelled")
         {
@@ -126,11 +139,38 @@ impl Course {
             meta: meta.map(Into::into),
             signed,
             asides: asides.cloned(),
+            news: None,
+            is_taken_up: false,
         };
         if may_wait {
             course.meta = course.meta.map(|meta| declared(&meta).unwrap_or(meta));
         }
         Some(course)
+    }
+
+    /// That of a task that another process has waited for.
+    pub(super) fn again(
+        backend: &Arc<Backend>,
+        dialect: Dialect,
+        signed: Signed,
+        asides: mpsc::Sender<Aside>,
+        news: TaskNews,
+    ) -> Self {
+        let backend = Arc::clone(backend);
+        Self {
+            backend,
+            dialect,
+            meta: None,
+            signed,
+            asides: Some(asides),
+            news: Some(news),
+            is_taken_up: true,
+        }
+    }
+
+    /// The same, and who hears of its task.
+    pub(super) fn told_to(self, news: Option<TaskNews>) -> Self {
+        Self { news, ..self }
     }
 
     /// As whom the server is asked.
@@ -165,6 +205,19 @@ impl Course {
             Err(why) => return Err(self.broken(&why)),
         };
         tracing::debug!("`{}` goes on with a call as task {}", self.backend.name(), task.id);
+        self.pursue(task, deadline).await
+    }
+
+    /// Waits for what a task comes to. Whoever stops waiting cancels it.
+    pub(super) async fn pursue(self, task: SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
+        if let Some(news) = &self.news {
+            news.begun(KnownTask {
+                task: ServerTask::new(&task.id, self.dialect, &self.signed, self.meta.as_deref()),
+                kept_by: self.backend.identity(),
+                outlives_us: self.backend.outlives_us(),
+                doing: task.message.clone(),
+            });
+        }
         let mut wanted = Wanted { task: Some(task.id.clone()), course: self };
         let outcome = wanted.course.clone().wait(task, deadline).await;
         if !matches!(&outcome, Err(Error::Failure(failure)) if failure.kind == Kind::Deadline) {
@@ -178,7 +231,7 @@ impl Course {
         let mut failures = 0;
         loop {
             let pause = task.poll_interval_ms.map_or(POLL_USUAL, Duration::from_millis);
-            let pause = pause.clamp(POLL_LEAST, POLL_MOST);
+            let pause = pause.max(self.rest_after(failures)).clamp(POLL_LEAST, POLL_MOST);
             if deadline.remaining() <= pause {
                 return Err(self.late(&task));
             }
@@ -193,10 +246,11 @@ impl Course {
             let got = match self.ask(tasks::GET, &tasks::about(&task.id), limit, None).await {
                 Ok(got) => got,
                 // It may be starting anew, and know the task still.
-                Err(Error::Failure(_)) if failures < MOST_FAILURES => {
+                Err(Error::Failure(_)) if failures < self.most_failures() => {
                     failures += 1;
                     continue;
                 }
+                Err(Error::Server(error)) if is_forgotten(&error) => return Err(self.forgotten(&error)),
                 Err(error) => return Err(error),
             };
             failures = 0;
@@ -204,6 +258,9 @@ impl Course {
             let (seen, payload) = tasks::read_got(self.dialect, raw).map_err(|why| self.broken(&why))?;
             let status = seen.status;
             task = SeenTask { id: task.id, ..seen };
+            if let Some(news) = &self.news {
+                news.doing(task.message.as_deref());
+            }
             match (status, payload) {
                 (Status::Working, _) => {}
                 (_, Some(Payload::Result(result))) => {
@@ -296,6 +353,18 @@ impl Course {
         client.ask(method, signed.as_deref().unwrap_or(params), &manner).await
     }
 
+    fn most_failures(&self) -> u32 {
+        if self.is_taken_up { MOST_FAILURES_TAKEN_UP } else { MOST_FAILURES }
+    }
+
+    /// How long the server is left alone after so many failures in a row.
+    fn rest_after(&self, failures: u32) -> Duration {
+        match failures.checked_sub(1).filter(|_| self.is_taken_up) {
+            Some(before) => POLL_USUAL.saturating_mul(2_u32.saturating_pow(before)).min(POLL_MOST),
+            None => Duration::ZERO,
+        }
+    }
+
     fn failure(&self, kind: Kind, happened: String, hint: &str) -> Error {
         let (server, method) = (self.backend.name().to_owned(), Some("tools/call".to_owned()));
         Failure { kind, server, method, happened, hint: hint.to_owned(), ..Failure::ended() }.into()
@@ -304,6 +373,15 @@ impl Course {
     fn broken(&self, why: &str) -> Error {
         let happened = format!("`{}` goes on with `tools/call` as a task, and {why}", self.backend.name());
         self.failure(Kind::BadResponse, happened, "this is a fault of the server")
+    }
+
+    fn forgotten(&self, error: &ServerError) -> Error {
+        let happened = format!(
+            "`{}` does not know the task any more with which it went on with this call: {}",
+            self.backend.name(),
+            error.message
+        );
+        self.failure(Kind::BadResponse, happened, "what came of the call cannot be had any more")
     }
 
     fn cancelled(&self, task: &SeenTask) -> Error {
@@ -318,6 +396,12 @@ impl Course {
             format!("the task with which `{}` goes on has not ended in time{doing}", self.backend.name());
         self.failure(Kind::Deadline, happened, "raise job-timeout if it needs longer")
     }
+}
+
+/// Whether a server that was asked for a task says by this that there is none.
+fn is_forgotten(error: &ServerError) -> bool {
+    let codes = [Kind::InvalidParams.code(), Kind::MethodNotFound.code()];
+    codes.iter().any(|code| i64::from(*code) == error.code) && stands("forgotten-task-is-told")
 }
 
 /// The same without the name of the task that it belongs to.

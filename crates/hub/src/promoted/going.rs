@@ -1,6 +1,6 @@
 //! A call whose answer is on its way, with all that is told beside it.
 
-use std::{pin::Pin, sync::Arc};
+use std::{future::pending, pin::Pin, sync::Arc};
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -11,15 +11,16 @@ use unhang_jobs::{
     progress::Progress,
     record::Reason,
 };
+use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
-use super::{Inputs, advice};
+use super::{Inputs, Kept, advice, tickets};
 use crate::{
     client::{Error, ServerError},
     config::INPUT_ROUNDS,
     fault::Kind,
     front::is_offered,
-    gateway::{Answered, Aside, Asked, Question, Replied, Servers},
+    gateway::{Answered, Aside, Asked, KnownTask, Question, Replied, Servers, TaskNews},
     wording::shortened,
 };
 
@@ -60,12 +61,25 @@ pub(crate) struct UnderWay {
 pub(crate) trait Source: Send {
     /// Makes the request with these params, for the first time or once more.
     fn ask(&mut self, params: Arc<str>) -> UnderWay;
+
+    /// What is heard of a task with which the server goes on, where anything is.
+    fn news(&self) -> Option<&TaskNews> {
+        None
+    }
 }
 
 /// A request to one of these servers. What a session has of them for itself lives as long as its calls.
 pub(crate) struct Made {
-    pub servers: Servers,
-    pub asked: Asked,
+    servers: Servers,
+    asked: Asked,
+    news: Option<TaskNews>,
+}
+
+impl Made {
+    pub(crate) fn new(servers: Servers, asked: Asked) -> Self {
+        let news = asked.may_wait.then(TaskNews::new);
+        Self { servers, asked, news }
+    }
 }
 
 impl Source for Made {
@@ -74,19 +88,27 @@ impl Source for Made {
         let (progress, seen) = watch::channel(None);
         let (asides, said) = mpsc::channel(ASIDES);
         let progress = asked.wants_progress.then_some(progress);
-        UnderWay { answering: Box::pin(self.servers.ask(asked, progress, Some(asides))), seen, said }
+        let answering = self.servers.ask_and_hear(asked, progress, Some(asides), self.news.clone());
+        UnderWay { answering: Box::pin(answering), seen, said }
+    }
+
+    fn news(&self) -> Option<&TaskNews> {
+        self.news.as_ref()
     }
 }
 
 impl Going {
     /// Follows it to its end, and notes on the way what the server tells. Dropping the rest withdraws it. Cancel-safe.
-    pub(super) async fn follow(
-        &mut self,
-        held: &mut HeldCall,
-        to: (&Inputs, &WhoIsAsked),
-        is_repeatable: bool,
-    ) -> CallEnd {
+    pub(super) async fn follow(&mut self, held: &mut HeldCall, inputs: &Inputs, kept: &Kept) -> CallEnd {
+        let Kept { who, is_repeatable, .. } = kept;
+        let (to, is_repeatable) = ((inputs, who), *is_repeatable);
         let mut rounds = 0;
+        let mut news = self.source.news().map(TaskNews::subscribe);
+        if let Some(news) = &mut news {
+            // What is known already is new to the job.
+            news.mark_changed();
+        }
+        let mut noted = None;
         // What was told while it was a call.
         let newest = self.way.seen.borrow().clone();
         if let Some(params) = newest {
@@ -106,6 +128,7 @@ impl Going {
                     Aside::Logged(params) => held.log(&logged(&params)),
                     Aside::Asked(question) => ask(held.id(), to, question),
                 },
+                known = heard(&mut news) => note_task(held, known, kept, &mut noted),
                 answered = &mut self.way.answering => {
                     let Some(wanted) = Wanted::of(&answered).filter(|_| rounds < INPUT_ROUNDS) else {
                         return end(answered, is_repeatable);
@@ -127,6 +150,41 @@ impl Going {
             }
         }
     }
+}
+
+/// What is heard next of the task with which the server goes on; never, where nothing is. Cancel-safe.
+async fn heard(news: &mut Option<watch::Receiver<Option<KnownTask>>>) -> KnownTask {
+    let Some(news) = news else { return pending().await };
+    loop {
+        if news.changed().await.is_err() {
+            return pending().await;
+        }
+        if let Some(known) = news.borrow_and_update().clone() {
+            return known;
+        }
+    }
+}
+
+/// Keeps what is needed to go on with the task in another process, and tells the job what it is doing.
+fn note_task(held: &mut HeldCall, known: KnownTask, kept: &Kept, noted: &mut Option<KnownTask>) {
+    let before = noted.as_ref();
+    if before.is_none_or(|before| before.task != known.task)
+        && let Some(ticket) = tickets::ticket(&known, &kept.who, kept.same)
+        && stands("task-of-a-job-is-noted")
+    {
+        let (id, noting) = (held.id(), held.note(ticket));
+        // The disk holds nothing else up.
+        tokio::spawn(async move {
+            if let Err(error) = noting.await {
+                tracing::warn!(job = id.as_str(), "it will end with us: its task could not be kept: {error}");
+            }
+        });
+    }
+    let has_news = before.is_none_or(|before| before.doing != known.doing);
+    if let Some(doing) = known.doing.as_deref().filter(|_| has_news) {
+        held.progress(None, &shortened(doing, MOST_TOLD));
+    }
+    *noted = Some(known);
 }
 
 fn note_progress(held: &mut HeldCall, params: &RawValue) {

@@ -15,13 +15,15 @@
 //!
 //! # Invariants
 //!
-//! - A call that was promoted ends as a job: answered, failed, cancelled or, with us, as failed with the reason.
+//! - A call that was promoted ends as a job: answered, failed, cancelled or, with us, as failed with the reason. One with which its server
+//!   goes on without us as a task is left to whoever takes it up ([`tickets`]).
 //! - Whoever wants one to end withdraws it from the server first, before the disk is waited for.
 //! - The same call of the same caller joins the job that it has become, and does not run twice.
 
 mod going;
 mod inputs;
 mod same;
+mod tickets;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -45,6 +47,7 @@ pub(crate) use self::{
     same::{SameCall, SameCalls},
 };
 use crate::{
+    gateway::KnownTask,
     job_report::{JobReport, Reader, ToolNames},
     tools::service::{CallAnswer, Caller, JobError, JobService},
 };
@@ -78,6 +81,13 @@ pub(crate) struct Promoted {
     pub(crate) held: HeldCall,
     /// What is told of it.
     pub(crate) report: JobReport,
+    is_repeatable: bool,
+    same: Option<SameCall>,
+}
+
+/// What is known of a job that is followed.
+struct Kept {
+    who: WhoIsAsked,
     is_repeatable: bool,
     same: Option<SameCall>,
 }
@@ -151,8 +161,22 @@ impl PromotedCalls {
     /// # Errors
     /// Why it stays what it is.
     pub(crate) async fn adopt(&self, caller: &Caller, call: Promotable) -> Result<Promoted, JobError> {
+        self.adopt_task(caller, call, None).await
+    }
+
+    /// The same with a call that its server goes on with as this task already.
+    ///
+    /// # Errors
+    /// As [`Self::adopt`].
+    pub(crate) async fn adopt_task(
+        &self,
+        caller: &Caller,
+        call: Promotable,
+        task: Option<KnownTask>,
+    ) -> Result<Promoted, JobError> {
         let id = JobId::random().map_err(|error| JobError(format!("no id could be drawn: {error}")))?;
         let Promotable { name, server, tool, is_repeatable, arguments, elapsed, limit, same } = call;
+        let ticket = task.and_then(|task| tickets::ticket(&task, &WhoIsAsked::Nobody, same));
         let adoption = Adoption {
             id,
             name,
@@ -163,7 +187,7 @@ impl PromotedCalls {
             arguments,
             elapsed,
             timeout: Some(limit),
-            ticket: None,
+            ticket,
         };
         let (held, status) = self.shared.engine.adopt(adoption).await?;
         Ok(Promoted { held, report: JobReport::new(&status, Reader::Agent(self.names)), is_repeatable, same })
@@ -175,11 +199,15 @@ impl PromotedCalls {
         if let Some(same) = same {
             self.shared.same.delivered(same, held.id());
         }
+        self.go_on(held, going, Kept { who, is_repeatable, same });
+    }
+
+    fn go_on(&self, held: HeldCall, going: Going, kept: Kept) {
         let calls = self.clone();
         let mut tasks = self.tasks();
         // What has ended is forgotten.
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(async move { calls.follow(held, going, &who, is_repeatable).await });
+        tasks.spawn(async move { calls.follow(held, going, &kept).await });
     }
 
     /// Has a call answered that nobody was told of as a job.
@@ -196,15 +224,19 @@ impl PromotedCalls {
         });
     }
 
-    async fn follow(&self, mut held: HeldCall, mut going: Going, who: &WhoIsAsked, is_repeatable: bool) {
+    async fn follow(&self, mut held: HeldCall, mut going: Going, kept: &Kept) {
         let id = held.id();
         let mut ending = self.shared.ending.subscribe();
         let end = tokio::select! {
             biased;
             Ok(ended) = async { ending.wait_for(Option::is_some).await.map(|ended| *ended) } => {
-                end_of_all(ended.unwrap_or(Ending::UnhangEnds), is_repeatable)
+                if let Some(ticket) = tickets::to_be_left(&going, kept) {
+                    self.shared.inputs.forget(id);
+                    return self.leave(held, going, ticket).await;
+                }
+                end_of_all(ended.unwrap_or(Ending::UnhangEnds), kept.is_repeatable)
             }
-            end = going.follow(&mut held, (&self.shared.inputs, who), is_repeatable) => end,
+            end = going.follow(&mut held, &self.shared.inputs, kept) => end,
         };
         self.shared.inputs.forget(id);
         // Before the disk: whoever works for nothing is to hear of it at once.

@@ -29,7 +29,7 @@ const MOST: usize = 4096;
 
 /// What the same calls have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SameCall([u8; 32]);
+pub(crate) struct SameCall(pub(super) [u8; 32]);
 
 impl SameCall {
     /// That of this call.

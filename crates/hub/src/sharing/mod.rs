@@ -47,6 +47,7 @@ use crate::{
     config::{DISPOSE_LIMIT, FLUSH_LIMIT, Limits},
     front::http::{DRAIN, serve_windows},
     gateway::{Change, Lineup, Patience, Scope, ServerEntry, Servers},
+    promoted::PromotedCalls,
     route::rules::ToolRules,
     secrets::Secrets,
     upstream::http::HttpServer,
@@ -180,6 +181,20 @@ impl Sharing {
 }
 
 impl Shared {
+    /// Goes on with the calls that other processes have left and whose servers are here, from now on.
+    pub fn take_up(&self, calls: &PromotedCalls) {
+        let shared = self.clone();
+        calls.take_up_left(move |name, kept_by| {
+            // Those that were started here when whoever led had gone are not among those that we ask.
+            let own = own_of(&shared.own).servers.clone();
+            let mut servers = std::iter::once(shared.servers.clone()).chain(own);
+            servers.find_map(|servers| {
+                let place = servers.keeper_of(name, kept_by)?;
+                Some((servers.for_session(None), place))
+            })
+        });
+    }
+
     /// Has these servers from now on, or would have them if we led. Gives what has changed of the servers that are here.
     pub fn replace(&self, lineup: Lineup) -> Change {
         let mut own = own_of(&self.own);

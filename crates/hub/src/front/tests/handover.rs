@@ -42,6 +42,7 @@ fn report(change: impl FnOnce(&mut unhang_jobs::record::Record)) -> JobReport {
             tool: "now".to_owned(),
             is_repeatable: false,
             holder,
+            ticket: None,
         });
         record.started_at = Some(record.created_at);
         change(record);
