@@ -160,6 +160,25 @@ fn a_task_that_was_taken_up_is_cancelled_with_its_job() {
 }
 
 #[test]
+fn a_task_that_was_taken_up_has_the_time_that_is_left_of_its_job() {
+    let sandbox = Sandbox::with_jobs();
+    let remote = Remote::start(&sandbox, &["http-tasks-modern"]);
+    configure(&sandbox, &far(&remote, "limits.job-timeout = \"5s\""));
+    let (mut process, web) = Web::start(&sandbox);
+    let job = begun(&mut Session::begin(&web, "one"), "far__slow_compute", 600.0);
+    kill(&mut process);
+    // What counts is what it began with.
+    configure(&sandbox, &far(&remote, "limits.job-timeout = \"1h\""));
+    let (process, web) = Web::start(&sandbox);
+    wait_until("it is taken up", PATIENCE, || process.stderr().contains("taken up"));
+    let told = Session::begin(&web, "one").at_its_end(&job);
+    assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("timeout")), "{told}");
+    remote.wait_for("its server hears of it", |seen| seen["rpc"] == "tasks/cancel");
+    drop(remote);
+    gateway_http::finish(process, &sandbox);
+}
+
+#[test]
 fn a_task_that_its_server_has_forgotten_fails_with_the_reason() {
     let sandbox = Sandbox::with_jobs();
     let remote = Remote::start(&sandbox, &["http-tasks-modern", "--ttl", "3000"]);

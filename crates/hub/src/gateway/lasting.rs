@@ -171,11 +171,12 @@ impl TaskNews {
         self.0.is_left.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_left(&self) -> bool {
+    pub(crate) fn is_left(&self) -> bool {
         self.0.is_left.load(Ordering::Relaxed)
     }
 
-    pub(super) fn begun(&self, known: KnownTask) {
+    /// The server goes on with this one.
+    pub(crate) fn begun(&self, known: KnownTask) {
         self.0.known.send_replace(Some(known));
     }
 

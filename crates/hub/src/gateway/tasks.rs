@@ -231,7 +231,9 @@ impl Course {
         let mut failures = 0;
         loop {
             let pause = task.poll_interval_ms.map_or(POLL_USUAL, Duration::from_millis);
-            let pause = pause.max(self.rest_after(failures)).clamp(POLL_LEAST, POLL_MOST);
+            let pause = pause
+                .max(if self.is_taken_up { rest_after(failures) } else { Duration::ZERO })
+                .clamp(POLL_LEAST, POLL_MOST);
             if deadline.remaining() <= pause {
                 return Err(self.late(&task));
             }
@@ -357,14 +359,6 @@ impl Course {
         if self.is_taken_up { MOST_FAILURES_TAKEN_UP } else { MOST_FAILURES }
     }
 
-    /// How long the server is left alone after so many failures in a row.
-    fn rest_after(&self, failures: u32) -> Duration {
-        match failures.checked_sub(1).filter(|_| self.is_taken_up) {
-            Some(before) => POLL_USUAL.saturating_mul(2_u32.saturating_pow(before)).min(POLL_MOST),
-            None => Duration::ZERO,
-        }
-    }
-
     fn failure(&self, kind: Kind, happened: String, hint: &str) -> Error {
         let (server, method) = (self.backend.name().to_owned(), Some("tools/call".to_owned()));
         Failure { kind, server, method, happened, hint: hint.to_owned(), ..Failure::ended() }.into()
@@ -398,6 +392,13 @@ impl Course {
     }
 }
 
+/// How long a server that may come up after us is left alone after so many failures in a row.
+fn rest_after(failures: u32) -> Duration {
+    let before = failures.checked_sub(1).filter(|_| stands("absent-server-is-given-time"));
+    let rest = before.map(|before| POLL_USUAL.saturating_mul(2_u32.saturating_pow(before)).min(POLL_MOST));
+    rest.unwrap_or_default()
+}
+
 /// Whether a server that was asked for a task says by this that there is none.
 fn is_forgotten(error: &ServerError) -> bool {
     let codes = [Kind::InvalidParams.code(), Kind::MethodNotFound.code()];
@@ -416,4 +417,18 @@ fn declared(meta: &str) -> Option<String> {
     let meta = Json::new(meta.as_bytes())?;
     let capabilities = tasks::declare(meta.member(CLIENT_CAPABILITIES).map_or("{}", Json::get));
     Some(Splice::new(meta).set(CLIENT_CAPABILITIES, capabilities).apply()?.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_away_when_its_task_is_taken_up_has_minutes_to_come_up() {
+        let rests: Vec<Duration> = (0..=MOST_FAILURES_TAKEN_UP).map(rest_after).collect();
+        assert_eq!(rests[..4], [0, 1, 2, 4].map(Duration::from_secs), "one that comes up soon is asked soon");
+        assert!(rests.iter().all(|rest| *rest <= POLL_MOST));
+        let whole: Duration = rests.iter().sum();
+        assert!((Duration::from_mins(5)..Duration::from_mins(10)).contains(&whole), "{whole:?}");
+    }
 }

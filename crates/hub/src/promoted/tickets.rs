@@ -187,3 +187,132 @@ pub(super) fn to_be_left(going: &Going, kept: &Kept) -> Option<Ticket> {
     let outlives_us = known.outlives_us && stands("task-outlives-a-clean-end");
     outlives_us.then(|| ticket(&known, &kept.who, kept.same)).flatten()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, path::Path};
+
+    use serde_json::json;
+    use tokio::time::timeout;
+    use unhang_jobs::{
+        engine::{Engine, Options},
+        id::JobId,
+        record::{JobState, Reason},
+        shims::ShimCommand,
+    };
+
+    use super::*;
+    use crate::{
+        promoted::{Ending, Promotable},
+        tools::service::Caller,
+    };
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A server that never answers, and goes on with the call as a task.
+    struct Goes(TaskNews);
+
+    impl Source for Goes {
+        fn ask(&mut self, _params: Arc<str>) -> UnderWay {
+            let ((_, seen), (_, said)) = (watch::channel(None), mpsc::channel(1));
+            UnderWay { answering: Box::pin(pending()), seen, said }
+        }
+
+        fn news(&self) -> Option<&TaskNews> {
+            Some(&self.0)
+        }
+    }
+
+    fn engine(folder: &Path) -> Engine {
+        let shim = ShimCommand { program: "/nowhere".into(), arguments: Vec::new() };
+        Engine::open(Options::new(folder.to_owned(), shim)).expect("it opens").0
+    }
+
+    fn known(outlives_us: bool, doing: &str) -> KnownTask {
+        let task = json!({ "id": "7", "dialect": "core" });
+        KnownTask {
+            task: serde_json::from_value(task).expect("a task"),
+            kept_by: "srv-1".to_owned(),
+            outlives_us,
+            doing: Some(doing.to_owned()),
+        }
+    }
+
+    /// A call that is a job, whose server has said nothing yet.
+    async fn job(calls: &PromotedCalls) -> (JobId, TaskNews) {
+        let call = Promotable {
+            name: "srv__slow".to_owned(),
+            server: "srv".to_owned(),
+            tool: "slow".to_owned(),
+            is_repeatable: false,
+            arguments: None,
+            elapsed: Duration::ZERO,
+            limit: Duration::from_secs(7200),
+            same: None,
+        };
+        let promoted = calls.adopt(&Caller::owner(), call).await.expect("a job");
+        let (id, news) = (promoted.held.id(), TaskNews::new());
+        let mut source = Box::new(Goes(news.clone()));
+        let going = Going { params: "{}".into(), way: source.ask("{}".into()), source };
+        calls.keep(promoted, going, WhoIsAsked::Followers(r#"{"roots":{}}"#.into()));
+        (id, news)
+    }
+
+    async fn until_noted(engine: &Engine, id: JobId) -> Details {
+        let mut changes = engine.changes();
+        let noted = async {
+            loop {
+                let call = engine.status(id).expect("it is there").record.call;
+                if let Some(ticket) = call.and_then(|call| call.ticket) {
+                    return Details::deserialize(&ticket.details).expect("ours");
+                }
+                changes.changed().await.expect("the engine is there");
+            }
+        };
+        timeout(PATIENCE, noted).await.expect("it is noted")
+    }
+
+    #[tokio::test]
+    async fn a_task_that_becomes_known_while_its_job_is_followed_is_noted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let engine = engine(folder.path());
+        let calls = PromotedCalls::new(engine.clone());
+        let (id, news) = job(&calls).await;
+        // It is followed by now.
+        tokio::task::yield_now().await;
+        news.begun(known(true, "step 1"));
+        let details = until_noted(&engine, id).await;
+        assert_eq!((details.task.id.as_str(), details.same().is_some()), ("7", false));
+        assert_eq!(details.who(), WhoIsAsked::Followers(r#"{"roots":{}}"#.into()));
+        calls.end(Ending::UnhangEnds).await;
+        let left = engine.left_calls();
+        assert_eq!(left.len(), 1, "it is left to somebody else");
+        assert!(news.is_left() && left[0].record.status == JobState::Running);
+        let log = std::fs::read_to_string(engine.job_folder(id).join("stdout.log")).expect("a log");
+        assert_eq!(log, "step 1\n");
+    }
+
+    #[tokio::test]
+    async fn a_task_that_ends_with_us_ends_as_a_job_that_says_so() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let engine = engine(folder.path());
+        let calls = PromotedCalls::new(engine.clone());
+        let (id, news) = job(&calls).await;
+        news.begun(known(false, "step 1"));
+        until_noted(&engine, id).await;
+        calls.end(Ending::ClientGone).await;
+        let record = engine.status(id).expect("it is there").record;
+        assert_eq!(record.ending.and_then(|ending| ending.reason), Some(Reason::ClientGone));
+        assert!(!news.is_left() && engine.left_calls().is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_of_a_call_is_what_it_was() {
+        let same = SameCall([7; 32]);
+        let kept = ticket(&known(true, ""), &WhoIsAsked::Nobody, Some(same)).expect("a ticket");
+        let details = Details::deserialize(&kept.details).expect("ours");
+        assert_eq!((details.who(), details.same()), (WhoIsAsked::Nobody, Some(same)));
+        let other = json!({ "task": kept.details["task"], "same": "no digest" });
+        assert_eq!(Details::deserialize(&other).expect("ours").same(), None);
+    }
+}

@@ -415,4 +415,25 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "unwanted-task-is-cancelled" [5]
         "A task with which a server goes on is cancelled there when nobody waits for its call any more."
         end_to_end("slow_upstream::a_server_that_gives_out_tasks_is_of_use_to_clients_that_know_nothing_of_them");
+    "client-of-task-bounded" [3]
+        "What a client says of itself is kept with a task of its server as far as there is room; beyond that the task is asked for as ourselves."
+        unit("hub", "gateway::lasting::tests::what_a_client_says_of_itself_is_kept_in_bounds");
+    "forgotten-task-is-told" [7]
+        "A task that its server does not know any more fails with words that say so, and not as if the call had been wrong."
+        end_to_end("slow_restarts::a_task_that_its_server_has_forgotten_fails_with_the_reason");
+    "left-task-goes-on" [7]
+        "A task of a remote server is not cancelled there when unhang ends in order: the next one goes on with it."
+        end_to_end("slow_restarts::a_task_of_a_server_is_taken_up_after_an_end_in_order");
+    "task-is-asked-for-where-it-is" [7]
+        "A task is taken up at the server that has it, and not at another one of the same name."
+        end_to_end("slow_restarts::a_task_whose_server_is_nobodys_ends_when_its_time_is_over");
+    "task-of-a-job-is-noted" [7]
+        "The task with which a server goes on with a job is on the disk as soon as it is known."
+        unit("hub", "promoted::tickets::tests::a_task_that_becomes_known_while_its_job_is_followed_is_noted");
+    "task-outlives-a-clean-end" [7]
+        "A job whose server goes on with it without unhang does not fail when unhang ends in order."
+        unit("hub", "promoted::tickets::tests::a_task_that_becomes_known_while_its_job_is_followed_is_noted");
+    "absent-server-is-given-time" [7]
+        "A server that is not up yet when its task is taken up after a restart is asked again for minutes."
+        unit("hub", "gateway::tasks::tests::a_server_that_is_away_when_its_task_is_taken_up_has_minutes_to_come_up");
 };
