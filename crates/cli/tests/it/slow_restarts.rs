@@ -11,6 +11,7 @@ use crate::{
     gateway_http,
     harness::{Client, PATIENCE, Remote, Sandbox, Web, run_to_end, wait_until},
     slow_calls::{Calls, Session, handed_over},
+    slow_tasks::{EXTENSION, Modern},
 };
 
 /// A server that is elsewhere, and gives out tasks.
@@ -47,6 +48,19 @@ fn kill(process: &mut Client) {
 fn terminate(process: &mut Client) {
     process.signal(Signal::TERM);
     assert_eq!(process.exit_code(), 143, "{}", process.stderr());
+}
+
+/// What is kept of a task of a server for whoever takes it up, once its client is known too, which follows it as a task of ours.
+#[track_caller]
+fn ticket(sandbox: &Sandbox, task: &Value) -> Value {
+    let name = format!("jobs/{}/job.json", task.as_str().expect("an id"));
+    let record = || {
+        let path = sandbox.files().into_iter().find(|path| path.ends_with(&name))?;
+        serde_json::from_slice::<Value>(&fs::read(sandbox.path().join(path)).ok()?).ok()
+    };
+    let ticket = || record().map(|record| record["call"]["ticket"].clone()).unwrap_or_default();
+    wait_until("the task is known", PATIENCE, || ticket()["details"]["followers"].is_object());
+    ticket()
 }
 
 fn calls(remote: &Remote) -> usize {
@@ -106,6 +120,21 @@ fn a_task_of_a_server_is_taken_up_after_an_end_in_order() {
 }
 
 #[test]
+fn a_window_that_follows_takes_up_what_its_leader_has_left() {
+    let sandbox = Sandbox::with_jobs();
+    let remote = Remote::start(&sandbox, &["http-tasks-modern"]);
+    configure(&sandbox, &far(&remote, ""));
+    let mut leader = window(&sandbox, &[]);
+    let job = begun(&mut leader, "far__slow_compute", 4.0);
+    let mut follower = window(&sandbox, &[]);
+    assert!(follower.stderr().contains("the gateway that runs already"), "{}", follower.stderr());
+    kill(&mut leader);
+    answered_once(&mut follower, &job, &remote);
+    drop(remote);
+    finish(follower, &sandbox);
+}
+
+#[test]
 fn a_task_that_becomes_known_after_its_job_is_taken_up() {
     let sandbox = Sandbox::with_jobs();
     let remote = Remote::start(&sandbox, &["http-tasks-modern"]);
@@ -117,20 +146,48 @@ fn a_task_that_becomes_known_after_its_job_is_taken_up() {
         json!({ "name": "far__slow_compute", "arguments": { "seconds": 4, "label": "x" }, "task": {} });
     let answer = session.ask("tools/call", params);
     let task = answer["result"]["task"]["taskId"].clone();
-    let name = format!("jobs/{}/job.json", task.as_str().unwrap_or_else(|| panic!("no task: {answer}")));
-    let record = || {
-        let path = sandbox.files().into_iter().find(|path| path.ends_with(&name))?;
-        serde_json::from_slice::<Value>(&fs::read(sandbox.path().join(path)).ok()?).ok()
-    };
-    let ticket = || record().map(|record| record["call"]["ticket"].clone()).unwrap_or_default();
-    wait_until("the task is known", PATIENCE, || ticket()["details"]["followers"].is_object());
-    assert_eq!(ticket()["details"]["task"]["dialect"], "extension");
+    let ticket = ticket(&sandbox, &task);
+    assert_eq!(ticket["details"]["task"]["dialect"], "extension");
     kill(&mut process);
     let (process, web) = Web::start(&sandbox);
     let mut session = Session::begin(&web, "one");
     let result = session.ask("tasks/result", json!({ "taskId": task }));
     assert_eq!(result["result"]["content"][0]["text"], "computed x", "{result}");
     assert_eq!((calls(&remote), cancelled(&remote)), (1, 0));
+    drop(remote);
+    gateway_http::finish(process, &sandbox);
+}
+
+#[test]
+fn what_a_task_asks_that_was_taken_up_is_asked_of_whoever_follows_it() {
+    let sandbox = Sandbox::with_jobs();
+    let remote = Remote::start(&sandbox, &["http-tasks-modern"]);
+    configure(&sandbox, &far(&remote, ""));
+    let (mut process, web) = Web::start(&sandbox);
+    let can = json!({ "elicitation": {}, "extensions": { EXTENSION: {} } });
+    let call = json!({ "name": "far__confirm_delete", "arguments": { "filename": "f", "seconds": 2 } });
+    let answer = Modern::Web(web).ask_as("tools/call", call, can.clone());
+    let task = answer["result"]["taskId"].clone();
+    ticket(&sandbox, &task);
+    kill(&mut process);
+    let (process, web) = Web::start(&sandbox);
+    let mut client = Modern::Web(web);
+    let until = |client: &mut Modern, status: &str| {
+        let mut told = Value::Null;
+        wait_until(status, PATIENCE, || {
+            told = client.ask_as("tasks/get", json!({ "taskId": task }), can.clone())["result"].clone();
+            told["status"] == status
+        });
+        told
+    };
+    let asked = until(&mut client, "input_required");
+    let key = asked["inputRequests"].as_object().and_then(|asked| asked.keys().next()).expect("a question");
+    let answer = json!({ key: { "action": "accept", "content": { "confirm": true } } });
+    let update = json!({ "taskId": task, "inputResponses": answer });
+    let answer = client.ask_as("tasks/update", update, can.clone());
+    assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+    let told = until(&mut client, "completed");
+    assert_eq!(told["result"]["content"][0]["text"], "deleted f", "{told}");
     drop(remote);
     gateway_http::finish(process, &sandbox);
 }

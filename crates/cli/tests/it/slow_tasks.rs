@@ -14,7 +14,7 @@ use crate::{
     slow_calls::{Calls, Seat, Session, handed_over, lasting, slow_server, text},
 };
 
-const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// A command as a tool that is always a job: it says what it is given, and leaves a result, once there is a file `go`.
 const TOOLS: &str = r#"
@@ -39,7 +39,7 @@ fn code(answer: &Value) -> i64 {
 }
 
 /// Who speaks 2026-07-28, over pipes or over HTTP.
-enum Modern {
+pub(crate) enum Modern {
     Pipes(Seat),
     Web(Web),
 }
@@ -47,7 +47,7 @@ enum Modern {
 impl Modern {
     /// Asks, having declared what a client can do.
     #[track_caller]
-    fn ask_as(&mut self, method: &str, mut params: Value, capabilities: Value) -> Value {
+    pub(crate) fn ask_as(&mut self, method: &str, mut params: Value, capabilities: Value) -> Value {
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientInfo": { "name": "unhang-test", "version": "1" },

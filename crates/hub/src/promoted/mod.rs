@@ -16,7 +16,7 @@
 //! # Invariants
 //!
 //! - A call that was promoted ends as a job: answered, failed, cancelled or, with us, as failed with the reason. One with which its server
-//!   goes on without us as a task is left to whoever takes it up ([`tickets`]).
+//!   goes on without us as a task is left to whoever takes it up (`tickets`).
 //! - Whoever wants one to end withdraws it from the server first, before the disk is waited for.
 //! - The same call of the same caller joins the job that it has become, and does not run twice.
 

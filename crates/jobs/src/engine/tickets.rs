@@ -79,10 +79,10 @@ impl HeldCall {
     /// # Errors
     /// As [`Self::note`].
     pub async fn leave(mut self, ticket: Ticket) -> Result<(), JobError> {
+        // Whatever the disk says, and however long it takes: the server has it.
+        self.claim.is_over();
         self.log_is_written().await;
         let (engine, claim) = (self.engine, self.claim);
-        // Whatever the disk says: the server has it.
-        claim.is_over();
         let ticket = Ticket { is_free: true, ..ticket };
         engine
             .blocking(move |inner| {
