@@ -272,6 +272,10 @@ impl Record {
         self.status = ending.outcome.into();
         self.started_at = ending.started_at.or(self.started_at);
         self.ending = Some(ending.clone());
+        // There is nothing to be had with it any more.
+        if let Some(call) = &mut self.call {
+            call.ticket = None;
+        }
     }
 }
 

@@ -40,6 +40,11 @@ use crate::{
 /// So much of what a client says of itself is kept with a task, in bytes. Most say a few hundred.
 const CLIENT_LIMIT: usize = 8 << 10;
 
+/// Whether so much of what a client says of itself can be kept, in bytes.
+pub(crate) fn has_room(said: usize) -> bool {
+    said <= CLIENT_LIMIT || !stands("client-of-task-bounded")
+}
+
 /// A server's task, and what is needed to ask for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServerTask {
@@ -100,10 +105,8 @@ impl ServerTask {
                 said(CLIENT_INFO).zip(said(CLIENT_CAPABILITIES))
             }),
         };
-        let has_room = |(info, capabilities): &(String, String)| {
-            info.len() + capabilities.len() <= CLIENT_LIMIT || !stands("client-of-task-bounded")
-        };
-        let client = said.filter(has_room).and_then(|(info, capabilities)| {
+        let said = said.filter(|(info, capabilities)| has_room(info.len() + capabilities.len()));
+        let client = said.and_then(|(info, capabilities)| {
             let read = |text: &str| serde_json::from_str(text).ok();
             Some(AskedAs { info: read(&info)?, capabilities: read(&capabilities)? })
         });
@@ -205,6 +208,11 @@ impl Backend {
             Endpoint::Http(server) => {
                 part(b"http");
                 part(server.address.url.as_bytes());
+                // Whoever is somebody else there has no such task.
+                for (name, value) in &server.address.headers {
+                    part(name.as_bytes());
+                    part(value.as_bytes());
+                }
             }
             Endpoint::Stdio(server) => {
                 part(b"stdio");
@@ -267,7 +275,8 @@ impl Servers {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::tests::mute, *};
+    use crate::client::Address;
 
     fn signature(capabilities: &str) -> Signed {
         Signed::By(Arc::new(Signature {
@@ -308,6 +317,29 @@ mod tests {
         let core = ServerTask::new("7", Dialect::Core, &signature("{}"), None);
         assert_eq!(serde_json::to_value(&core).unwrap(), json!({ "id": "7", "dialect": "core" }));
         assert!(matches!(core.signed(), Signed::ByUs), "it has heard it at the beginning of its session");
+    }
+
+    #[tokio::test]
+    async fn a_server_is_who_is_reached_in_the_same_way_as_the_same_caller() {
+        let (_mute, entry) = mute();
+        let started = |change: fn(&mut Address)| {
+            let mut entry = entry.clone();
+            if let Endpoint::Http(server) = &mut entry.spec.endpoint {
+                change(&mut server.address);
+            }
+            Servers::start(vec![entry].into())
+        };
+        let servers = started(|_| {});
+        let kept_by = servers.at(0).expect("it is there").identity();
+        assert!(!kept_by.contains("127.0.0.1"));
+        assert_eq!(started(|_| {}).keeper_of("srv", &kept_by), Some(0), "also in the next run");
+        assert_eq!(servers.keeper_of("other", &kept_by), None);
+        let other = started(|address| address.headers.push(("authorization".to_owned(), "b".to_owned())));
+        assert_eq!(other.keeper_of("srv", &kept_by), None, "somebody else has no such task");
+        let leader = started(|address| address.socket = Some("/nowhere".into()));
+        assert_eq!(leader.keeper_of("srv", &kept_by), None, "who leads has servers, and is none");
+        assert!(servers.at(0).expect("it is there").outlives_us());
+        assert!(!leader.at(0).expect("it is there").outlives_us());
     }
 
     #[test]

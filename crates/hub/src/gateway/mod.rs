@@ -58,7 +58,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
-pub(crate) use self::lasting::{KnownTask, ServerTask, TaskNews};
+pub(crate) use self::lasting::{KnownTask, ServerTask, TaskNews, has_room};
 use self::{
     backend::{Backend, Starter},
     places::Places,

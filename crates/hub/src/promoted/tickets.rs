@@ -31,7 +31,7 @@ use super::{ASIDES, Going, Kept, PromotedCalls, SameCall, Source, UnderWay, WhoI
 use crate::{
     client::{Error, Failure},
     fault::Kind,
-    gateway::{Answered, KnownTask, ServerTask, Servers, TaskNews},
+    gateway::{Answered, KnownTask, ServerTask, Servers, TaskNews, has_room},
 };
 
 /// Between two looks for calls that nobody waits for any more.
@@ -53,6 +53,8 @@ struct Details {
 pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked, same: Option<SameCall>) -> Option<Ticket> {
     let followers = match who {
         WhoIsAsked::Nobody => None,
+        // Where there is no room for it, nobody can be asked.
+        WhoIsAsked::Followers(offers) if !has_room(offers.len()) => None,
         WhoIsAsked::Followers(offers) => serde_json::from_str(offers).ok(),
     };
     let same = same.map(|same| HEXLOWER.encode(&same.0));
@@ -312,6 +314,12 @@ mod tests {
         let kept = ticket(&known(true, ""), &WhoIsAsked::Nobody, Some(same)).expect("a ticket");
         let details = Details::deserialize(&kept.details).expect("ours");
         assert_eq!((details.who(), details.same()), (WhoIsAsked::Nobody, Some(same)));
+        let long = json!({ "x": "y".repeat(8 << 10) }).to_string();
+        let kept_of_many = ticket(&known(true, ""), &WhoIsAsked::Followers(long.into()), None).expect("one");
+        assert!(
+            kept_of_many.details.to_string().len() < 200,
+            "of what a client says so much is kept at most"
+        );
         let other = json!({ "task": kept.details["task"], "same": "no digest" });
         assert_eq!(Details::deserialize(&other).expect("ours").same(), None);
     }

@@ -218,9 +218,9 @@ impl Calls {
     }
 
     /// Where what is logged about it goes; nowhere where there is no thread to be had.
-    fn pen(&self, data: &DataFolder, id: JobId) -> Option<Pen> {
+    fn pen(&self, data: &DataFolder, id: JobId, logged: u64) -> Option<Pen> {
         let journal = self.journal.get_or_init(Journal::start).as_ref()?;
-        Some(journal.pen(data.job(id).file(STDOUT), LOG_LIMIT))
+        Some(journal.pen(data.job(id).file(STDOUT), LOG_LIMIT.saturating_sub(logged)))
     }
 }
 
@@ -284,8 +284,9 @@ pub struct HeldCall {
 }
 
 impl HeldCall {
-    pub(super) fn new(claim: Claim, engine: Engine) -> Self {
-        let pen = engine.inner.calls.pen(&engine.inner.data, claim.id);
+    /// One whose log has so many bytes already.
+    pub(super) fn new(claim: Claim, engine: Engine, logged: u64) -> Self {
+        let pen = engine.inner.calls.pen(&engine.inner.data, claim.id, logged);
         Self { claim, engine, pen }
     }
 
@@ -365,7 +366,7 @@ impl Engine {
         };
         let adopted = timeout(SUBMIT_LIMIT, adopt).await;
         let claim = adopted.map_err(|_| JobError::Uncertain { id, waited: SUBMIT_LIMIT })??;
-        Ok((HeldCall::new(claim, self.clone()), self.inner.status(id)?))
+        Ok((HeldCall::new(claim, self.clone(), 0), self.inner.status(id)?))
     }
 
     /// The result of a call that has ended with one, as JSON, as its server gave it.

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     error::JobError,
-    folder::{CANCEL, EXIT, FileError, LOCK, RECORD},
+    folder::{CANCEL, EXIT, FileError, LOCK, RECORD, STDOUT},
     id::JobId,
     moment::Moment,
     record::{Call, Holder, Record, Ticket},
@@ -113,12 +113,13 @@ impl Engine {
     pub async fn take_up(&self, id: JobId) -> Result<Option<(HeldCall, Status)>, JobError> {
         let inner = Arc::clone(&self.inner);
         let claim = self.blocking(move |_| take_up(&inner, id)).await?;
-        let Some(claim) = claim else { return Ok(None) };
-        Ok(Some((HeldCall::new(claim, self.clone()), self.inner.status(id)?)))
+        let Some((claim, logged)) = claim else { return Ok(None) };
+        Ok(Some((HeldCall::new(claim, self.clone(), logged), self.inner.status(id)?)))
     }
 }
 
-fn take_up(inner: &Arc<Inner>, id: JobId) -> Result<Option<Claim>, JobError> {
+/// The claim, and how much is in the log already.
+fn take_up(inner: &Arc<Inner>, id: JobId) -> Result<Option<(Claim, u64)>, JobError> {
     let folder = inner.data.job(id);
     // A power failure may have taken it.
     folder.create_if_missing()?;
@@ -138,7 +139,8 @@ fn take_up(inner: &Arc<Inner>, id: JobId) -> Result<Option<Claim>, JobError> {
         }
         true
     })?;
-    Ok(is_ours.then(|| Claim::new(Arc::clone(inner), id)))
+    let logged = folder.file(STDOUT).metadata().map_or(0, |log| log.len());
+    Ok(is_ours.then(|| (Claim::new(Arc::clone(inner), id), logged)))
 }
 
 fn write_ticket(inner: &Inner, id: JobId, ticket: Ticket) -> Result<(), JobError> {

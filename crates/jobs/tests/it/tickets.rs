@@ -57,6 +57,8 @@ async fn a_call_whose_server_keeps_the_answer_is_taken_up_by_one() {
     let bench = bench.reopen();
     assert_eq!(bench.engine.call_result(id).await.unwrap().as_deref(), Some(ANSWER));
     assert!(bench.engine.take_up(id).await.unwrap().is_none(), "it has ended");
+    let record = bench.engine.status(id).unwrap().record;
+    assert_eq!(record.call.unwrap().ticket, None, "there is nothing to be had with it");
 }
 
 #[tokio::test]
