@@ -2,7 +2,7 @@
 //
 // Usage: tasks_client.mjs PLAN. The plan is JSON: `library` (`sdk` is `@modelcontextprotocol/sdk`, whose experimental tasks are those of
 // 2025-11-25; `ext-tasks` is `@modelcontextprotocol/ext-tasks` on `@modelcontextprotocol/client`, which drives either dialect), `era`
-// (`legacy` shakes hands, `auto` asks `server/discover` first), `url` of the server, `tool`, `calls` (arguments of each), `cancelled` (those of
+// (`legacy` shakes hands, `auto` asks `server/discover` first), `url` of the server or its `command` with its `environment`, `tool`, `calls` (arguments of each), `cancelled` (those of
 // a call that is cancelled as soon as there is a task), and `transcript`, the file to write. What a call must have brought is not judged here.
 
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -22,11 +22,12 @@ const answer = () => ({ action: 'accept', content: { name: 'Ada' } });
 // Tasks of 2025-11-25, by the library that most clients have.
 async function bySdk(transcript) {
     const { Client } = await load('@modelcontextprotocol/sdk/client/index.js');
-    const { StreamableHTTPClientTransport } = await load('@modelcontextprotocol/sdk/client/streamableHttp.js');
     const { ElicitRequestSchema } = await load('@modelcontextprotocol/sdk/types.js');
     const client = new Client(INFO, { capabilities: { elicitation: { form: {} }, tasks: {} } });
     client.setRequestHandler(ElicitRequestSchema, answer);
-    await client.connect(new StreamableHTTPClientTransport(new URL(plan.url)));
+    await client.connect(
+        await transport('@modelcontextprotocol/sdk/client/streamableHttp.js', '@modelcontextprotocol/sdk/client/stdio.js')
+    );
     await client.listTools();
     const streamed = async (args, seen) => {
         const call = { name: plan.tool, arguments: args };
@@ -55,7 +56,7 @@ async function bySdk(transcript) {
 
 // Tasks of either dialect, by the library that is made for them.
 async function byExtTasks(transcript) {
-    const { Client, StreamableHTTPClientTransport } = await load('@modelcontextprotocol/client');
+    const { Client } = await load('@modelcontextprotocol/client');
     // It is there for `import` alone, which looks beside this file.
     const folder = `${process.cwd()}/node_modules/@modelcontextprotocol/ext-tasks/dist/client/index.js`;
     const { createTaskSessionFromClient, resultFromTaskOutcome, toolDeclarationFromMcpTool } = await import(
@@ -63,9 +64,10 @@ async function byExtTasks(transcript) {
     );
     const capabilities = { elicitation: { form: {} }, extensions: { 'io.modelcontextprotocol/tasks': {} } };
     const client = new Client(INFO, { capabilities, versionNegotiation: { mode: plan.era } });
-    await client.connect(new StreamableHTTPClientTransport(new URL(plan.url)));
+    const way = await transport('@modelcontextprotocol/client', '@modelcontextprotocol/client/stdio');
+    await client.connect(way);
     const modern = {
-        rawDispatch: dispatch,
+        rawDispatch: plan.url ? dispatch : dispatchOn(way),
         v2RequestFraming: { protocolVersion: STATELESS, clientInfo: INFO, clientCapabilities: capabilities }
     };
     const session = createTaskSessionFromClient(client, {
@@ -95,7 +97,37 @@ async function byExtTasks(transcript) {
     await client.close();
 }
 
+// The way to the server, made by the library.
+async function transport(http, stdio) {
+    if (plan.url) {
+        const { StreamableHTTPClientTransport } = await load(http);
+        return new StreamableHTTPClientTransport(new URL(plan.url));
+    }
+    const { StdioClientTransport, getDefaultEnvironment } = await load(stdio);
+    const [command, ...args] = plan.command;
+    const env = { ...getDefaultEnvironment(), ...plan.environment };
+    return new StdioClientTransport({ command, args, env, cwd: plan.folder, stderr: 'inherit' });
+}
+
 let sent = 0;
+
+// The same over pipes: it says it on the client's own way, and takes the answer before the client sees it.
+function dispatchOn(way) {
+    const waiting = new Map();
+    const hear = way.onmessage;
+    way.onmessage = (message, extra) => {
+        const heard = waiting.get(message.id);
+        if (!heard || message.method) return hear(message, extra);
+        waiting.delete(message.id);
+        heard(message);
+    };
+    return async bare => {
+        const request = { jsonrpc: '2.0', id: `task-${++sent}`, ...bare };
+        const answered = new Promise(resolve => waiting.set(request.id, resolve));
+        await way.send(request);
+        return answered;
+    };
+}
 
 // What a host that speaks 2026-07-28 does with a request of the library's: it posts it.
 async function dispatch(bare, options) {

@@ -19,7 +19,7 @@ use rmcp::{
 use serde::Deserialize;
 use serde_json::json;
 use unhang::{
-    job_report::{Accepted, JobReport, Reader},
+    job_report::{Accepted, JobReport, Reader, ToolNames},
     jobs::{
         engine::{Engine, Options},
         folder::FileName,
@@ -56,7 +56,7 @@ impl Server {
         job.name = "count_primes".to_owned();
         job.results = Some(FileName::new(primes::RESULTS).map_err(told)?);
         let status = self.engine.submit(job).await.map_err(told)?;
-        let accepted = Accepted::new(&JobReport::new(&status, Reader::Agent));
+        let accepted = Accepted::new(&JobReport::new(&status, Reader::Agent(ToolNames::default())));
         Ok(CallToolResult::structured(json!(accepted)))
     }
 }

@@ -83,9 +83,10 @@ impl Bench {
         words
     }
 
-    /// A tee on each side of the guard, and the server behind them.
+    /// A tee on each side of a guard that has nothing to add, and the server behind them.
     pub(crate) fn observed(&self, place: &Place, server: &[OsString]) -> Vec<OsString> {
-        self.teed(place, "outside", &self.wrapped(&self.teed(place, "inside", server)))
+        let guard = ["wrap", "--promote-after", "off", "--"];
+        self.teed(place, "outside", &self.unhang(&guard, &self.teed(place, "inside", server)))
     }
 
     /// `unhang WORDS REST`.

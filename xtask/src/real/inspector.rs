@@ -114,6 +114,16 @@ pub(crate) fn every_tool(bench: &Bench, place: &Place) -> Result<(), Failure> {
     let way = Way::Command(&command);
     let list = Inspection { name: "list", request: &["--method", "tools/list"], way, folder };
     let names = scenario::tool_names(&list.run(bench, place)?["result"]);
+    let (ours, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| name.starts_with(OURS));
+    if ours.len() != 6 {
+        return Err(Failure::new(format!("of the six tools about jobs there are: {}", ours.join(", "))));
+    }
+    let request = ["--method", "tools/call", "--tool-name", "unhang_list_jobs"];
+    let call = Inspection { name: "call-unhang_list_jobs", request: &request, way, folder };
+    let told = call.run(bench, place)?;
+    if told["result"]["structuredContent"]["jobs"].as_array().is_none_or(|jobs| !jobs.is_empty()) {
+        return Err(Failure::new(format!("there are jobs that nobody has begun: {told}")));
+    }
     if names.len() < FEWEST_TOOLS {
         return Err(Failure::new(format!("only {} tools were listed: {}", names.len(), names.join(", "))));
     }
@@ -127,6 +137,9 @@ pub(crate) fn every_tool(bench: &Bench, place: &Place) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// How the names of those begin that the guard adds.
+const OURS: &str = "unhang_";
 
 /// server-everything has twelve tools whatever the client can do (contract.md part 4).
 const FEWEST_TOOLS: usize = 12;

@@ -62,7 +62,7 @@ enum Kind {
     GatewaySix(Language),
     GatewayInspector,
     GatewayServerKilled,
-    GatewayTasks(gateway::tasks::Driver),
+    Tasks(gateway::tasks::Between, gateway::tasks::Driver),
     Doctor,
 }
 
@@ -126,8 +126,8 @@ fn cases() -> Vec<Case> {
     }
     cases.push(Case { name: "gateway/six/inspector".to_owned(), kind: Kind::GatewayInspector });
     cases.push(Case { name: "gateway/server-killed".to_owned(), kind: Kind::GatewayServerKilled });
-    for driver in gateway::tasks::ALL {
-        cases.push(Case { name: driver.name().to_owned(), kind: Kind::GatewayTasks(driver) });
+    for (between, driver) in gateway::tasks::all() {
+        cases.push(Case { name: driver.name(between), kind: Kind::Tasks(between, driver) });
     }
     cases.push(Case { name: "doctor/five".to_owned(), kind: Kind::Doctor });
     cases
@@ -170,7 +170,7 @@ impl Case {
             Kind::GatewaySix(language) => gateway::six::sdk(bench, &place, *language),
             Kind::GatewayInspector => gateway::six::inspector(bench, &place),
             Kind::GatewayServerKilled => gateway::server_killed::check(bench, &place),
-            Kind::GatewayTasks(driver) => gateway::tasks::check(bench, &place, *driver),
+            Kind::Tasks(between, driver) => gateway::tasks::check(bench, &place, *between, *driver),
             Kind::Doctor => doctor::check(bench, &place),
         }
     }

@@ -12,7 +12,7 @@ use unhang_wire::{
 };
 
 use super::{
-    handover::{HandOver, without_task},
+    handover::{HandOver, unrelated, without_task},
     machine::{Call, End, Era, Held, Link, Machine, Outside, Role},
     tell::START_HINT,
 };
@@ -235,6 +235,7 @@ impl Machine {
             copes_with_tasks: self.is_list_for_tasks(request.method, request.params),
             hand_over,
             is_job: false,
+            task: None,
             line: None,
             sent: false,
             retried: false,
@@ -434,10 +435,12 @@ impl Machine {
         };
         let failed = matches!(outcome, Outcome::Error(_));
         tracing::debug!(server = self.name, method = &*ask.method, failed, "the client answered the server");
-        if (repaired || ask.server_id != *id) && stands("question-id-restored") {
-            outside.to_server(&one_line(&replace_id(raw, id_span, &ask.server_id)));
-        } else {
-            outside.to_server(&one_line(raw));
+        let renamed = ((repaired || ask.server_id != *id) && stands("question-id-restored"))
+            .then(|| replace_id(raw, id_span, &ask.server_id));
+        let line = one_line(renamed.as_deref().unwrap_or(raw));
+        match unrelated(&line).filter(|_| ask.is_of_a_task) {
+            Some(unrelated) => outside.to_server(&unrelated),
+            None => outside.to_server(&line),
         }
     }
 

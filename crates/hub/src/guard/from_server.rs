@@ -13,6 +13,7 @@ use unhang_wire::{
 
 use super::{
     from_client::cancelled,
+    handover::with_params,
     machine::{Ask, Call, Era, Machine, Outside, Role},
 };
 use crate::{
@@ -197,17 +198,24 @@ impl Machine {
             let telling = telling(Kind::InvalidRequest, happened, "give each request an id of its own");
             return self.answer_server(id, method, telling, outside);
         }
-        let ask = Ask { server_id: id.clone(), method: method.into(), since: self.now };
+        let related = self.related(raw);
+        let is_of_a_task = related.is_some();
+        let ask = Ask { server_id: id.clone(), is_of_a_task, method: method.into(), since: self.now };
         // A person may have to answer; a call's patience is the longest there is.
         let deadline = Some(self.now + self.limits.call_timeout);
-        match self.asks.register(id.clone(), deadline, ask) {
-            Ok(()) => outside.to_client(Class::Kept, &one_line(raw)),
+        let renamed = match self.asks.register(id.clone(), deadline, ask) {
+            Ok(()) => None,
             // The client still owes an answer to an earlier request of this id, of a process that is gone.
             Err(Refused::InFlight(ask) | Refused::AwaitsLate(ask)) => {
                 let client_side_id = self.own_id();
                 let _registered = self.asks.register(client_side_id.clone(), deadline, ask);
-                outside.to_client(Class::Kept, &one_line(&replace_id(raw, id_span, &client_side_id)));
+                Some(replace_id(raw, id_span, &client_side_id))
             }
+        };
+        let line = one_line(renamed.as_deref().unwrap_or(raw));
+        match related.and_then(|related| with_params(&line, related)) {
+            Some(related) => outside.to_client(Class::Kept, &related),
+            None => outside.to_client(Class::Kept, &line),
         }
     }
 

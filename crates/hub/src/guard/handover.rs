@@ -14,7 +14,10 @@
 
 use std::time::Duration;
 
-use unhang_bridge::{Splice, tasks::Dialect};
+use unhang_bridge::{
+    Splice,
+    tasks::{self, Dialect},
+};
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, one_line, text_member};
@@ -101,9 +104,19 @@ impl HandOver {
 
 /// The line of such a call as its server is to have it.
 pub(super) fn without_task(line: &[u8]) -> Option<Vec<u8>> {
+    with_params(line, Skin::Task(Dialect::Core).without_task(Json::new(line)?.member("params")?)?)
+}
+
+/// A message with these params.
+pub(super) fn with_params(line: &[u8], params: String) -> Option<Vec<u8>> {
+    Some(Splice::new(Json::new(line)?).set("params", params).apply()?.into_owned().into_bytes())
+}
+
+/// A client's response without the task that it says it is about; nothing, where it says none.
+pub(super) fn unrelated(line: &[u8]) -> Option<Vec<u8>> {
     let line = Json::new(line)?;
-    let params = Skin::Task(Dialect::Core).without_task(line.member("params")?)?;
-    Some(Splice::new(line).set("params", params).apply()?.into_owned().into_bytes())
+    let result = tasks::unrelated(line.member("result")?)?.into_owned();
+    Some(Splice::new(line).set("result", result).apply()?.into_owned().into_bytes())
 }
 
 impl Call {
@@ -302,7 +315,7 @@ impl Machine {
         &mut self,
         now: Duration,
         (wire_id, order): (&Id, Order),
-        result: &str,
+        (job, result): (&str, &str),
         outside: &mut impl Outside,
     ) -> bool {
         self.now = now;
@@ -311,6 +324,8 @@ impl Machine {
         }
         let Some(call) = self.calls.get_mut(wire_id).filter(|call| !call.is_job) else { return false };
         call.is_job = true;
+        let is_a_task = call.hand_over.as_deref().is_some_and(HandOver::is_of_a_task);
+        call.task = is_a_task.then(|| job.into());
         let limit = self.limits.job_timeout;
         (call.limit, call.deadline) = (Some(limit), Some(call.since + limit));
         (call.heartbeat, call.hand_over) = (None, None);
@@ -369,6 +384,7 @@ impl Machine {
             hand_over: None,
             copes_with_tasks: false,
             is_job: true,
+            task: None,
             line: Some(line.into_bytes()),
             sent: false,
             retried: false,
@@ -395,6 +411,14 @@ impl Machine {
         let modern = self.modern_version.as_deref().and_then(Revision::of_request);
         let legacy = self.negotiated.as_deref().and_then(Revision::of_handshake);
         modern.or(legacy).unwrap_or(Revision::V2024November)
+    }
+
+    /// The params of what the server asks, where that can only be about a call that is a task to its client, as that has to hear of it.
+    pub(super) fn related(&self, line: &[u8]) -> Option<String> {
+        let (_, call) = self.calls.only()?;
+        let task = call.task.as_ref()?;
+        let params = Json::new(line).and_then(|line| line.member("params"));
+        stands("question-of-a-task-says-so").then(|| tasks::related(params, task))
     }
 
     /// Tells a job what has come of its call.

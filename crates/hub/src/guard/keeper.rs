@@ -481,6 +481,13 @@ impl Keeper {
     }
 }
 
+impl Adopted {
+    /// The job's id.
+    pub(super) fn job(&self) -> &str {
+        self.promoted.report.job_id.as_str()
+    }
+}
+
 /// What happens at the desk. Cancel-safe.
 async fn works(desk: &mut AtDesk) {
     match desk {

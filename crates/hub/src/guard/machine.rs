@@ -145,6 +145,8 @@ pub(super) struct Call {
     pub copes_with_tasks: bool,
     /// Its client has had the id of a job; `client_id` is that on the server's side since.
     pub is_job: bool,
+    /// The task that it is to its client, once it is one of 2025-11-25.
+    pub task: Option<Box<str>>,
     /// The line as it goes to the server, kept while it has to be sent later or may have to be sent again.
     pub line: Option<Vec<u8>>,
     pub sent: bool,
@@ -165,6 +167,8 @@ impl Call {
 #[derive(Debug)]
 pub(super) struct Ask {
     pub server_id: Id,
+    /// It went out as one about a task of ours, of which the server is not to hear.
+    pub is_of_a_task: bool,
     pub method: Box<str>,
     pub since: Duration,
 }

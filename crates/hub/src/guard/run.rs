@@ -476,8 +476,9 @@ impl Shell {
         let now = self.now();
         match event {
             keeper::Event::Adopted(adopted) => {
-                let (call, result) = ((&adopted.call, adopted.order), &adopted.result);
-                let is_told = self.machine.promoted(now, call, result, &mut self.world);
+                let call = (&adopted.call, adopted.order);
+                let told = (adopted.job(), &*adopted.result);
+                let is_told = self.machine.promoted(now, call, told, &mut self.world);
                 if let Some(keeper) = &mut self.world.keeper {
                     keeper.adopted(*adopted, is_told);
                 }

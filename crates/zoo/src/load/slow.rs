@@ -3,10 +3,10 @@
 //!
 //! # Theory of operation
 //!
-//! One client over pipes stands in front of `unhang serve`, which stands in front of a server whose calls last as long as they are told.
-//! Nobody can have the id before the moment of the hand-over, so that this is what a time is counted from. What is answered in time is
-//! measured with two servers of one process, of which one has its calls promoted by the clock and the other never: calls of the one and of
-//! the other take turns in small blocks, with a new process in each round.
+//! One client over pipes stands in front of `unhang serve` or `unhang wrap`, which stands in front of a server whose calls last as long as
+//! they are told. Nobody can have the id before the moment of the hand-over, so that this is what a time is counted from. What is answered in
+//! time is measured with two servers, of which one has its calls promoted by the clock and the other never: behind one gateway, or behind a
+//! guard each. Calls of the one and of the other take turns in small blocks, with new processes in each round.
 //!
 //! # Invariants
 //!
@@ -108,6 +108,8 @@ pub struct SlowFigures {
     pub never: Vec<SlowRound>,
     /// Where they do by the clock.
     pub by_clock: Vec<SlowRound>,
+    /// The same two behind guards.
+    pub guarded: [Vec<SlowRound>; 2],
 }
 
 /// Measures slow calls behind `program`, our own binary, with its data in a new folder in `parent`. `told` hears what is being done.
@@ -138,28 +140,56 @@ fn measure_in(
     plan: &SlowPlan,
     told: &mut dyn FnMut(&str),
 ) -> Result<SlowFigures, LoadError> {
-    told("slow calls, handed over ");
-    let added = scene.added(plan).map_err(during("calls that are handed over"))?;
-    told("slow calls, many at once ");
-    let (crowd, call_bytes) = scene.at_once(plan).map_err(during("many calls that are jobs"))?;
-    let promoted = PromotedUse {
-        added_p50: percentile(&added, 50),
-        added_p99: percentile(&added, 99),
-        crowd_p99: percentile(&crowd, 99),
-        call_bytes,
-    };
+    let promoted = [scene.promoted(Way::Serve, plan, told)?, scene.promoted(Way::Wrap, plan, told)?];
     let mut figures = SlowFigures::default();
     for round in 1..=plan.rounds {
         told(&format!("slow calls, fast ones beside them, round {round} of {} ", plan.rounds));
-        let [never, by_clock] = scene.in_time(plan).map_err(during("calls that are answered in time"))?;
         let of = |round_trip_p50| SlowRound { promoted: None, round_trip_p50 };
-        figures.never.push(of(never));
-        figures.by_clock.push(of(by_clock));
+        let what = "calls that are answered in time";
+        let [never, by_clock] = scene.in_time(plan).map_err(during(what))?.map(of);
+        figures.never.push(never);
+        figures.by_clock.push(by_clock);
+        let guarded = scene.in_time_guarded(plan).map_err(during(what))?.map(of);
+        figures.guarded.iter_mut().zip(guarded).for_each(|(rounds, round)| rounds.push(round));
     }
-    if let Some(first) = figures.by_clock.first_mut() {
-        first.promoted = Some(promoted);
+    for (rounds, promoted) in [&mut figures.by_clock, &mut figures.guarded[1]].into_iter().zip(promoted) {
+        if let Some(first) = rounds.first_mut() {
+            first.promoted = Some(promoted);
+        }
     }
     Ok(figures)
+}
+
+/// Who makes jobs of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Serve,
+    Wrap,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Serve => "serve",
+            Way::Wrap => "wrap",
+        }
+    }
+
+    /// What the client calls the slow tool.
+    fn slow(self) -> &'static str {
+        match self {
+            Way::Serve => "srv__slow",
+            Way::Wrap => "slow",
+        }
+    }
+
+    /// What the client calls the tool that tells of a job.
+    fn status(self) -> &'static str {
+        match self {
+            Way::Serve => "get_job_status",
+            Way::Wrap => "unhang_get_job_status",
+        }
+    }
 }
 
 /// Where it all takes place.
@@ -172,49 +202,83 @@ struct Scene<'a> {
 const KINDS: [(&str, &str); 2] = [("never", "off"), ("clock", "by-clock")];
 
 impl Scene<'_> {
-    /// A session with `unhang serve` in front of these servers, with its data in this folder.
-    fn serve(&self, data: &str, servers: &str) -> io::Result<Session> {
+    /// A session with this command of ours, with its data in this folder.
+    fn open(&self, data: &str, command: &[&str]) -> io::Result<Session> {
         jobs::go_on()?;
-        let (data, configuration) = (self.place.path(data), self.place.path("slow.toml"));
-        fs::write(&configuration, servers)?;
-        let text = |path: &Path| {
-            path.to_str()
-                .map(str::to_owned)
-                .ok_or_else(|| io::Error::other("the path of the folder is no text"))
-        };
-        let (data, configuration) = (text(&data)?, text(&configuration)?);
-        let command = [self.program, "serve", "--own", "--stdio", "--config", &configuration];
-        let mut session = Session::open_alone(&command.map(str::to_owned), ("UNHANG_HOME", &data), PATIENCE)?;
+        let data = text(&self.place.path(data))?;
+        let command: Vec<String> =
+            [self.program].iter().chain(command).map(|word| (*word).to_owned()).collect();
+        let mut session = Session::open_alone(&command, ("UNHANG_HOME", &data), PATIENCE)?;
         // From the answer on the servers' tools are known.
         session.request("tools/list", "{}")?;
         session.answer()?;
         Ok(session)
     }
 
-    fn slow(&self) -> String {
+    /// A session with `unhang serve` in front of these servers.
+    fn serve(&self, data: &str, servers: &str) -> io::Result<Session> {
+        let configuration = self.place.path("slow.toml");
+        fs::write(&configuration, servers)?;
+        self.open(data, &["serve", "--own", "--stdio", "--config", &text(&configuration)?])
+    }
+
+    /// A session with `unhang wrap` in front of this animal.
+    fn wrap(&self, data: &str, promote_after: &str, animal: &str) -> io::Result<Session> {
+        self.open(data, &["wrap", "--promote-after", promote_after, "--", self.program, "zoo", animal])
+    }
+
+    /// A session in which calls become jobs.
+    fn promoting(&self, way: Way, data: &str) -> io::Result<Session> {
+        let (data, after) = (format!("{data}-{}", way.name()), format!("{}ms", PROMOTE_AFTER.as_millis()));
         let Self { program, .. } = self;
-        let after = PROMOTE_AFTER.as_millis();
-        format!(
-            "[servers.srv]\ncommand = {program:?}\nargs = [\"zoo\", \"slow-answers\"]\nlimits.promote-after = \"{after}ms\"\n"
-        )
+        match way {
+            Way::Serve => self.serve(
+                &data,
+                &format!(
+                    "[servers.srv]\ncommand = {program:?}\nargs = [\"zoo\", \"slow-answers\"]\nlimits.promote-after = \"{after}\"\n"
+                ),
+            ),
+            Way::Wrap => self.wrap(&data, &after, "slow-answers"),
+        }
+    }
+
+    /// What calls take here that become jobs.
+    fn promoted(
+        &self,
+        way: Way,
+        plan: &SlowPlan,
+        told: &mut dyn FnMut(&str),
+    ) -> Result<PromotedUse, LoadError> {
+        let name = way.name();
+        told(&format!("slow calls, handed over by `unhang {name}` "));
+        let added = self.added(way, plan).map_err(during("calls that are handed over"))?;
+        told(&format!("slow calls, many at once behind `unhang {name}` "));
+        let (crowd, call_bytes) = self.at_once(way, plan).map_err(during("many calls that are jobs"))?;
+        Ok(PromotedUse {
+            added_p50: percentile(&added, 50),
+            added_p99: percentile(&added, 99),
+            crowd_p99: percentile(&crowd, 99),
+            call_bytes,
+        })
     }
 
     /// How much later than the hand-over clients had their ids, sorted.
-    fn added(&self, plan: &SlowPlan) -> io::Result<Vec<Duration>> {
-        let mut session = self.serve("added", &self.slow())?;
-        become_jobs(&mut session, SHORT, plan.calls / 10, plan.gap)?.ended(&mut session)?;
-        let jobs = become_jobs(&mut session, SOON, plan.calls, plan.gap)?;
+    fn added(&self, way: Way, plan: &SlowPlan) -> io::Result<Vec<Duration>> {
+        let mut session = self.promoting(way, "added")?;
+        become_jobs(&mut session, way, (SHORT, plan.calls / 10), plan.gap)?.ended(&mut session, way)?;
+        let jobs = become_jobs(&mut session, way, (SOON, plan.calls), plan.gap)?;
         session.close()?;
         Ok(jobs.added)
     }
 
     /// The same where many are handed over at the same moment, and the memory of each.
-    fn at_once(&self, plan: &SlowPlan) -> io::Result<(Vec<Duration>, f64)> {
-        let mut session = self.serve("at-once", &self.slow())?;
+    fn at_once(&self, way: Way, plan: &SlowPlan) -> io::Result<(Vec<Duration>, f64)> {
+        let mut session = self.promoting(way, "at-once")?;
         // What the first ones need is needed once.
-        become_jobs(&mut session, SHORT, plan.at_once / 10, Duration::ZERO)?.ended(&mut session)?;
+        become_jobs(&mut session, way, (SHORT, plan.at_once / 10), Duration::ZERO)?
+            .ended(&mut session, way)?;
         let before = session.resident_memory()?;
-        let jobs = become_jobs(&mut session, LATER, plan.at_once, Duration::ZERO)?;
+        let jobs = become_jobs(&mut session, way, (LATER, plan.at_once), Duration::ZERO)?;
         let after = session.resident_memory()?;
         session.close()?;
         Ok((jobs.added, share(difference(after, before), plan.at_once)))
@@ -229,37 +293,60 @@ impl Scene<'_> {
             )
         };
         let mut session = self.serve("in-time", &KINDS.map(server).concat())?;
-        let mut trips = [Vec::with_capacity(plan.round_trips), Vec::with_capacity(plan.round_trips)];
-        for _ in 0..plan.warm_up.div_ceil(BLOCK) {
-            block(&mut session, &mut trips, false)?;
-        }
-        trips.iter_mut().for_each(Vec::clear);
-        for turn in 0..plan.round_trips.div_ceil(BLOCK) {
-            jobs::go_on()?;
-            block(&mut session, &mut trips, turn % 2 == 1)?;
-        }
+        let trips = in_turn(plan, |kind| round_trip(&mut session, &format!("{}__echo", KINDS[kind].0)))?;
         session.close()?;
-        Ok(trips.map(|mut trips| {
-            trips.sort_unstable();
-            percentile(&trips, 50)
-        }))
+        Ok(trips)
+    }
+
+    /// The same behind a guard each.
+    fn in_time_guarded(&self, plan: &SlowPlan) -> io::Result<[Duration; 2]> {
+        let [(_, never), (_, by_clock)] = KINDS;
+        let mut sessions =
+            [self.wrap("guarded", never, "echoes")?, self.wrap("guarded", by_clock, "echoes")?];
+        let trips = in_turn(plan, |kind| round_trip(&mut sessions[kind], "echo"))?;
+        let [one, other] = sessions;
+        one.close()?;
+        other.close()?;
+        Ok(trips)
     }
 }
 
-/// Calls of both kinds, one after the other; whose turn comes first is no advantage in the long run.
-fn block(session: &mut Session, trips: &mut [Vec<Duration>; 2], is_turned: bool) -> io::Result<()> {
-    let order = if is_turned { [1, 0] } else { [0, 1] };
-    for kind in order {
-        let name = KINDS[kind].0;
-        let params = format!("{{\"name\":\"{name}__echo\",\"arguments\":{{\"bytes\":{SMALL}}}}}");
-        for _ in 0..BLOCK {
-            let sent = keeper::now();
-            session.request("tools/call", &params)?;
-            session.answer()?;
-            trips[kind].push(sent.elapsed());
+fn text(path: &Path) -> io::Result<String> {
+    let text = path.to_str().map(str::to_owned);
+    text.ok_or_else(|| io::Error::other("the path of the folder is no text"))
+}
+
+/// How long half of the calls of each kind took at most, which take turns; whose comes first is no advantage in the long run.
+fn in_turn(
+    plan: &SlowPlan,
+    mut call: impl FnMut(usize) -> io::Result<Duration>,
+) -> io::Result<[Duration; 2]> {
+    let mut trips = [Vec::with_capacity(plan.round_trips), Vec::with_capacity(plan.round_trips)];
+    let warm_up = plan.warm_up.div_ceil(BLOCK);
+    for turn in 0..warm_up + plan.round_trips.div_ceil(BLOCK) {
+        jobs::go_on()?;
+        for kind in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
+            for _ in 0..BLOCK {
+                let trip = call(kind)?;
+                if turn >= warm_up {
+                    trips[kind].push(trip);
+                }
+            }
         }
     }
-    Ok(())
+    Ok(trips.map(|mut trips| {
+        trips.sort_unstable();
+        percentile(&trips, 50)
+    }))
+}
+
+/// How long a call of this tool takes.
+fn round_trip(session: &mut Session, tool: &str) -> io::Result<Duration> {
+    let params = format!("{{\"name\":\"{tool}\",\"arguments\":{{\"bytes\":{SMALL}}}}}");
+    let sent = keeper::now();
+    session.request("tools/call", &params)?;
+    session.answer()?;
+    Ok(sent.elapsed())
 }
 
 /// Calls that have become jobs.
@@ -271,10 +358,10 @@ struct Jobs {
 
 impl Jobs {
     /// Waits until all of them have ended well.
-    fn ended(&self, session: &mut Session) -> io::Result<()> {
+    fn ended(&self, session: &mut Session, way: Way) -> io::Result<()> {
         for id in &self.ids {
             let arguments = json!({"job_id": id, "wait_seconds": 15}).to_string();
-            let (result, _) = jobs::call(session, "get_job_status", &arguments)?;
+            let (result, _) = jobs::call(session, way.status(), &arguments)?;
             let status = &result["structuredContent"]["status"];
             if status != "completed" {
                 return Err(io::Error::other(format!("job {id} is {status} instead of completed")));
@@ -285,7 +372,12 @@ impl Jobs {
 }
 
 /// Makes so many calls that last so long, one in each gap, and waits until each is a job.
-fn become_jobs(session: &mut Session, seconds: f64, count: usize, gap: Duration) -> io::Result<Jobs> {
+fn become_jobs(
+    session: &mut Session,
+    way: Way,
+    (seconds, count): (f64, usize),
+    gap: Duration,
+) -> io::Result<Jobs> {
     let (first, begin) = (session.next_id(), keeper::now());
     let (mut sent, mut due) = (Vec::with_capacity(count), begin);
     let mut jobs = Jobs { ids: Vec::with_capacity(count), added: Vec::with_capacity(count) };
@@ -296,7 +388,7 @@ fn become_jobs(session: &mut Session, seconds: f64, count: usize, gap: Duration)
             jobs::go_on()?;
             // The same call again would join the job that it has become.
             let arguments = json!({"seconds": seconds, "label": first + sent.len() as u64});
-            let params = format!("{{\"name\":\"srv__slow\",\"arguments\":{arguments}}}");
+            let params = format!("{{\"name\":\"{}\",\"arguments\":{arguments}}}", way.slow());
             sent.push(keeper::now());
             session.request("tools/call", &params)?;
             due += gap;

@@ -202,6 +202,9 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "guarded-same-call-joins" [1]
         "Behind the guard, too, the same call waits for the job that it has become and does not run twice."
         unit("hub", "guard::tests::handover::the_same_call_has_the_answer_of_the_job_that_it_has_become");
+    "question-of-a-task-says-so" [1]
+        "A client that has asked for a task hears of which one its server's question is, where that is known."
+        unit("hub", "guard::tests::handover::a_client_that_asks_for_a_task_gets_one_at_once_and_its_server_hears_of_a_call");
     "order-is-of-its-call" [1, 2]
         "A job that comes late is not handed to another call that has the id by then."
         unit("hub", "guard::tests::handover::a_job_that_comes_too_late_is_not_that_of_another_call_with_the_id");

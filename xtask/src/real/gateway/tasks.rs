@@ -1,17 +1,18 @@
-//! How the official libraries drive tasks, each against the gateway in front of a server that knows none.
+//! How the official libraries drive tasks, each against the gateway over HTTP and against the guard over pipes, in front of a server that
+//! knows none.
 //!
 //! # Invariants
 //!
 //! - Each call takes longer than it may take as a call, and its answer arrives whole.
 //! - What is asked in the middle of one is answered by the client, and one that is cancelled is cancelled at its server.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs;
 
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::run;
+use crate::run::{self, Task};
 
 use super::super::bench::{Bench, Place};
 use super::{Entry, serve};
@@ -27,8 +28,29 @@ pub(crate) enum Driver {
     ExtTasks,
 }
 
-/// All of them.
-pub(crate) const ALL: [Driver; 3] = [Driver::Sdk, Driver::ExtTasksCore, Driver::ExtTasks];
+/// What stands between them and the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Between {
+    Gateway,
+    Guard,
+}
+
+/// All of them, with what stands between.
+pub(crate) fn all() -> impl Iterator<Item = (Between, Driver)> {
+    let drivers = [Driver::Sdk, Driver::ExtTasksCore, Driver::ExtTasks];
+    [Between::Gateway, Between::Guard]
+        .into_iter()
+        .flat_map(move |between| drivers.map(|driver| (between, driver)))
+}
+
+impl Between {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gateway => "gateway",
+            Self::Guard => "guard",
+        }
+    }
+}
 
 /// Calls become tasks soon, and what asks the server how they are does not.
 const SETTINGS: &str = "limits = { promote-after = \"300ms\" }\ntools.seen.promote-after = \"off\"\n";
@@ -38,21 +60,27 @@ const BEGIN: &str = "000000000000000 ";
 const SIZE: usize = 100_000;
 
 impl Driver {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sdk => "gateway/tasks/typescript-sdk",
-            Self::ExtTasksCore => "gateway/tasks/ext-tasks/legacy",
-            Self::ExtTasks => "gateway/tasks/ext-tasks/modern",
-        }
+    pub(crate) fn name(self, between: Between) -> String {
+        let driver = match self {
+            Self::Sdk => "typescript-sdk",
+            Self::ExtTasksCore => "ext-tasks/legacy",
+            Self::ExtTasks => "ext-tasks/modern",
+        };
+        format!("{}/tasks/{driver}", between.name())
     }
 
-    /// The arguments of its calls: one that is whole, one that fails, and one that asks. With tasks of 2025-11-25 `ext-tasks` waits for a
-    /// question on the stream of the session, and is asked beside `tasks/result` alone.
-    fn calls(self) -> Value {
+    /// Whether it is asked what its call asks. With tasks of 2025-11-25 `ext-tasks` waits for a question on the stream of the session, and
+    /// behind the gateway is asked beside `tasks/result` alone.
+    fn is_asked(self, between: Between) -> bool {
+        self != Self::ExtTasksCore || between == Between::Guard
+    }
+
+    /// The arguments of its calls: one that is whole, one that fails, and one that asks.
+    fn calls(self, between: Between) -> Value {
         let (whole, fails) = (json!({ "seconds": 1.5, "size": SIZE }), json!({ "seconds": 1, "fail": true }));
-        match self {
-            Self::ExtTasksCore => json!([whole, fails]),
-            Self::Sdk | Self::ExtTasks => json!([whole, fails, { "seconds": 1.5, "ask": true }]),
+        match self.is_asked(between) {
+            false => json!([whole, fails]),
+            true => json!([whole, fails, { "seconds": 1.5, "ask": true }]),
         }
     }
 
@@ -67,35 +95,55 @@ impl Driver {
 }
 
 /// Has it call, and compares what it has seen with what there was to see.
-pub(crate) fn check(bench: &Bench, place: &Place, driver: Driver) -> Result<(), Failure> {
-    let command = [bench.binary().as_os_str(), "zoo".as_ref(), "slow-answers".as_ref()];
-    let command = command.map(OsStr::to_owned).into();
-    let entry = Entry { name: "srv".to_owned(), command, prefix: Some(""), settings: SETTINGS };
+pub(crate) fn check(bench: &Bench, place: &Place, between: Between, driver: Driver) -> Result<(), Failure> {
+    let server = bench.unhang(&["zoo", "slow-answers"], &[]);
     let transcript = place.path("transcript.json");
     let (library, era) = driver.library();
-    serve(bench, place, &[entry], |gateway| {
-        gateway.until_ready()?;
-        let plan = json!({
-            "library": library, "era": era, "url": gateway.url, "tool": "slow", "transcript": transcript,
-            "calls": driver.calls(),
-            "cancelled": { "seconds": 600 },
-        });
-        let path = place.path("plan.json");
-        fs::write(&path, plan.to_string()).map_err(|error| Failure::io(path.display(), &error))?;
-        let script = bench.source("clients/tasks_client.mjs");
-        // The client finds its packages in the current folder.
-        let task = place.task(&bench.installed.recent_node(), bench.installed.node_folder(), "client");
-        // What is left of it is looked for when the gateway has ended.
-        run::start(task.arguments([script, path]))?.wait()
-    })?;
+    let mut plan = json!({
+        "library": library, "era": era, "tool": "slow", "transcript": transcript,
+        "calls": driver.calls(between),
+        "cancelled": { "seconds": 600 },
+    });
+    match between {
+        Between::Gateway => {
+            let entry =
+                Entry { name: "srv".to_owned(), command: server, prefix: Some(""), settings: SETTINGS };
+            serve(bench, place, &[entry], |gateway| {
+                gateway.until_ready()?;
+                plan["url"] = gateway.url.clone().into();
+                // What is left of it is looked for when the gateway has ended.
+                run::start(drive(bench, place, &plan)?)?.wait()
+            })?;
+        }
+        Between::Guard => {
+            let text = |word: &OsString| word.to_string_lossy().into_owned();
+            let guard = bench.unhang(&["wrap", "--promote-after", "300ms", "--"], &server);
+            plan["command"] = guard.iter().map(text).collect();
+            let environment = place.environment();
+            let environment =
+                environment.iter().map(|(name, value)| ((*name).to_owned(), text(value).into()));
+            plan["environment"] = Value::Object(environment.collect());
+            place.run(drive(bench, place, &plan)?)?;
+        }
+    }
     let text = fs::read(&transcript).map_err(|error| Failure::io(transcript.display(), &error))?;
     let seen: Vec<Value> = serde_json::from_slice(&text)
         .map_err(|error| Failure::new(format!("{}: {error}", transcript.display())))?;
-    judge(driver, &seen).map_err(|why| Failure::new(format!("{why}: {seen:?}")))
+    judge((driver, driver.is_asked(between)), &seen).map_err(|why| Failure::new(format!("{why}: {seen:?}")))
+}
+
+/// The client that goes by this plan.
+fn drive(bench: &Bench, place: &Place, plan: &Value) -> Result<Task, Failure> {
+    let path = place.path("plan.json");
+    fs::write(&path, plan.to_string()).map_err(|error| Failure::io(path.display(), &error))?;
+    let script = bench.source("clients/tasks_client.mjs");
+    // The client finds its packages in the current folder.
+    let task = place.task(&bench.installed.recent_node(), bench.installed.node_folder(), "client");
+    Ok(task.arguments([script, path]))
 }
 
 /// What is not as it has to be.
-fn judge(driver: Driver, seen: &[Value]) -> Result<(), String> {
+fn judge((driver, is_asked): (Driver, bool), seen: &[Value]) -> Result<(), String> {
     let [whole, failed, rest @ ..] = seen else { return Err("calls are missing".to_owned()) };
     let text = |call: &Value, block: usize| {
         call["result"]["content"][block]["text"].as_str().unwrap_or_default().to_owned()
@@ -108,11 +156,11 @@ fn judge(driver: Driver, seen: &[Value]) -> Result<(), String> {
     if !says_so {
         return Err("a tool that failed has not".to_owned());
     }
-    let is_asked = |asked: &Value| text(asked, 1).contains("Ada");
+    let was_asked = |asked: &Value| text(asked, 1).contains("Ada");
     match (driver, rest) {
-        (Driver::ExtTasksCore, []) => Ok(()),
-        (Driver::ExtTasks, [asked]) if is_asked(asked) => Ok(()),
-        (Driver::Sdk, [asked, cancelled]) if is_asked(asked) && cancelled["status"] == "cancelled" => Ok(()),
+        (Driver::ExtTasksCore, []) if !is_asked => Ok(()),
+        (Driver::ExtTasks | Driver::ExtTasksCore, [asked]) if was_asked(asked) => Ok(()),
+        (Driver::Sdk, [asked, cancelled]) if was_asked(asked) && cancelled["status"] == "cancelled" => Ok(()),
         _ => Err("a question was not answered by the client, or a task not cancelled".to_owned()),
     }
 }
@@ -130,14 +178,14 @@ mod tests {
             json!({ "result": { "content": [{ "text": "a" }, { "text": "{\"name\":\"Ada\"}" }] } }),
             json!({ "status": "cancelled" }),
         ];
-        assert_eq!(judge(Driver::Sdk, &good), Ok(()));
+        assert_eq!(judge((Driver::Sdk, true), &good), Ok(()));
         for index in 0..good.len() {
             let mut bad = good.clone();
             bad[index] = json!({});
-            assert!(judge(Driver::Sdk, &bad).is_err(), "{index}");
+            assert!(judge((Driver::Sdk, true), &bad).is_err(), "{index}");
         }
-        assert!(judge(Driver::ExtTasks, &good[..2]).is_err());
-        assert_eq!(judge(Driver::ExtTasks, &good[..3]), Ok(()));
-        assert_eq!(judge(Driver::ExtTasksCore, &good[..2]), Ok(()));
+        assert!(judge((Driver::ExtTasks, true), &good[..2]).is_err());
+        assert_eq!(judge((Driver::ExtTasks, true), &good[..3]), Ok(()));
+        assert_eq!(judge((Driver::ExtTasksCore, false), &good[..2]), Ok(()));
     }
 }

@@ -451,7 +451,12 @@ impl Life {
         for deed in self.world.keeper.deeds() {
             match deed {
                 KeepersDeed::Promotes(call, order, result) => {
-                    let is_told = self.machine.promoted(self.now, (&call, order), &result, &mut self.world);
+                    let is_told = self.machine.promoted(
+                        self.now,
+                        (&call, order),
+                        ("abcdefgh2345", &result),
+                        &mut self.world,
+                    );
                     self.world.keeper.promoted(call, is_told);
                 }
                 KeepersDeed::Joins(call, order, came) => {

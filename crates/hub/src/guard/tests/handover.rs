@@ -45,7 +45,7 @@ impl Guarded {
 
     #[track_caller]
     fn promoted(&mut self, order: &Promote) -> Value {
-        assert!(self.machine.promoted(self.now, (&order.call, order.order), RESULT, &mut self.world));
+        assert!(self.machine.promoted(self.now, (&order.call, order.order), ("j", RESULT), &mut self.world));
         let mut heard = self.heard();
         assert_eq!(heard.len(), 1, "{heard:?}");
         heard.remove(0)
@@ -116,7 +116,12 @@ fn a_call_that_was_answered_before_there_was_a_job_has_that_answer_alone() {
     let order = guarded.order();
     guarded.answer(1);
     assert_eq!(guarded.heard().len(), 1);
-    assert!(!guarded.machine.promoted(guarded.now, (&order.call, order.order), RESULT, &mut guarded.world));
+    assert!(!guarded.machine.promoted(
+        guarded.now,
+        (&order.call, order.order),
+        ("j", RESULT),
+        &mut guarded.world
+    ));
     assert!(guarded.heard().is_empty() && guarded.told().is_empty());
 }
 
@@ -129,7 +134,12 @@ fn a_job_that_comes_too_late_is_not_that_of_another_call_with_the_id() {
     guarded.answer(1);
     guarded.heard();
     guarded.call(1);
-    assert!(!guarded.machine.promoted(guarded.now, (&order.call, order.order), RESULT, &mut guarded.world));
+    assert!(!guarded.machine.promoted(
+        guarded.now,
+        (&order.call, order.order),
+        ("j", RESULT),
+        &mut guarded.world
+    ));
     assert!(guarded.heard().is_empty());
 }
 
@@ -307,7 +317,23 @@ fn a_client_that_asks_for_a_task_gets_one_at_once_and_its_server_hears_of_a_call
     let said = guarded.said();
     assert_eq!(said[0]["params"], serde_json::json!({"name":"t","arguments":{"a":1}}));
     guarded.wait(Duration::ZERO);
-    assert_eq!(guarded.order().skin, Skin::Task(Dialect::Core));
+    let order = guarded.order();
+    assert_eq!(order.skin, Skin::Task(Dialect::Core));
+    // What the server asks about it is about the task to its client, and to the server about nothing else than before.
+    guarded.promoted(&order);
+    let question = r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"m"}}"#;
+    guarded.server(question);
+    let related = serde_json::json!({"io.modelcontextprotocol/related-task": {"taskId": "j"}});
+    assert_eq!(guarded.heard()[0]["params"]["_meta"], related);
+    guarded.client(
+        r#"{"jsonrpc":"2.0","id":"q","result":{"action":"decline","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"j"},"x":1}}}"#,
+    );
+    let answered = &guarded.said()[0]["result"];
+    assert_eq!((&answered["action"], &answered["_meta"]), (&"decline".into(), &serde_json::json!({"x": 1})));
+    // Where there is something else that it can be about, nobody knows.
+    guarded.call(2);
+    guarded.server(question);
+    assert_eq!(guarded.heard()[0]["params"], serde_json::json!({"message": "m"}));
 }
 
 /// A call that is the same as one that has become this job.
