@@ -334,10 +334,13 @@ impl Machine {
         tracing::info!(
             server = self.name,
             client = self.client_name,
+            job,
             "`{}` (id {client_id}) goes on as a job",
             call.method
         );
         self.look_at_its_moment(wire_id);
+        // Others are not kept waiting for what it says about the server: that may take hours.
+        self.settle_trial(wire_id);
         self.renamed.remove(&client_id);
         if let Some(token) = token {
             self.forget_ended_jobs();

@@ -431,3 +431,21 @@ fn tokens_of_jobs_that_have_ended_are_forgotten() {
     }
     assert!(guarded.machine.job_tokens.len() < 10, "{}", guarded.machine.job_tokens.len());
 }
+
+#[test]
+fn a_trial_that_has_become_a_job_keeps_no_other_request_waiting() {
+    let mut guarded = Guarded::with_jobs(Limits { breaker_failures: 1, ..Limits::default() });
+    guarded.call(1);
+    guarded.dies();
+    guarded.heard_fault(1, -31002);
+    guarded.wait(Limits::default().breaker_cooldown);
+    guarded.call(2);
+    shake_again(&mut guarded);
+    guarded.call(3);
+    guarded.heard_fault(3, -31004);
+    guarded.wait(seconds(45));
+    let order = guarded.order();
+    guarded.promoted(&order);
+    guarded.call(4);
+    assert!(guarded.heard().is_empty(), "it is let through");
+}
