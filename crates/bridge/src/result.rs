@@ -38,6 +38,19 @@ pub enum Kind {
     Unknown(String),
 }
 
+impl Kind {
+    /// What it is where nothing but a complete result may come: the words for whoever wants to know which rule its server broke.
+    #[must_use]
+    pub fn out_of_place(&self) -> String {
+        match self {
+            // SEP-2663.
+            Kind::Task => "a task, which nobody had declared to cope with".to_owned(),
+            Kind::InputRequired => "a question, which nobody can be asked".to_owned(),
+            Kind::Complete | Kind::Unknown(_) => format!("a result that is not complete ({self:?})"),
+        }
+    }
+}
+
 /// What kind of result this is. One that does not say so is complete, as those of legacy servers are.
 #[must_use]
 pub fn kind(result: Json<'_>) -> Kind {

@@ -175,6 +175,29 @@ fn a_task_behind_a_guard_is_followed_and_has_what_it_asks_for() {
 }
 
 #[test]
+fn a_task_for_a_client_that_has_declared_none_is_told_as_a_fault_of_the_server() {
+    let sandbox = Sandbox::with_jobs();
+    let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"task","taskId":"t","status":"working"}}"#;
+    let script = format!("read -r line; echo '{answer}'; cat > /dev/null");
+    let mut command = sandbox.unhang();
+    command.args(["-v", "wrap", "--name", "srv", "--", "sh", "-c", &script]);
+    let mut client = Client::start(command);
+    let params = json!({ "name": "slow", "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    } });
+    let id = client.request("tools/call", params);
+    assert_eq!(client.answer(id)["result"]["taskId"], "t", "what the server says is passed on");
+    client.finish();
+    assert!(
+        sandbox
+            .log()
+            .contains("which its client has not declared to cope with; this is a fault of the server")
+    );
+    sandbox.assert_nothing_left();
+}
+
+#[test]
 fn where_no_job_can_be_kept_a_call_stays_one_and_its_client_is_told_why_when_it_asks() {
     let sandbox = Sandbox::with_jobs();
     let mut client = Seat::new(&sandbox, true, &[]);

@@ -284,7 +284,7 @@ fn result_for<'a>(
         (Era::Legacy, _) | (Era::Modern, result::Kind::Complete) => {}
         // Whoever speaks as the server does knows what to do with it.
         (Era::Modern, result::Kind::InputRequired) if client == Era::Modern => {}
-        (Era::Modern, other) => return Err(format!("a result that is not complete ({other:?})")),
+        (Era::Modern, other) => return Err(other.out_of_place()),
     }
     let translated = match (client, answered.era) {
         (Era::Legacy, Era::Modern) => result::to_legacy(method, raw),

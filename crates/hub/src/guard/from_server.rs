@@ -111,6 +111,7 @@ impl Machine {
             self.answer_job(&wire_id, raw, outside);
             return self.after_call(outside);
         }
+        self.note_undeclared_task(&call, outcome);
         let renamed = (call.client_id != *id && stands("client-id-restored")).then(|| {
             if stands("answered-id-is-free") {
                 self.renamed.remove(&call.client_id);

@@ -96,6 +96,11 @@ pub enum Joined {
 }
 
 impl HandOver {
+    /// Its client copes with tasks of the extension.
+    pub(super) fn declares_tasks(&self, revision: Revision) -> bool {
+        Json::new(&self.params).is_some_and(|params| Skin::of(params, revision) != Skin::Words)
+    }
+
     /// Its client has asked for a task of ours, of which the server does not hear.
     pub(super) fn is_of_a_task(&self) -> bool {
         self.skin == Skin::Task(Dialect::Core)

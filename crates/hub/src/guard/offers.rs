@@ -13,13 +13,16 @@
 use std::{borrow::Cow, collections::HashSet};
 
 use unhang_bridge::{
-    Splice,
+    Splice, result,
     tasks::{self, Dialect},
 };
 use unhang_switches::stands;
 use unhang_wire::{Json, Outcome, text_member};
 
-use super::machine::{Call, Machine};
+use super::{
+    handover::HandOver,
+    machine::{Call, Era, Machine},
+};
 use crate::{
     front,
     job_report::ToolNames,
@@ -35,6 +38,9 @@ const PREFIXES: [&str; 9] = [
 
 /// What all of them begin with.
 const STEM: &str = "unhang";
+
+/// Bytes that a result may have to be looked at as a task.
+const MOST_OF_A_TASK: usize = 16 << 10;
 
 /// Names of a server's tools that are kept.
 const MOST_NAMES: usize = 4096;
@@ -151,6 +157,26 @@ impl Offers {
 }
 
 impl Machine {
+    /// Notes that a server gives out a task to a client that has not declared that it copes with any (SEP-2663), which has it as it is.
+    pub(super) fn note_undeclared_task(&self, call: &Call, outcome: &Outcome<'_>) {
+        let Outcome::Result(result) = outcome else { return };
+        let is_declared = |hand_over: &HandOver| hand_over.declares_tasks(self.revision());
+        // A task is short, and what is long is not read once more for this.
+        if self.era == Era::Modern
+            && result.get().len() <= MOST_OF_A_TASK
+            && call.hand_over.as_deref().is_some_and(|hand_over| !is_declared(hand_over))
+            && result::kind(*result) == result::Kind::Task
+        {
+            tracing::warn!(
+                server = self.name,
+                client = self.client_name,
+                "it answered `{}` (id {}) with a task, which its client has not declared to cope with; this is a fault of the server",
+                call.method,
+                call.client_id
+            );
+        }
+    }
+
     /// The answer to a call, a line, with what is ours beside it, where that is anything.
     pub(super) fn with_ours(&mut self, call: &Call, line: &[u8], outcome: &Outcome<'_>) -> Option<Vec<u8>> {
         let Outcome::Result(result) = outcome else { return None };

@@ -363,6 +363,6 @@ fn answer(result: &RawValue, era: Era) -> CallEnd {
             CallEnd::Answered { result: result.get().to_owned(), is_error }
         }
         (_, result::Kind::InputRequired) => nobody_answers(),
-        (_, other) => broken(&format!("a result that is not complete ({other:?})")),
+        (_, other) => broken(&other.out_of_place()),
     }
 }

@@ -308,15 +308,18 @@ fn each_client_is_told_in_its_own_era() {
 #[test]
 fn a_result_that_is_not_complete_is_not_taken_for_one() {
     let mut front = fronted(known(&[TOOL], true));
-    for result in [r#"{"resultType":"task","taskId":"t"}"#, r#"{"resultType":"later"}"#, "[]"] {
+    for (result, why) in [
+        (r#"{"resultType":"task","taskId":"t"}"#, "a task, which nobody had declared"),
+        (r#"{"resultType":"later"}"#, "not complete"),
+        ("[]", "no object"),
+    ] {
         ask(&mut front, 1, "tools/call", r#"{"name":"srv__now"}"#);
         let (key, _) = asked(&mut front);
         front.machine.answered(front.now, key, &answered(Era::Modern, Ok(raw(result))), &mut front.world);
         let error = front.heard_fault(1, -31007);
-        assert!(
-            error["message"].as_str().is_some_and(|text| text.contains("`srv__now` answered")),
-            "{error}"
-        );
+        let message = error["message"].as_str().unwrap_or_default();
+        assert!(message.contains("`srv__now` answered") && message.contains(why), "{error}");
+        assert!(message.contains("fault of the server"), "{error}");
     }
 }
 
