@@ -19,7 +19,7 @@ use super::{
 use crate::{
     gateway::{Answered, Aside, Asked, Servers, TaskNews, Whose},
     job_report::{JobReport, Reader},
-    promoted::{Going, Made, Promotable, PromotedCalls, SameCall, Source, joined},
+    promoted::{Going, Made, Promotable, PromotedCalls, SameCall, Source, ToolOfCaller, joined},
     tools::service::{Caller, JobService},
 };
 
@@ -68,9 +68,11 @@ impl About {
     }
 
     fn same(&self, promote: &MayPromote) -> Option<SameCall> {
-        promote.joins.then(|| {
-            SameCall::new(&promote.caller, &promote.client, self.server.name(), &self.tool, self.arguments())
-        })
+        promote.joins.then(|| self.tool_of(promote).call(self.arguments()))
+    }
+
+    fn tool_of(&self, promote: &MayPromote) -> ToolOfCaller {
+        ToolOfCaller::new(&promote.caller, &promote.client, self.server.name(), &self.tool)
     }
 }
 
@@ -86,6 +88,7 @@ pub(super) async fn ask(
     let about = promote.as_ref().and_then(|_| About::of(&servers, &asked));
     if let (Some(about), Some(promote)) = (&about, &mut promote)
         && !promote.calls.same().is_empty()
+        && promote.calls.same().has_one_of(about.tool_of(promote))
         && let Some(id) = about.same(promote).and_then(|same| promote.calls.same().find(&same))
     {
         let joined = tokio::select! {

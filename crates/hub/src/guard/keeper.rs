@@ -43,8 +43,8 @@ use crate::{
     gateway::{Answered, Aside},
     job_report::ToolNames,
     promoted::{
-        ASIDES, Ending, Going, Promotable, Promoted, PromotedCalls, SameCall, Source, UnderWay, WhoIsAsked,
-        joined,
+        ASIDES, Ending, Going, Promotable, Promoted, PromotedCalls, Source, ToolOfCaller, UnderWay,
+        WhoIsAsked, joined,
     },
     queue::Class,
     tools::{
@@ -252,19 +252,18 @@ impl Keeper {
         }
     }
 
-    /// What tells calls with these params from others, where they are to be joined.
-    fn same(&self, client: Option<&str>, (tool, arguments): (&str, Option<&str>)) -> Option<SameCall> {
-        self.limits.join_same_call.then(|| {
-            SameCall::new(&Caller::owner(), client.unwrap_or_default(), &self.server, tool, arguments)
-        })
+    /// What calls of this tool have in common.
+    fn tool_of(&self, client: Option<&str>, tool: &str) -> ToolOfCaller {
+        ToolOfCaller::new(&Caller::owner(), client.unwrap_or_default(), &self.server, tool)
     }
 
     /// The job that the same call has become before.
     pub(super) fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
         let calls = self.house.calls().filter(|calls| !calls.same().is_empty())?;
         let params = Json::new(params)?;
-        let tool = text_member(params, "name")?;
-        calls.same().find(&self.same(client, (&tool, params.member("arguments").map(Json::get)))?)
+        let tool = self.tool_of(client, &text_member(params, "name")?);
+        let arguments = || params.member("arguments").map(Json::get);
+        calls.same().has_one_of(tool).then(|| calls.same().find(&tool.call(arguments()))).flatten()
     }
 
     /// Hands a call over.
@@ -289,7 +288,8 @@ impl Keeper {
             arguments: arguments.map(str::to_owned),
             elapsed,
             limit: self.limits.job_timeout,
-            same: self.same(client.as_deref(), (&tool, arguments)),
+            same: (self.limits.join_same_call)
+                .then(|| self.tool_of(client.as_deref(), &tool).call(arguments)),
         };
         let who = who_is_asked(json, skin);
         let going = Going { params: params.into(), way, source: Box::new(self.line.clone()) };

@@ -44,7 +44,7 @@ pub use self::{going::WhoIsAsked, inputs::Input};
 pub(crate) use self::{
     going::{ASIDES, Going, Made, Source, UnderWay},
     inputs::Inputs,
-    same::{SameCall, SameCalls},
+    same::{SameCall, SameCalls, ToolOfCaller},
 };
 use crate::{
     gateway::KnownTask,

@@ -8,7 +8,7 @@
 //! - There are so many at most; the oldest are forgotten first.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -27,34 +27,44 @@ const KEPT: Duration = Duration::from_secs(10 * 60);
 /// How many there may be.
 const MOST: usize = 4096;
 
-/// What the same calls have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What the same calls have in common: how all calls of that tool begin, and what tells this one from the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SameCall(pub(super) [u8; 32]);
 
-impl SameCall {
-    /// That of this call.
-    pub(crate) fn new(
-        caller: &Caller,
-        client: &str,
-        server: &str,
-        tool: &str,
-        arguments: Option<&str>,
-    ) -> Self {
-        let mut context = Context::new(&SHA256);
-        let mut part = |bytes: &[u8]| {
-            // With their lengths, so that nothing of one can be taken for the beginning of the next.
-            context.update(&bytes.len().to_be_bytes());
-            context.update(bytes);
-        };
-        part(caller.name().unwrap_or_default().as_bytes());
-        for text in [client, server, tool] {
-            part(text.as_bytes());
-        }
-        part(canonical(arguments.unwrap_or("{}")).as_bytes());
-        let mut digest = [0; 32];
-        digest.copy_from_slice(context.finish().as_ref());
-        Self(digest)
+/// What all calls of one tool by one caller's client have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToolOfCaller([u8; 8]);
+
+impl ToolOfCaller {
+    /// That of this tool.
+    pub(crate) fn new(caller: &Caller, client: &str, server: &str, tool: &str) -> Self {
+        Self(digest(&[caller.name().unwrap_or_default(), client, server, tool]))
     }
+
+    /// A call of it with these arguments.
+    pub(crate) fn call(self, arguments: Option<&str>) -> SameCall {
+        let rest: [u8; 24] = digest(&[&canonical(arguments.unwrap_or("{}"))]);
+        self.with(|index| rest[index])
+    }
+
+    fn with(self, rest: impl Fn(usize) -> u8) -> SameCall {
+        let own = self.0;
+        SameCall(std::array::from_fn(|index| {
+            own.get(index).copied().unwrap_or_else(|| rest(index - own.len()))
+        }))
+    }
+}
+
+/// The first bytes of the digest of these texts.
+fn digest<const LENGTH: usize>(texts: &[&str]) -> [u8; LENGTH] {
+    let mut context = Context::new(&SHA256);
+    for text in texts {
+        // With their lengths, so that nothing of one can be taken for the beginning of the next.
+        context.update(&text.len().to_be_bytes());
+        context.update(text.as_bytes());
+    }
+    let digest = context.finish();
+    std::array::from_fn(|index| digest.as_ref()[index])
 }
 
 /// The arguments in the one way in which they are written by us: members by name, and no blanks.
@@ -68,7 +78,7 @@ fn canonical(arguments: &str) -> String {
 
 /// Those that may be joined.
 #[derive(Debug, Default)]
-pub(crate) struct SameCalls(Mutex<HashMap<SameCall, Joinable>>);
+pub(crate) struct SameCalls(Mutex<BTreeMap<SameCall, Joinable>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Joinable {
@@ -85,13 +95,18 @@ impl Joinable {
 }
 
 impl SameCalls {
-    fn all(&self) -> MutexGuard<'_, HashMap<SameCall, Joinable>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<SameCall, Joinable>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there are any, so that it is worth while to look which call this is.
     pub(crate) fn is_empty(&self) -> bool {
         self.all().is_empty()
+    }
+
+    /// Whether there is one of this tool, so that it is worth while to look at the arguments, which may be long.
+    pub(crate) fn has_one_of(&self, tool: ToolOfCaller) -> bool {
+        self.all().range(tool.with(|_| 0)..=tool.with(|_| u8::MAX)).next().is_some()
     }
 
     /// The job that this call has become.
@@ -136,7 +151,7 @@ mod tests {
     use super::*;
 
     fn call(caller: &Caller, client: &str, arguments: &str) -> SameCall {
-        SameCall::new(caller, client, "srv", "slow", Some(arguments))
+        ToolOfCaller::new(caller, client, "srv", "slow").call(Some(arguments))
     }
 
     #[test]
@@ -147,6 +162,17 @@ mod tests {
         assert_ne!(first, call(&Caller::owner(), "cursor", r#"{"a":1,"b":{"d":2,"c":"x"}}"#));
         assert_ne!(first, call(&one, "claude", r#"{"a":1,"b":{"d":2,"c":"x"}}"#));
         assert_ne!(first, call(&one, "cursor", r#"{"a":1,"b":{"d":2,"c":"y"}}"#));
+    }
+
+    #[tokio::test]
+    async fn whether_there_is_one_of_a_tool_is_known_without_its_arguments() {
+        let (calls, one) = (SameCalls::default(), Caller::called("one"));
+        let tool = |name| ToolOfCaller::new(&one, "cursor", "srv", name);
+        calls.delivered(tool("slow").call(Some(r#"{"a":1}"#)), JobId::random().unwrap());
+        assert!(calls.has_one_of(tool("slow")));
+        for other in [tool("fast"), ToolOfCaller::new(&Caller::owner(), "cursor", "srv", "slow")] {
+            assert!(!calls.has_one_of(other));
+        }
     }
 
     #[tokio::test(start_paused = true)]
