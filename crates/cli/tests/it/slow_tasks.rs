@@ -11,7 +11,7 @@ use crate::{
     gateway_access::{ONE, TWO, closed},
     gateway_http::finish,
     harness::{Client, PATIENCE, Sandbox, Web, wait_until},
-    slow_calls::{Calls, Seat, Session, handed_over, lasting, slow_server, text},
+    slow_calls::{Calls, Seat, Session, both, handed_over, lasting, slow_server, text},
 };
 
 pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -343,6 +343,26 @@ fn a_client_of_2025_11_25_gets_a_task_where_it_asks_for_one() {
         client.finish();
         sandbox.assert_nothing_left();
     }
+}
+
+#[test]
+fn the_same_call_that_asks_for_a_task_gets_the_one_that_there_is() {
+    both(&[], |_, mut client| {
+        let arguments = json!({ "seconds": 2, "size": 20 });
+        let task = wanted_task(&mut client, "srv__slow", arguments.clone());
+        assert_eq!(wanted_task(&mut client, "srv__slow", arguments.clone()), task, "while it runs");
+        let about = json!({ "taskId": task });
+        // Without looking at what it has come to, which would have been read then.
+        assert_eq!(client.at_its_end(&task)["status"], "completed");
+        let tool = client.named("srv__slow");
+        let params = json!({ "name": tool, "arguments": arguments, "task": {} });
+        let ended = client.ask("tools/call", params)["result"]["task"].clone();
+        assert_eq!((&ended["taskId"], &ended["status"]), (&task, &json!("completed")), "{ended}");
+        let result = client.ask("tasks/result", about);
+        assert_eq!(result["result"]["content"][0]["text"], text(20), "{result}");
+        assert_eq!(client.counted(), [1, 1, 0]);
+        client.finish();
+    });
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub(super) struct MayPromote {
     pub client: String,
     /// Whether the same call joins the job that it has become.
     pub joins: bool,
+    /// Its client has asked for a task (2025-11-25).
+    pub wants_a_task: bool,
     pub orders: oneshot::Receiver<Order>,
 }
 
@@ -179,6 +181,10 @@ async fn poll(adopting: &mut Option<Adopting>) -> <Adopting as Future>::Output {
 
 /// Waits for the job that the same call has become; nothing where it came to nothing.
 async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<Ended> {
+    if promote.wants_a_task {
+        // The one that there is, which may have ended.
+        return Some(Ended::Joined(Box::new(promote.jobs.status(id, Duration::ZERO).await.ok()?)));
+    }
     let status = tokio::select! {
         joined = promote.calls.join(id, limit) => joined.ok()?,
         // Its client has waited long enough once more.

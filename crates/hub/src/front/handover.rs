@@ -141,6 +141,12 @@ impl Machine {
         HandOver { at: after.map(|after| self.now + after), skin }
     }
 
+    /// Whether the client of this call has asked for a task (2025-11-25).
+    pub(super) fn wants_a_task(&self, key: CallKey) -> bool {
+        let call = self.running.get(&key).and_then(Option::as_ref).and_then(|id| self.calls.get(id));
+        call.is_some_and(|call| call.hand_over.skin == Skin::Task(Dialect::Core))
+    }
+
     /// A job is to be made of this call, where it is time for that.
     pub(super) fn hand_over_where_due(&mut self, id: &Id) {
         let is_due = |call: &&Call| call.hand_over.at.is_some_and(|at| at <= self.now);

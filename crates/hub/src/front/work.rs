@@ -344,6 +344,7 @@ impl Work {
             caller: self.caller.clone(),
             client: self.machine.client_name(),
             joins,
+            wants_a_task: self.machine.wants_a_task(key),
             orders,
         })
     }

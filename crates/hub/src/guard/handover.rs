@@ -98,7 +98,8 @@ pub enum Joined {
 impl HandOver {
     /// Its client copes with tasks of the extension.
     pub(super) fn declares_tasks(&self, revision: Revision) -> bool {
-        Json::new(&self.params).is_some_and(|params| Skin::of(params, revision) != Skin::Words)
+        // Once they are with whoever makes a job of it, nobody knows any more.
+        Json::new(&self.params).is_none_or(|params| Skin::of(params, revision) != Skin::Words)
     }
 
     /// Its client has asked for a task of ours, of which the server does not hear.
@@ -210,11 +211,13 @@ impl Machine {
         let order = self.next_order();
         let Some(call) = self.calls.get_mut(&wire_id) else { return };
         call.line = Some(line.to_vec());
-        if let Some(hand_over) = &mut call.hand_over {
-            (hand_over.joins, hand_over.order) = (Some(job), Some(order));
+        let Some(hand_over) = &mut call.hand_over else { return };
+        (hand_over.joins, hand_over.order) = (Some(job), Some(order));
+        // Who has asked for a task gets the one that there is, which is handed over at once.
+        if !hand_over.is_of_a_task() {
+            let limit = call.limit.unwrap_or(self.limits.call_timeout);
+            self.actions.push_back(Action::Join(Join { call: wire_id, order, job, limit }.into()));
         }
-        let limit = call.limit.unwrap_or(self.limits.call_timeout);
-        self.actions.push_back(Action::Join(Join { call: wire_id, order, job, limit }.into()));
     }
 
     fn next_order(&mut self) -> Order {

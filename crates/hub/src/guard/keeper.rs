@@ -346,7 +346,8 @@ impl Keeper {
             let Promote { call, order, params, revision, skin, .. } = promote;
             let tool = Json::new(&params).and_then(|params| text_member(params, "name")).unwrap_or_default();
             match service.status(job, Duration::ZERO).await {
-                Ok(report) if !report.status.is_final() => {
+                // A task may have ended.
+                Ok(report) if !report.status.is_final() || skin == Skin::Task(Dialect::Core) => {
                     let result = skin.result(&report, &tool, revision, service.retention());
                     Done::Joined(call, order, Joined::Still(result))
                 }
