@@ -13,7 +13,7 @@
 //! - A task is asked for at the server that has it, and not at another one of the same name.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -21,7 +21,7 @@ use data_encoding::HEXLOWER;
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 use unhang_bridge::{
     Era,
     params::{CLIENT_CAPABILITIES, CLIENT_INFO, Signature},
@@ -143,30 +143,45 @@ pub(crate) struct KnownTask {
     pub doing: Option<String>,
 }
 
-/// What is heard of the task with which a server goes on with a call, and whether it is to go on without us. Clones are the same.
-#[derive(Clone, Debug)]
+/// What is heard of the task with which a server goes on with a call, and whether it is to go on without us. Clones are the same. Every call
+/// that may become a job has one, and hardly any of them a task, so that it is small.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct TaskNews(Arc<Shared>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
-    known: watch::Sender<Option<KnownTask>>,
+    /// With the number of what was said of it.
+    known: Mutex<(u64, Option<KnownTask>)>,
+    changes: Notify,
     is_left: AtomicBool,
 }
 
 impl TaskNews {
     /// There is no task yet.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Shared { known: watch::Sender::new(None), is_left: AtomicBool::default() }))
+        Self::default()
     }
 
-    /// What is known now, and what comes.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<KnownTask>> {
-        self.0.known.subscribe()
+    fn latest(&self) -> MutexGuard<'_, (u64, Option<KnownTask>)> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is said next of the task, behind what this one, the only one who waits, has heard. Cancel-safe.
+    pub(crate) async fn heard(&self, seen: &mut u64) -> KnownTask {
+        loop {
+            if let (number, Some(known)) = &*self.latest()
+                && number > seen
+            {
+                *seen = *number;
+                return known.clone();
+            }
+            self.0.changes.notified().await;
+        }
     }
 
     /// What is known now.
     pub(crate) fn known(&self) -> Option<KnownTask> {
-        self.0.known.borrow().clone()
+        self.latest().1.clone()
     }
 
     /// Somebody else goes on with it: whoever stops waiting for it here does not want it to end.
@@ -180,18 +195,22 @@ impl TaskNews {
 
     /// The server goes on with this one.
     pub(crate) fn begun(&self, known: KnownTask) {
-        self.0.known.send_replace(Some(known));
+        let mut latest = self.latest();
+        *latest = (latest.0 + 1, Some(known));
+        drop(latest);
+        self.0.changes.notify_one();
     }
 
     /// This is what it is doing now.
     pub(super) fn doing(&self, doing: Option<&str>) {
-        self.0.known.send_if_modified(|known| match known {
-            Some(known) if known.doing.as_deref() != doing => {
-                known.doing = doing.map(str::to_owned);
-                true
-            }
-            _ => false,
-        });
+        let mut latest = self.latest();
+        let (number, known) = &mut *latest;
+        if let Some(known) = known.as_mut().filter(|known| known.doing.as_deref() != doing) {
+            known.doing = doing.map(str::to_owned);
+            *number += 1;
+            drop(latest);
+            self.0.changes.notify_one();
+        }
     }
 }
 

@@ -103,11 +103,8 @@ impl Going {
         let Kept { who, is_repeatable, .. } = kept;
         let (to, is_repeatable) = ((inputs, who), *is_repeatable);
         let mut rounds = 0;
-        let mut news = self.source.news().map(TaskNews::subscribe);
-        if let Some(news) = &mut news {
-            // What is known already is new to the job.
-            news.mark_changed();
-        }
+        // What is known already is new to the job.
+        let (news, mut heard) = (self.source.news().cloned(), 0);
         let mut noted = None;
         // What was told while it was a call.
         let newest = self.way.seen.borrow().clone();
@@ -128,7 +125,7 @@ impl Going {
                     Aside::Logged(params) => held.log(&logged(&params)),
                     Aside::Asked(question) => ask(held.id(), to, question),
                 },
-                known = heard(&mut news) => note_task(held, known, kept, &mut noted),
+                known = next_news(news.as_ref(), &mut heard) => note_task(held, known, kept, &mut noted),
                 answered = &mut self.way.answering => {
                     let Some(wanted) = Wanted::of(&answered).filter(|_| rounds < INPUT_ROUNDS) else {
                         return end(answered, is_repeatable);
@@ -153,15 +150,10 @@ impl Going {
 }
 
 /// What is heard next of the task with which the server goes on; never, where nothing is. Cancel-safe.
-async fn heard(news: &mut Option<watch::Receiver<Option<KnownTask>>>) -> KnownTask {
-    let Some(news) = news else { return pending().await };
-    loop {
-        if news.changed().await.is_err() {
-            return pending().await;
-        }
-        if let Some(known) = news.borrow_and_update().clone() {
-            return known;
-        }
+async fn next_news(news: Option<&TaskNews>, heard: &mut u64) -> KnownTask {
+    match news {
+        Some(news) => news.heard(heard).await,
+        None => pending().await,
     }
 }
 
