@@ -154,6 +154,13 @@ pub(super) struct Bar {
     words: String,
 }
 
+impl Bar {
+    /// The same, told as that of this way.
+    pub(super) fn of(self, way: &str) -> Self {
+        Self { words: format!("{way}, {}", self.words), ..self }
+    }
+}
+
 impl fmt::Display for Bar {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.words)
