@@ -12,23 +12,26 @@
 //!
 //! - The server never hears of what is asked at the desk, and the desk of nothing else.
 //! - To the client both are one: an id is in flight once, what it withdraws is over, and the end of the session answers what is open.
+//! - The desk has limits of its own; where it cannot keep them, since the folder of jobs does not open, they end the wait here.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use unhang_bridge::{Splice, tasks};
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
-use unhang_wire::{Body, Id, Json, Message, Piece, read, text_member};
+use unhang_wire::{Body, Completion, Id, InFlight, Json, Message, Piece, read, text_member};
 
 use super::{
-    from_client::Request,
+    from_client::{Request, cancelled},
     machine::{Machine, Outside, Role},
 };
 use crate::{
     batch::BatchId,
+    config::VERDICT_SLACK,
+    fault::{Kind, in_words},
     front::job_of,
     queue::Class,
-    refusal::{self, Addressee},
+    refusal::{self, Addressee, Telling},
 };
 
 /// A request that the desk has.
@@ -37,20 +40,33 @@ pub(super) struct AtDesk {
     method: Box<str>,
     role: Role,
     batch: Option<BatchId>,
+    since: Duration,
 }
 
 /// What is known of the desk.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Desk {
-    asked: HashMap<Id, AtDesk>,
+    asked: InFlight<AtDesk>,
     knows_the_session: bool,
     /// Of the handshake that it has not answered yet, which it does before anything else.
     handshake: Option<Id>,
 }
 
+impl Default for Desk {
+    fn default() -> Self {
+        // It answers nothing late: what is over is withdrawn there.
+        Self { asked: InFlight::new(0), knows_the_session: false, handshake: None }
+    }
+}
+
 impl Desk {
     pub(super) fn has(&self, client_id: &Id) -> bool {
-        self.asked.contains_key(client_id) && stands("desk-ids-in-flight")
+        self.asked.contains(client_id) && stands("desk-ids-in-flight")
+    }
+
+    /// When the next request has waited for too long.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.asked.next_deadline().filter(|_| stands("desk-deadline"))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -59,7 +75,7 @@ impl Desk {
 
     /// Nobody waits for anything but what ends with the session.
     pub(super) fn is_idle(&self) -> bool {
-        self.asked.values().all(|asked| asked.role == Role::Listen)
+        self.asked.iter().all(|(_, asked)| asked.role == Role::Listen)
     }
 
     /// Another session has begun.
@@ -96,8 +112,11 @@ impl Machine {
         self.learn_from(request);
         self.introduce_desk(outside);
         let role = if request.method == "subscriptions/listen" { Role::Listen } else { Role::Other };
-        let asked = AtDesk { method: request.method.into(), role, batch: request.batch };
-        self.desk.asked.insert(request.id.clone(), asked);
+        let deadline = self.limit_of(request.method, role).map(|limit| self.now + limit + VERDICT_SLACK);
+        let (method, since) = (request.method.into(), self.now);
+        let asked = AtDesk { method, role, batch: request.batch, since };
+        // One that is in flight was refused.
+        let _registered = self.desk.asked.register(request.id.clone(), deadline, asked);
         self.tell_desk(request.raw, outside);
     }
 
@@ -128,7 +147,7 @@ impl Machine {
 
     /// The client withdraws what the desk has; false, where it has not.
     pub(super) fn desk_cancels(&mut self, client_id: &Id, raw: &[u8], outside: &mut impl Outside) -> bool {
-        let Some(asked) = self.desk.asked.remove(client_id) else { return false };
+        let Completion::Matched(asked) = self.desk.asked.complete(client_id) else { return false };
         self.tell_desk(raw, outside);
         self.answer_nothing(asked.batch, outside);
         self.after_call(outside);
@@ -144,7 +163,7 @@ impl Machine {
                 Body::Response { id, .. } => {
                     if self.desk.handshake.take_if(|handshake| *handshake == id).is_some() {
                         // Nobody waits for that.
-                    } else if let Some(asked) = self.desk.asked.remove(&id) {
+                    } else if let Completion::Matched(asked) = self.desk.asked.complete(&id) {
                         self.answer(asked.batch, line, outside);
                         self.after_call(outside);
                     }
@@ -157,9 +176,32 @@ impl Machine {
         }
     }
 
+    /// Why nothing is asked there now, if it is not.
+    pub(super) fn refusal_of_desk(&self, outside: &impl Outside) -> Option<Telling<'static>> {
+        let waiting = outside.desk_backlog();
+        (waiting > self.limits.queue_bytes && stands("desk-backlog-bounded")).then(|| {
+            let happened = format!("the folder of jobs is still being opened; {waiting} bytes wait for that");
+            Telling { kind: Kind::Overloaded, happened, hint: "try again later, and look at its disk" }
+        })
+    }
+
+    /// What has waited for too long is answered in its place, and is over.
+    pub(super) fn expire_desk(&mut self, outside: &mut impl Outside) {
+        while let Some((id, asked)) = self.desk.asked.expire(self.now) {
+            self.tell_desk(&cancelled(&id, "unhang: no answer in time"), outside);
+            let waited = in_words(self.now.saturating_sub(asked.since));
+            let happened =
+                format!("the folder of jobs could not be asked about `{}` within {waited}", asked.method);
+            let hint = "look at the disk that it is on (UNHANG_HOME), then try again";
+            let telling = Telling { kind: Kind::Deadline, happened, hint };
+            self.refuse(Addressee::request(&id, &asked.method, asked.batch), telling, outside);
+            self.after_call(outside);
+        }
+    }
+
     /// The session ends: what the desk has is answered in its place.
     pub(super) fn close_desk(&mut self, cause: &str, outside: &mut impl Outside) {
-        let asked = std::mem::take(&mut self.desk.asked).into_iter();
+        let asked = self.desk.asked.take_all().into_iter();
         for (id, asked) in asked.filter(|_| stands("desk-answered-at-the-end")) {
             let telling = refusal::ended(cause, &asked.method);
             self.refuse(Addressee::request(&id, &asked.method, asked.batch), telling, outside);

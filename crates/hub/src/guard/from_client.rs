@@ -88,8 +88,11 @@ impl Machine {
     fn client_request(&mut self, request: &Request<'_>, outside: &mut impl Outside) {
         self.counters.requests += 1;
         let is_for_desk = self.is_for_desk(request.method, request.params);
-        let to_server = |machine: &Self| machine.refusal_of_server(outside).filter(|_| !is_for_desk);
-        if let Some(telling) = self.refusal(request).or_else(|| to_server(self)) {
+        let of_whom = |machine: &Self| match is_for_desk {
+            true => machine.refusal_of_desk(outside),
+            false => machine.refusal_of_server(outside),
+        };
+        if let Some(telling) = self.refusal(request).or_else(|| of_whom(self)) {
             let to = Addressee::request(&request.id, request.method, request.batch);
             self.refuse(to, telling, outside);
             if matches!(self.end, End::Unstartable { .. }) {
@@ -304,7 +307,7 @@ impl Machine {
         wire_id
     }
 
-    fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
+    pub(super) fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
         let own = match (method, role) {
             (_, Role::Listen) if stands("subscription-without-deadline") => return None,
             (_, Role::Initialize) => self.limits.start_timeout,

@@ -369,6 +369,14 @@ impl Keeper {
         }
     }
 
+    /// Bytes that wait for the desk to be opened.
+    pub(super) fn desk_backlog(&self) -> usize {
+        match &self.desk {
+            AtDesk::Opening(said) => said.iter().map(Vec::len).sum(),
+            AtDesk::Closed | AtDesk::Open(_) => 0,
+        }
+    }
+
     /// What the desk has said since the last look.
     pub(super) fn said(&mut self) -> Vec<(Class, Vec<u8>)> {
         match &mut self.desk {

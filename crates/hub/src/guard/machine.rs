@@ -60,6 +60,8 @@ pub trait Outside {
     fn to_job(&mut self, call: &Id, news: JobNews<'_>);
     /// Sends one line (without its ending) to the desk, which is opened with the first; its tools are called by these names.
     fn to_desk(&mut self, line: &[u8], names: ToolNames);
+    /// Bytes that wait for the desk.
+    fn desk_backlog(&self) -> usize;
     /// The job that a call of this client with these params has become before.
     fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId>;
 }
@@ -378,6 +380,7 @@ impl Machine {
             self.calls.next_deadline().filter(|_| stands("call-deadline")),
             self.asks.next_deadline().filter(|_| stands("question-deadline")),
             self.own.next_deadline().filter(|_| stands("replay-deadline")),
+            self.desk.next_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -515,6 +518,7 @@ impl Machine {
         while let Some((client_side_id, ask)) = self.asks.expire(self.now) {
             self.ask_expired(&client_side_id, &ask, outside);
         }
+        self.expire_desk(outside);
         while let Some((id, own)) = self.own.expire(self.now) {
             if own == Own::Handshake && !self.is_judged(outside) {
                 let _not_late = self.own.complete(&id);

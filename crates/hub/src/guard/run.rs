@@ -173,6 +173,10 @@ impl Outside for World {
         }
     }
 
+    fn desk_backlog(&self) -> usize {
+        self.keeper.as_ref().map_or(0, Keeper::desk_backlog)
+    }
+
     fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
         self.keeper.as_ref()?.same_call(client, params)
     }

@@ -229,6 +229,12 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "only-ours-to-the-desk" [1]
         "A subscription that is about something else as well goes to the server."
         unit("hub", "guard::tests::desk::a_client_without_a_handshake_asks_about_its_tasks_there_and_about_others_its_server");
+    "desk-deadline" [1]
+        "What is asked about jobs is answered in time also where the folder of jobs does not open."
+        unit("hub", "guard::tests::desk::a_desk_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for_it");
+    "desk-backlog-bounded" [3]
+        "What waits for the folder of jobs to open is bounded."
+        unit("hub", "guard::tests::desk::a_desk_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for_it");
     "desk-ids-in-flight" [2]
         "An id that is in flight at the desk is not used for another request."
         unit("hub", "guard::tests::desk::a_request_at_the_desk_is_in_flight_like_any_other");

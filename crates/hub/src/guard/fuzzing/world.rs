@@ -194,6 +194,10 @@ impl Outside for World {
         self.keeper.is_asked(line);
     }
 
+    fn desk_backlog(&self) -> usize {
+        0
+    }
+
     fn same_call(&self, _: Option<&str>, params: &[u8]) -> Option<JobId> {
         self.keeper.same_call(params)
     }

@@ -158,3 +158,24 @@ fn the_desk_is_asked_while_the_server_does_not_read() {
     assert!(guarded.heard().is_empty());
     assert_eq!(guarded.at_the_desk().len(), 3);
 }
+
+#[test]
+fn a_desk_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for_it() {
+    let mut guarded = Guarded::with_jobs(Limits { call_timeout: seconds(20), ..Limits::default() });
+    guarded.client(ASKED);
+    guarded.at_the_desk();
+    guarded.wait(seconds(20));
+    assert!(guarded.heard().is_empty(), "it has a limit of its own");
+    guarded.wait(seconds(1));
+    let error = guarded.heard_fault(7, -31001);
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("folder of jobs")), "{error}");
+    assert_eq!(guarded.at_the_desk()[0]["params"]["requestId"], 7, "nobody waits there either");
+    // The id is free.
+    guarded.client(ASKED);
+    assert_eq!((guarded.heard().len(), guarded.at_the_desk().len()), (0, 1));
+    guarded.desk_says(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
+    guarded.heard();
+    guarded.world.desk_backlog = usize::MAX;
+    guarded.client(ASKED);
+    guarded.heard_fault(7, -31005);
+}

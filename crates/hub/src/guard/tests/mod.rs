@@ -30,6 +30,7 @@ struct Fake {
     jobs: Vec<(Id, String)>,
     desk: Vec<String>,
     same: Option<JobId>,
+    desk_backlog: usize,
     client_backlog: usize,
     server_backlog: usize,
 }
@@ -62,6 +63,9 @@ impl Outside for Fake {
     }
     fn to_desk(&mut self, line: &[u8], _: ToolNames) {
         self.desk.push(String::from_utf8(line.to_vec()).unwrap());
+    }
+    fn desk_backlog(&self) -> usize {
+        self.desk_backlog
     }
     fn same_call(&self, _: Option<&str>, _: &[u8]) -> Option<JobId> {
         self.same
