@@ -21,6 +21,7 @@ pub mod breaker;
 pub mod client;
 pub mod clients;
 pub mod config;
+mod digest;
 pub mod direct;
 pub mod doctor;
 pub mod exit;

@@ -18,7 +18,6 @@ use std::sync::{
 };
 
 use data_encoding::HEXLOWER;
-use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
@@ -34,6 +33,7 @@ use unhang_wire::Json;
 use super::{Answered, Aside, Servers, backend::Backend, tasks::Course};
 use crate::{
     client::{Endpoint, Error, Signed},
+    digest::digest,
     revision::Revision,
 };
 
@@ -217,30 +217,23 @@ impl TaskNews {
 impl Backend {
     /// Which server it is, as nobody can read it: the same in every run that reaches it in the same way.
     pub(super) fn identity(&self) -> String {
-        let mut context = Context::new(&SHA256);
-        let mut part = |bytes: &[u8]| {
-            // With their lengths, so that nothing of one can be taken for the beginning of the next.
-            context.update(&bytes.len().to_be_bytes());
-            context.update(bytes);
-        };
+        let mut parts: Vec<&[u8]> = Vec::new();
         match self.endpoint() {
             Endpoint::Http(server) => {
-                part(b"http");
-                part(server.address.url.as_bytes());
+                parts.extend([b"http".as_slice(), server.address.url.as_bytes()]);
                 // Whoever is somebody else there has no such task.
                 for (name, value) in &server.address.headers {
-                    part(name.as_bytes());
-                    part(value.as_bytes());
+                    parts.extend([name.as_bytes(), value.as_bytes()]);
                 }
             }
             Endpoint::Stdio(server) => {
-                part(b"stdio");
-                part(server.program.as_encoded_bytes());
-                part(server.folder.as_deref().map_or(&[], |folder| folder.as_os_str().as_encoded_bytes()));
-                server.arguments.iter().for_each(|argument| part(argument.as_encoded_bytes()));
+                let folder =
+                    server.folder.as_deref().map_or(&[][..], |folder| folder.as_os_str().as_encoded_bytes());
+                parts.extend([b"stdio".as_slice(), server.program.as_encoded_bytes(), folder]);
+                parts.extend(server.arguments.iter().map(|argument| argument.as_encoded_bytes()));
             }
         }
-        HEXLOWER.encode(&context.finish().as_ref()[..16])
+        HEXLOWER.encode(&digest::<16>(parts))
     }
 
     /// Whether it goes on when we end in order. What we have started ends with us.

@@ -13,13 +13,12 @@ use std::{
     time::Duration,
 };
 
-use ring::digest::{Context, SHA256};
 use serde_json::Value;
 use tokio::time::Instant;
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 
-use crate::tools::service::Caller;
+use crate::{digest::digest, tools::service::Caller};
 
 /// How long after its end an answer that nobody had waits for the same call. Agents try again within minutes.
 const KEPT: Duration = Duration::from_secs(10 * 60);
@@ -38,12 +37,12 @@ pub(crate) struct ToolOfCaller([u8; 8]);
 impl ToolOfCaller {
     /// That of this tool.
     pub(crate) fn new(caller: &Caller, client: &str, server: &str, tool: &str) -> Self {
-        Self(digest(&[caller.name().unwrap_or_default(), client, server, tool]))
+        Self(digest([caller.name().unwrap_or_default(), client, server, tool].map(str::as_bytes)))
     }
 
     /// A call of it with these arguments.
     pub(crate) fn call(self, arguments: Option<&str>) -> SameCall {
-        let rest: [u8; 24] = digest(&[&canonical(arguments.unwrap_or("{}"))]);
+        let rest: [u8; 24] = digest([canonical(arguments.unwrap_or("{}")).as_bytes()]);
         self.with(|index| rest[index])
     }
 
@@ -53,18 +52,6 @@ impl ToolOfCaller {
             own.get(index).copied().unwrap_or_else(|| rest(index - own.len()))
         }))
     }
-}
-
-/// The first bytes of the digest of these texts.
-fn digest<const LENGTH: usize>(texts: &[&str]) -> [u8; LENGTH] {
-    let mut context = Context::new(&SHA256);
-    for text in texts {
-        // With their lengths, so that nothing of one can be taken for the beginning of the next.
-        context.update(&text.len().to_be_bytes());
-        context.update(text.as_bytes());
-    }
-    let digest = context.finish();
-    std::array::from_fn(|index| digest.as_ref()[index])
 }
 
 /// The arguments in the one way in which they are written by us: members by name, and no blanks.
