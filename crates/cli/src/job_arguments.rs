@@ -129,10 +129,10 @@ pub(crate) struct JobRun {
     /// Its id, 12 characters out of a-z and 2-7 [default: drawn]
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<JobId>,
-    /// Copy this file into the job's folder first; may be given several times
+    /// Copy this file into UNHANG_JOB_DIR first; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Vec<PathBuf>,
-    /// The JSON file that it has to leave in its folder
+    /// The JSON file that it has to leave in UNHANG_JOB_DIR
     #[arg(long, value_name = "FILE", value_parser = FileName::new)]
     pub(crate) result: Option<FileName>,
     /// Put the result, or the part at the pointer, into this state field when it completes

@@ -1,8 +1,12 @@
 //! Where everything lies: the data folder, one folder for each job, and how their files are written and read.
 //!
 //! ```text
-//! unhang.db   jobs/<id>/   state/<field>.json   logs/
+//! unhang.db   jobs/<id>/   jobs/<id>/work/   state/<field>.json   logs/
 //! ```
+//!
+//! A job's folder holds our own files alone: `lock`, `run.json`, `launch.json`, `exit.json`, `job.json` and the two logs, which
+//! the work writes through descriptors. What the work is told of is the folder `work` in it ([`WorkFolder`]): a program that
+//! empties its own folder takes nothing from us.
 //!
 //! Invariants
 //!
@@ -54,7 +58,13 @@ pub const ERROR: &str = "error.json";
 /// What a call's server has answered.
 pub const RESULT: &str = "results.json";
 
-/// Names in a job's folder that are not for inputs and results.
+/// The folder of the work, in the job's folder.
+const WORK: &str = "work";
+
+/// The first format of records in which the work has a folder of its own.
+const OWN_WORK_FOLDER: u32 = 2;
+
+/// Names that are not for inputs and results. Most are of files that lay beside them in the first format.
 const OURS: [&str; 10] = [RECORD, LAUNCH, LOCK, RUN, EXIT, CANCEL, ARGUMENTS, STDOUT, STDERR, ERROR];
 
 /// The largest of our own files that is read. They have a few kilobytes; the command may have many arguments.
@@ -200,6 +210,13 @@ impl JobFolder {
         make_folder(&self.0, true)
     }
 
+    /// The folder of its work, where the job's record has this format. In records of the first format, which older versions of
+    /// unhang wrote, the two folders were one.
+    #[must_use]
+    pub fn work(&self, format: u32) -> WorkFolder {
+        WorkFolder(if format < OWN_WORK_FOLDER { self.0.clone() } else { self.0.join(WORK) })
+    }
+
     /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -211,7 +228,7 @@ impl JobFolder {
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.file(name).exists()
+        is_there(&self.file(name))
     }
 
     /// Reads one of our files; none where it is not there.
@@ -228,15 +245,7 @@ impl JobFolder {
 
     /// Puts one of our files in its place, unless it stands there word for word.
     pub(crate) fn restore(&self, name: &str, content: &str) -> Result<(), FileError> {
-        match self.text(name, content.len()) {
-            Some(found) if found == content => Ok(()),
-            _ => replace(&self.0, name, content.as_bytes(), Durability::Memory),
-        }
-    }
-
-    /// Puts these bytes in the place of a file, durably.
-    pub(crate) fn replace(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
-        replace(&self.0, name, content, Durability::Disk)
+        restore(&self.0, name, self.text(name, content.len()), content)
     }
 
     /// Puts one of our files in its place, durably.
@@ -285,6 +294,74 @@ impl JobFolder {
     pub(crate) fn add(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
         write_new(&self.file(name), content).map(drop)
     }
+}
+
+/// The folder that a job's work is told of, as `UNHANG_JOB_DIR` and `{job_dir}`: inputs, `input.json`, results, `error.json`, and
+/// whatever the work leaves. Everything in it is the work's, which may empty or replace it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkFolder(PathBuf);
+
+impl WorkFolder {
+    /// Makes it, where it may exist.
+    pub(crate) fn create_if_missing(&self) -> Result<(), FileError> {
+        make_folder(&self.0, true)
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Whether something of that name is there.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        is_there(&self.file(name))
+    }
+
+    /// Reads a file up to a limit; none where it is not there. A link in the place of the folder is not followed.
+    pub(crate) fn read(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+        let path = self.file(name);
+        if fs::symlink_metadata(&self.0).is_ok_and(|found| !found.is_dir()) {
+            return Err(FileError::damaged(&self.0, "it is no folder"));
+        }
+        read_at_most(&path, limit)
+    }
+
+    /// Reads a file as it is; none where it cannot be read, is longer than this, or no text.
+    pub(crate) fn text(&self, name: &str, longest: usize) -> Option<String> {
+        String::from_utf8(self.read(name, longest as u64).ok()??).ok()
+    }
+
+    /// Puts these bytes in the place of a file, unless it has them already. They may be gone after a power failure.
+    pub(crate) fn restore(&self, name: &str, content: &str) -> Result<(), FileError> {
+        restore(&self.0, name, self.text(name, content.len()), content)
+    }
+
+    /// Puts these bytes in the place of a file, durably.
+    pub(crate) fn replace(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
+        replace(&self.0, name, content, Durability::Disk)
+    }
+
+    /// Writes a file that must not exist yet.
+    pub(crate) fn add(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
+        write_new(&self.file(name), content).map(drop)
+    }
+}
+
+/// Whether something lies there, be it a link that leads nowhere.
+fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+fn restore(folder: &Path, name: &str, found: Option<String>, content: &str) -> Result<(), FileError> {
+    if found.as_deref() == Some(content) {
+        return Ok(());
+    }
+    replace(folder, name, content.as_bytes(), Durability::Memory)
 }
 
 /// Our files end with a line feed, so that they look well in a terminal.

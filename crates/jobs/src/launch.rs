@@ -93,19 +93,21 @@ impl LaunchFiles {
         (bytes <= Self::SMALL).then_some(self)
     }
 
-    /// Those of a folder, if they are small.
-    pub(crate) fn read(folder: &JobFolder) -> Option<Self> {
-        let (launch, arguments) = (folder.text(LAUNCH, Self::SMALL)?, folder.text(ARGUMENTS, Self::SMALL));
-        let is_whole = arguments.is_some() || !folder.has(ARGUMENTS);
+    /// Those of a folder whose record has this format, if they are small.
+    pub(crate) fn read(folder: &JobFolder, format: u32) -> Option<Self> {
+        let work = folder.work(format);
+        let (launch, arguments) = (folder.text(LAUNCH, Self::SMALL)?, work.text(ARGUMENTS, Self::SMALL));
+        let is_whole = arguments.is_some() || !work.has(ARGUMENTS);
         is_whole.then_some(Self { launch, arguments }).and_then(Self::if_small)
     }
 
     /// Writes what a power failure has taken of them.
     pub(crate) fn restore(&self, folder: &JobFolder, record: &Record) -> Result<(), FileError> {
-        folder.create_if_missing()?;
+        let work = folder.work(record.format);
+        work.create_if_missing()?;
         folder.restore(LAUNCH, &self.launch)?;
         if let Some(arguments) = &self.arguments {
-            folder.restore(ARGUMENTS, arguments)?;
+            work.restore(ARGUMENTS, arguments)?;
         }
         match folder.read::<Record>(RECORD) {
             Ok(Some(_)) => Ok(()),

@@ -10,6 +10,8 @@
 //! Invariants
 //!
 //! - Every file carries [`FORMAT`]; one with a higher number is refused, not guessed at.
+//! - The format of the record says where the work's files lie ([`JobFolder::work`](crate::folder::JobFolder::work)): in format 1
+//!   beside ours, from format 2 on in a folder of their own.
 //! - Nothing secret is in any file but `launch.json` and its copy: no environment, and of the command what looks like a secret is
 //!   left out.
 //! - A state that is final never changes.
@@ -27,7 +29,7 @@ use crate::{
 };
 
 /// The version of the files' format.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Where a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -221,7 +223,7 @@ pub struct Record {
     pub command: Vec<String>,
     /// The folder that it works in.
     pub folder: PathBuf,
-    /// The result file in its folder, where one was agreed on.
+    /// The result file in the work's folder, where one was agreed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<String>,
     /// What its result does to the named state.

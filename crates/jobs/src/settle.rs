@@ -21,7 +21,7 @@ use unhang_switches::stands;
 
 use crate::{
     document::{Documents, Field, MAX_DOCUMENT, Turn},
-    folder::{DataFolder, EXIT, FileError, FileName, RECORD, read_at_most, sync},
+    folder::{DataFolder, EXIT, FileError, FileName, RECORD, sync},
     id::JobId,
     record::{Ending, JobState, Outcome, Record},
     store::{self, Starter, Store, StoreError},
@@ -140,7 +140,7 @@ fn apply(data: &DataFolder, turn: &Turn, record: &mut Record) -> Result<(), File
 fn value(data: &DataFolder, record: &Record) -> Result<Value, String> {
     let patch = record.patch.as_ref().ok_or("no state field was agreed on")?;
     let name = record.results.as_deref().ok_or("no result file was agreed on")?;
-    let result = read_result(data, record.job_id, name).map_err(|error| error.to_string())?;
+    let result = read_result(data, record, name).map_err(|error| error.to_string())?;
     let result = result.ok_or_else(|| format!("{name} is not there any more"))?;
     match &patch.pointer {
         None => Ok(result),
@@ -152,11 +152,16 @@ fn value(data: &DataFolder, record: &Record) -> Result<Value, String> {
 }
 
 /// Reads a job's result; none where there is no file.
-pub(crate) fn read_result(data: &DataFolder, id: JobId, name: &str) -> Result<Option<Value>, FileError> {
-    let path = data.job(id).file(name);
+pub(crate) fn read_result(
+    data: &DataFolder,
+    record: &Record,
+    name: &str,
+) -> Result<Option<Value>, FileError> {
+    let work = data.job(record.job_id).work(record.format);
+    let path = work.file(name);
     // The name came out of a file.
     FileName::new(name).map_err(|error| FileError::damaged(&path, error))?;
-    let Some(bytes) = read_at_most(&path, MAX_DOCUMENT)? else { return Ok(None) };
+    let Some(bytes) = work.read(name, MAX_DOCUMENT)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|error| FileError::damaged(&path, error))
 }
 

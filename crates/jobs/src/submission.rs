@@ -40,7 +40,7 @@ pub const STOP_GRACE: Duration = Duration::from_secs(5);
 /// A job to be run.
 ///
 /// Its work reads the null device, and what it prints goes to files. Besides `environment` it gets `UNHANG_JOB_ID`, `UNHANG_JOB_DIR`
-/// (the job's own folder, where `inputs` lie and `results` go) and `PYTHONUNBUFFERED=1`. A line such as `progress: 40%` or
+/// (the work's own folder, where `inputs` lie and `results` go) and `PYTHONUNBUFFERED=1`. A line such as `progress: 40%` or
 /// `{"progress": 0.4, "message": "..."}` on its stdout says how far it is, `error.json` in its folder why it failed.
 #[derive(Clone, Debug)]
 pub struct Submission {
@@ -151,9 +151,11 @@ impl Submission {
     }
 
     fn fill(&self, data: &DataFolder, folder: &JobFolder, rules: Rules) -> Result<Prepared, JobError> {
+        let work = folder.work(FORMAT);
+        work.create_if_missing()?;
         for input in &self.inputs {
             let content = input.read(data)?;
-            folder.add(input.file.as_str(), &content).map_err(JobError::Serialization)?;
+            work.add(input.file.as_str(), &content).map_err(JobError::Serialization)?;
         }
         let record = self.record(rules);
         let files = LaunchFiles {
@@ -161,7 +163,7 @@ impl Submission {
             arguments: self.arguments.as_ref().map(|arguments| format!("{arguments}\n")),
         };
         if let Some(arguments) = &files.arguments {
-            folder.add(ARGUMENTS, arguments.as_bytes()).map_err(JobError::Serialization)?;
+            work.add(ARGUMENTS, arguments.as_bytes()).map_err(JobError::Serialization)?;
         }
         folder.add(LAUNCH, files.launch.as_bytes()).map_err(JobError::Serialization)?;
         let is_all = self.inputs.is_empty();
@@ -173,10 +175,12 @@ impl Submission {
     /// Apart from writing it, because a file system with a journal writes that once for everything that came before.
     pub(crate) fn sync(&self, data: &DataFolder) -> Result<(), JobError> {
         let folder = data.job(self.id);
+        let work = folder.work(FORMAT);
         let inputs = self.inputs.iter().map(|input| input.file.as_str());
         let arguments = self.arguments.iter().map(|_| ARGUMENTS);
-        let files = inputs.chain(arguments).chain([LAUNCH]).map(|name| folder.file(name));
-        let paths: Vec<PathBuf> = files.chain([folder.path().to_owned(), data.jobs()]).collect();
+        let files = inputs.chain(arguments).map(|name| work.file(name));
+        let folders = [work.path().to_owned(), folder.path().to_owned(), data.jobs()];
+        let paths: Vec<PathBuf> = files.chain([folder.file(LAUNCH)]).chain(folders).collect();
         sync_all(&paths).map_err(JobError::Serialization)
     }
 
@@ -209,7 +213,7 @@ impl Submission {
         let mut environment = self.environment.clone();
         let ours: [(&str, OsString); 3] = [
             ("UNHANG_JOB_ID", self.id.as_str().into()),
-            ("UNHANG_JOB_DIR", folder.path().into()),
+            ("UNHANG_JOB_DIR", folder.work(FORMAT).path().into()),
             // Python holds back what it prints to a file, so that progress and the last words of a killed job would be missing.
             ("PYTHONUNBUFFERED", "1".into()),
         ];

@@ -160,7 +160,7 @@ fn started_without_room(free_blocks: u32, runs_meanwhile: bool) {
         (submit(UNTIL_GO), submit("echo begin >> marks; until [ -e on ]; do sleep 0.02; done; exit 5"));
     // It waits in the queue. That `launch.json` goes shall make no room.
     let own_disk = format!(
-        "cd \"$UNHANG_HOME/jobs\"; cp -rp {second} ../aside; mount -t tmpfs none {second}; cp -p ../aside/* {second}; \
+        "cd \"$UNHANG_HOME/jobs\"; cp -rp {second} ../aside; mount -t tmpfs none {second}; cp -rp ../aside/* {second}; \
         rm -r ../aside; ln {second}/launch.json {second}/kept; used=$(df -k --output=used {second} | tail -1); \
         mount --options-source disable -o remount,size=$((used + 4 * {free_blocks}))k {second}"
     );

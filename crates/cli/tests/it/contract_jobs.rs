@@ -177,7 +177,7 @@ fn a_job_goes_on_printing_when_its_starter_was_killed_and_its_result_is_not_miss
     assert_eq!((&exit["outcome"], &exit["exit_code"]), (&json!("failed"), &json!(42)));
     assert_eq!(jobs.log(&id, "stdout.log"), "it lives\nit has died\n");
     assert_eq!(jobs.log(&id, "stderr.log"), "and nobody listens\n");
-    assert_eq!(jobs.file(&id, "results.json"), Some(json!({"answer": 42})));
+    assert_eq!(jobs.file(&id, "work/results.json"), Some(json!({"answer": 42})));
     jobs.end(&slow);
     assert_eq!(jobs.json(&["state", "get", "plant"]), json!(42), "the update was missed");
 }

@@ -47,6 +47,7 @@ fn a_job_is_run_waited_for_read_and_removed() {
         "next_steps",
         "started_at",
         "status",
+        "work_folder",
     ];
     assert_eq!(names(&shown), expect);
     assert_eq!((&shown["name"], &shown["exit_code"]), (&json!("greeting"), &json!(0)));

@@ -226,13 +226,9 @@ pub(super) const TOOL: &[Key] = &[
     key(
         "inputs",
         Kind::Texts,
-        "Files that are written into the job's folder before the start, each from a state field.",
+        "Files that are written into {job_dir} before the start, each from a state field.",
     ),
-    key(
-        "results",
-        Kind::Text,
-        "The file in the job's folder in which the command leaves its results as JSON.",
-    ),
+    key("results", Kind::Text, "The file in {job_dir} in which the command leaves its results as JSON."),
     key("state", Kind::Section(STATE), "The state field that the results go to when the job completes."),
     key("timeout", Kind::Duration, "How long the command may run. Default: what [jobs] says."),
     key("cwd", Kind::Text, "The folder the command runs in. Default: the folder of this file."),

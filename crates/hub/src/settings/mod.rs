@@ -147,9 +147,9 @@ pub struct ToolSettings {
     pub mode: Mode,
     /// What it may be called with.
     pub input_schema: ArgumentSchema,
-    /// Files in the job's folder, each with the state field that is written into it.
+    /// Files in the folder of its work, each with the state field that is written into it.
     pub inputs: Vec<(FileName, Field)>,
-    /// The file of the results in the job's folder.
+    /// The file of the results in the folder of its work.
     pub results: Option<FileName>,
     /// Where the results go.
     pub state: Option<Patch>,

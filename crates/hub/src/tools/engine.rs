@@ -121,7 +121,7 @@ impl EngineService {
 
     fn submission(&self, request: SubmitRequest) -> Result<Submission, JobError> {
         let id = JobId::random().map_err(|error| JobError(format!("no id could be drawn: {error}")))?;
-        let folder = self.engine()?.job_folder(id);
+        let folder = self.engine()?.new_work_folder(id);
         let mut environment = BTreeMap::clone(&self.environment);
         environment.extend(request.environment.into_iter().map(|(name, value)| (name.into(), value.into())));
         let input = |(file, field)| Input { file, source: Source::State(field) };
@@ -193,11 +193,13 @@ impl JobService for EngineService {
     fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>> {
         Box::pin(async move {
             let engine = self.engine_with(id)?;
-            let report = ResultsReport::new(engine.results(id).await?, Reader::Agent(self.names));
+            let results = engine.results(id).await?;
+            let path = engine.work_folder(&results.status.record);
+            let report = ResultsReport::new(results, Reader::Agent(self.names));
             if report.job.status.is_final() {
                 self.was_read(id);
             }
-            Ok(Located { report, path: engine.job_folder(id) })
+            Ok(Located { report, path })
         })
     }
 

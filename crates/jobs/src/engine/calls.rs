@@ -44,7 +44,7 @@ use super::{
 };
 use crate::{
     error::JobError,
-    folder::{ARGUMENTS, CANCEL, DataFolder, ERROR, EXIT, FileError, LOCK, RESULT, STDOUT},
+    folder::{ARGUMENTS, CANCEL, DataFolder, ERROR, EXIT, FileError, LOCK, RESULT, STDOUT, WorkFolder},
     id::JobId,
     judge::Finding,
     moment::Moment,
@@ -93,9 +93,13 @@ impl Adoption {
             }
             made => made?,
         }
-        if let Some(arguments) = &self.arguments
-            && let Err(error) = folder.add(ARGUMENTS, format!("{arguments}\n").as_bytes())
-        {
+        let work = folder.work(FORMAT);
+        let fill = || {
+            work.create_if_missing()?;
+            let text = self.arguments.as_ref().map(|arguments| format!("{arguments}\n"));
+            text.map_or(Ok(()), |text| work.add(ARGUMENTS, text.as_bytes()))
+        };
+        if let Err(error) = fill() {
             discard(&folder);
             return Err(JobError::Serialization(error));
         }
@@ -161,13 +165,12 @@ pub enum CallEnd {
 
 impl CallEnd {
     /// Leaves in the folder what came of it, durably, and says how it ended.
-    fn write(&self, inner: &Inner, id: JobId) -> Result<Ending, FileError> {
-        let folder = inner.data.job(id);
+    fn write(&self, work: &WorkFolder) -> Result<Ending, FileError> {
         // A power failure may have taken what was accepted a moment ago.
-        folder.create_if_missing()?;
+        work.create_if_missing()?;
         Ok(match self {
             CallEnd::Answered { result, is_error } => {
-                folder.replace(RESULT, result.as_bytes())?;
+                work.replace(RESULT, result.as_bytes())?;
                 match is_error {
                     false => Ending::without_run(Outcome::Completed),
                     true => Ending::without_run(Outcome::Failed)
@@ -176,7 +179,7 @@ impl CallEnd {
             }
             CallEnd::Failed { reason, detail, error } => {
                 if let Some(error) = error {
-                    folder.replace(ERROR, error.as_bytes())?;
+                    work.replace(ERROR, error.as_bytes())?;
                 }
                 Ending::without_run(Outcome::Failed).because(*reason, detail.clone())
             }
@@ -337,7 +340,8 @@ impl HeldCall {
         let claim = self.claim;
         engine
             .blocking(move |inner| {
-                let ending = end.write(inner, id)?;
+                let format = inner.status(id)?.record.format;
+                let ending = end.write(&inner.data.job(id).work(format))?;
                 let ending = write_ending(&inner.data, id, &ending)?;
                 let settled = settle(&inner.data, &mut inner.store(), id, &ending, &inner.handover())?;
                 claim.is_over();
@@ -392,10 +396,10 @@ impl Engine {
             if !is_call {
                 return Ok(None);
             }
-            let path = inner.data.job(id).file(name);
-            let bytes = crate::folder::read_at_most(&path, crate::document::MAX_DOCUMENT)?;
+            let work = inner.data.job(id).work(status.record.format);
+            let bytes = work.read(name, crate::document::MAX_DOCUMENT)?;
             let text = bytes.map(|bytes| {
-                String::from_utf8(bytes).map_err(|error| FileError::damaged(&path, error).into())
+                String::from_utf8(bytes).map_err(|error| FileError::damaged(&work.file(name), error).into())
             });
             text.transpose()
         })

@@ -46,12 +46,12 @@ pub use self::{
     system::{Machine, System},
 };
 use crate::{
-    document::{Document, Documents, Field, Listed},
+    document::{Document, Documents, Field, Listed, MAX_DOCUMENT},
     error::JobError,
     folder::{DataFolder, ERROR, FileError, JobFolder},
     id::JobId,
     log::{Page, Stream, page, raw_page, tail},
-    record::JobState,
+    record::{FORMAT, JobState, Record},
     room::{MemoryGauge, Rules},
     settle::{Handover, read_result, set_document},
     shims::{self, ShimCommand},
@@ -241,10 +241,22 @@ impl Engine {
         &self.inner.options
     }
 
-    /// The path of a job's folder, whether it is there or not.
+    /// The path of a job's folder, whether it is there or not: our own files about it, and its logs.
     #[must_use]
     pub fn job_folder(&self, id: JobId) -> PathBuf {
         self.folder(id).path().to_owned()
+    }
+
+    /// The folder that the work of a new job is told of, whether it is there or not: where its inputs lie and its results go.
+    #[must_use]
+    pub fn new_work_folder(&self, id: JobId) -> PathBuf {
+        self.folder(id).work(FORMAT).path().to_owned()
+    }
+
+    /// The same of the job with this record, which an older version of unhang may have written.
+    #[must_use]
+    pub fn work_folder(&self, record: &Record) -> PathBuf {
+        self.folder(record.job_id).work(record.format).path().to_owned()
     }
 
     fn folder(&self, id: JobId) -> JobFolder {
@@ -363,7 +375,7 @@ impl Engine {
         self.blocking(move |inner| {
             let status = inner.status(id)?;
             let folder = inner.data.job(id);
-            let read = |name: &str| read_result(&inner.data, id, name);
+            let read = |name: &str| read_result(&inner.data, &status.record, name);
             let results = match &status.record.results {
                 // A tool may also say by its answer that it failed.
                 Some(name) if status.record.status == JobState::Completed || status.record.call.is_some() => {
@@ -373,7 +385,11 @@ impl Engine {
             };
             let has_failed = status.record.status.is_final() && status.record.status != JobState::Completed;
             // A failed job's own words are told where they can be read; its logs are there in any case.
-            let error = if has_failed { folder.read(ERROR).ok().flatten() } else { None };
+            let own_words = || {
+                let bytes = folder.work(status.record.format).read(ERROR, MAX_DOCUMENT).ok()??;
+                serde_json::from_slice(&bytes).ok()
+            };
+            let error = if has_failed { own_words() } else { None };
             let tail = |stream: Stream| tail(&folder.file(stream.file()), TAIL);
             Ok(Results {
                 results,

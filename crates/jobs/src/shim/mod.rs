@@ -229,7 +229,7 @@ impl Shim<'_> {
         // What is left is work like any other, and those who submit meanwhile go first.
         ask_for_usual_turns();
         (self.witness)(Step::Ended);
-        let ending = outcome::judge(&self.folder, &record, exit, stopped);
+        let ending = outcome::judge(&self.folder.work(record.format), &record, exit, stopped);
         Ok(Ending { started_at, leaked: swept.leaked, unkilled: swept.unkilled, ..ending })
     }
 
@@ -250,6 +250,7 @@ impl Shim<'_> {
         let program = lookup::executable(name, &environment, Some(&folder))?;
         let (stdout, stderr) = (self.folder.file(STDOUT), self.folder.file(STDERR));
         let logs = with_room(stands("start-waits-for-room"), || {
+            self.folder.work(orders.record.format).create_if_missing()?;
             Logs::create(&stdout, &stderr, orders.record.log_limit)
         })?;
         let plan =

@@ -7,7 +7,7 @@ use unhang_switches::stands;
 
 use crate::{
     document::{MAX_DOCUMENT, check},
-    folder::{FileError, JobFolder, read_at_most},
+    folder::{FileError, WorkFolder},
     record::{Ending, Outcome, Reason, Record},
 };
 
@@ -21,7 +21,7 @@ pub(super) enum Stopped {
 }
 
 /// Judges. Nothing is taken for completed that did not end with code 0 and leave what was agreed on.
-pub(super) fn judge(folder: &JobFolder, record: &Record, exit: Exit, stopped: Option<Stopped>) -> Ending {
+pub(super) fn judge(work: &WorkFolder, record: &Record, exit: Exit, stopped: Option<Stopped>) -> Ending {
     let ending = Ending {
         exit_code: if let Exit::Code(code) = exit { Some(code) } else { None },
         signal: if let Exit::Signal(signal) = exit { Some(signal) } else { None },
@@ -35,7 +35,7 @@ pub(super) fn judge(folder: &JobFolder, record: &Record, exit: Exit, stopped: Op
                 .because(Reason::Timeout, format!("it ran longer than {}", humantime::format_duration(limit)))
         }
         None if !exit.is_success() => Ending { detail: Some(exit.to_string()), ..ending },
-        None => match record.results.as_deref().map(|name| missing(folder, name)) {
+        None => match record.results.as_deref().map(|name| missing(work, name)) {
             Some(Err((reason, detail))) if stands("results-checked") => ending.because(reason, detail),
             _ => Ending { outcome: Outcome::Completed, ..ending },
         },
@@ -43,12 +43,13 @@ pub(super) fn judge(folder: &JobFolder, record: &Record, exit: Exit, stopped: Op
 }
 
 /// What is wrong with the result file, if anything is.
-fn missing(folder: &JobFolder, name: &str) -> Result<(), (Reason, String)> {
+fn missing(work: &WorkFolder, name: &str) -> Result<(), (Reason, String)> {
     let invalid = |error: &dyn Display| (Reason::ResultsInvalid, error.to_string());
-    let path = folder.file(name);
-    match read_at_most(&path, MAX_DOCUMENT) {
+    match work.read(name, MAX_DOCUMENT) {
         Ok(None) => Err((Reason::ResultsMissing, format!("it ended with code 0 and left no {name}"))),
-        Ok(Some(bytes)) => check(&bytes).map_err(|error| invalid(&FileError::damaged(&path, error))),
+        Ok(Some(bytes)) => {
+            check(&bytes).map_err(|error| invalid(&FileError::damaged(&work.file(name), error)))
+        }
         Err(error) => Err(invalid(&error)),
     }
 }

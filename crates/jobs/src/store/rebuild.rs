@@ -103,7 +103,8 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
             }
         };
     }
-    let files = if record.status == JobState::Queued { LaunchFiles::read(folder) } else { None };
+    let files =
+        if record.status == JobState::Queued { LaunchFiles::read(folder, record.format) } else { None };
     Ok(Some((record, files)))
 }
 

@@ -150,6 +150,11 @@ impl Bench {
         self.engine.job_folder(id)
     }
 
+    /// The folder of its work.
+    pub(crate) fn work(&self, id: JobId) -> PathBuf {
+        self.engine.work_folder(&self.engine.status(id).unwrap().record)
+    }
+
     /// Live processes that were started with the job's id in their environment.
     pub(crate) fn alive(&self, id: JobId) -> Vec<String> {
         let cookie = format!("UNHANG_JOB_ID={id}");

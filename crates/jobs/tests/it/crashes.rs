@@ -29,7 +29,7 @@ const SCRIPT: &str = "echo run >> \"$UNHANG_JOB_DIR/runs\"; echo 42 > \"$UNHANG_
 
 impl Bench {
     pub(crate) fn runs(&self, id: JobId) -> usize {
-        fs::read_to_string(self.job(id).join("runs")).unwrap_or_default().lines().count()
+        fs::read_to_string(self.job(id).join("work/runs")).unwrap_or_default().lines().count()
     }
 
     /// The job's end with a shim that dies at this step, and the bench after it.
@@ -152,7 +152,7 @@ async fn j_35_the_record_is_in_the_folder_before_the_work_starts() {
     let bench = Bench::with(|options| options.rules.max_concurrent = 1);
     let gate = bench.folder.path().join("gate");
     let first = bench.submit(&format!("until [ -e {} ]; do sleep 0.01; done", gate.display())).await;
-    let script = "cat \"$UNHANG_JOB_DIR/job.json\"";
+    let script = "cat \"$UNHANG_JOB_DIR/../job.json\"";
     let (copied, missing) = (bench.submit(script).await, bench.submit(script).await);
     for id in [copied, missing] {
         bench.copied(id, JobState::Queued).await;
@@ -178,7 +178,7 @@ async fn work_that_may_have_begun_is_not_begun_again() {
     let (program, arguments) = (fixture(), ["shim".into(), "none".into(), id.as_str().into()]);
     let mut second = spawn(Launch { folder: Some(&job), ..Launch::new(&program, &arguments) }).unwrap();
     until("the second shim has gone", || second.try_reap()).await;
-    assert!(!job.join("runs").exists());
+    assert!(!job.join("work/runs").exists());
 }
 
 /// The disk is full when the first job ends, and no server is there.

@@ -299,6 +299,9 @@ async fn a_data_folder_of_the_first_format_loads() {
     assert_eq!((completed.status, completed.state_applied), (JobState::Completed, Some(true)));
     let patch = Patch { field: "answer".parse().unwrap(), pointer: Some("/value".parse().unwrap()) };
     assert_eq!(completed.patch, Some(patch));
+    let results = engine.results("completedaaa".parse().unwrap()).await.unwrap();
+    let text = fs::read(folder.path().join("jobs/completedaaa/results.json")).unwrap();
+    assert_eq!(results.results, serde_json::from_slice(&text).unwrap());
     let failed = status("failedaaaaaa");
     assert_eq!((failed.status, failed.ending.unwrap().reason), (JobState::Failed, Some(Reason::Timeout)));
     // Of another boot, and never ended.

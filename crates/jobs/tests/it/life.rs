@@ -76,12 +76,14 @@ async fn j_07_a_job_is_accepted_runs_and_is_completed() {
     assert_eq!(status.record.ending.unwrap().exit_code, Some(0));
     let results = bench.engine.results(id).await.unwrap();
     assert_eq!((results.stdout_tail.as_str(), results.stderr_tail.as_str()), ("out\n", "err\n"));
-    assert_eq!(bench.copied(id, JobState::Completed).await["format"], json!(1));
+    assert_eq!(bench.copied(id, JobState::Completed).await["format"], json!(2));
     for file in ["stdout.log", "stderr.log", "job.json", "run.json", "exit.json", "lock"] {
         let mode = bench.job(id).join(file).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
-    assert_eq!(bench.job(id).metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    for folder in [bench.job(id), bench.work(id)] {
+        assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    }
 }
 
 #[tokio::test]
@@ -107,8 +109,9 @@ async fn nothing_secret_is_kept() {
         })
         .await;
     bench.end(id).await;
-    for entry in fs::read_dir(bench.job(id)).unwrap() {
-        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+    let entries = fs::read_dir(bench.job(id)).unwrap().map(Result::unwrap);
+    for entry in entries.filter(|entry| entry.file_type().unwrap().is_file()) {
+        let text = fs::read_to_string(entry.path()).unwrap();
         assert!(!text.contains("hidden-word") && !text.contains("tell-nobody-either"), "{text}");
     }
 }

@@ -8,6 +8,7 @@ mod crashes;
 mod everywhere;
 mod folder;
 mod kills;
+mod layout;
 mod life;
 mod logs;
 mod survivors;

@@ -32,7 +32,7 @@ async fn of_seven_ways_to_leave_something_behind_none_outlives_the_end_of_a_job(
     for (row, script) in ROWS {
         let id = bench
             .submit(&format!(
-                "{script} while [ ! -s $UNHANG_JOB_DIR/stdout.log ]; do sleep 0.01; done; exit 7"
+                "{script} while [ ! -s $UNHANG_JOB_DIR/../stdout.log ]; do sleep 0.01; done; exit 7"
             ))
             .await;
         let status = bench.end(id).await;

@@ -22,6 +22,7 @@ struct Shown {
     command: Vec<String>,
     folder: PathBuf,
     job_folder: PathBuf,
+    work_folder: PathBuf,
 }
 
 pub(super) async fn run(desk: &Desk, id: JobId) -> Outcome {
@@ -29,7 +30,8 @@ pub(super) async fn run(desk: &Desk, id: JobId) -> Outcome {
     let status = engine.status(id).map_err(|error| failure(&error))?;
     let Record { command, folder, .. } = status.record.clone();
     let job = JobReport::new(&status, Reader::Person);
-    let shown = Shown { job, command, folder, job_folder: engine.job_folder(id) };
+    let (job_folder, work_folder) = (engine.job_folder(id), engine.work_folder(&status.record));
+    let shown = Shown { job, command, folder, job_folder, work_folder };
     Ok(desk.report(&shown, || text(&shown, &status.record)))
 }
 
@@ -72,7 +74,8 @@ fn text(shown: &Shown, record: &Record) -> String {
     }
     line("command", &quoted(&shown.command));
     line("works in", &shown.folder.to_string_lossy());
-    line("files", &shown.job_folder.to_string_lossy());
+    line("files", &shown.work_folder.to_string_lossy());
+    line("logs", &shown.job_folder.to_string_lossy());
     line("next", &job.next_steps.join(", or "));
     text
 }
