@@ -64,8 +64,8 @@ const WORK: &str = "work";
 /// The first format of records in which the work has a folder of its own.
 const OWN_WORK_FOLDER: u32 = 2;
 
-/// Names that are not for inputs and results. Most are of files that lay beside them in the first format.
-const OURS: [&str; 10] = [RECORD, LAUNCH, LOCK, RUN, EXIT, CANCEL, ARGUMENTS, STDOUT, STDERR, ERROR];
+/// Names that are not for inputs and results, since they mean something in the folder of the work.
+const OURS: [&str; 2] = [ARGUMENTS, ERROR];
 
 /// The largest of our own files that is read. They have a few kilobytes; the command may have many arguments.
 const MAX_FILE: u64 = 16 << 20;
@@ -113,6 +113,9 @@ impl FileError {
     }
 }
 
+/// Bytes of the longest name that file systems of Linux have.
+const LONGEST_NAME: usize = 255;
+
 /// The name of an input or of a result in a job's folder: one part of a path, and none of ours.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileName(String);
@@ -120,8 +123,7 @@ pub struct FileName(String);
 /// A text that cannot be the name of a file in a job's folder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` cannot be a file of a job: a name has 1 to 100 letters, digits, `_`, `-` and `.`, does not begin with a dot, and \
-     is none of {ours}",
+    "`{0}` cannot be a file of a job: a name has 1 to {LONGEST_NAME} bytes, no `/` and no zero byte, and is none of ., .., {ours}",
     ours = OURS.join(", ")
 )]
 pub struct NotAFileName(String);
@@ -132,11 +134,9 @@ impl FileName {
     /// # Errors
     /// A sentence that says what a name is.
     pub fn new(name: &str) -> Result<Self, NotAFileName> {
-        const LONGEST: usize = 100;
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-        let is_name = (1..=LONGEST).contains(&name.len())
-            && name.bytes().all(is_plain)
-            && !name.starts_with('.')
+        let is_name = (1..=LONGEST_NAME).contains(&name.len())
+            && !name.contains(['/', '\0'])
+            && ![".", ".."].contains(&name)
             && !OURS.contains(&name);
         if is_name || !stands("job-file-name-checked") {
             Ok(Self(name.to_owned()))
@@ -493,27 +493,24 @@ mod tests {
 
     #[test]
     fn a_file_name_is_one_plain_part_of_a_path_and_none_of_ours() {
-        for name in ["basis.json", "a", "A_b-1.tar.gz"] {
+        let longest = "a".repeat(255);
+        for name in [
+            "basis.json",
+            "job.json",
+            "A_b-1.tar.gz",
+            "with space.txt",
+            "ü.txt",
+            ".hidden",
+            "-x",
+            "a\nb",
+            &longest,
+        ] {
             assert_eq!(FileName::new(name).unwrap().as_str(), name);
         }
-        for name in [
-            "",
-            ".",
-            "..",
-            ".hidden",
-            "a/b",
-            "../x",
-            "/etc/passwd",
-            "a b",
-            "ä",
-            "a\0",
-            "job.json",
-            "lock",
-            "exit.json",
-        ] {
+        for name in ["", ".", "..", "a/b", "../x", "/etc/passwd", "a\0", "input.json", "error.json"] {
             assert!(FileName::new(name).is_err(), "{name}");
         }
-        assert!(FileName::new(&"a".repeat(101)).unwrap_err().to_string().contains("1 to 100 letters"));
+        assert!(FileName::new(&"a".repeat(256)).unwrap_err().to_string().contains("1 to 255 bytes"));
     }
 
     #[test]

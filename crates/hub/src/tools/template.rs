@@ -123,7 +123,17 @@ impl Pattern {
                 },
             });
         }
-        Ok(Some(Word(word)))
+        let texts = word.iter().map(|part| if let WordPart::Text(text) = part { text.len() } else { 0 });
+        let length: usize = texts.sum();
+        let named =
+            self.0.iter().find_map(|part| if let Part::Argument(name) = part { Some(name) } else { None });
+        match named {
+            // What stands around an argument counts as well.
+            Some(name) if length >= MAX_ITEM && stands("argument-fits-a-command-line") => {
+                Err(too_long(&format!("the item of the command with `{name}`"), length))
+            }
+            _ => Ok(Some(Word(word))),
+        }
     }
 }
 
@@ -168,13 +178,17 @@ fn as_item(name: &str, value: &Value) -> Result<String, String> {
         return Err(format!("`{name}` has a zero byte in it, which no command can be given"));
     }
     if text.len() >= MAX_ITEM && stands("argument-fits-a-command-line") {
-        return Err(format!(
-            "`{name}` has {} bytes, more than the {MAX_ITEM} that one item of a command can have; a tool that needs so much \
-             reads it from {{job_dir}}/input.json",
-            text.len()
-        ));
+        return Err(too_long(&format!("`{name}`"), text.len()));
     }
     Ok(text)
+}
+
+fn too_long(what: &str, length: usize) -> String {
+    format!(
+        "{what} has {length} bytes, more than the {} that one item of a command can have; a tool that needs so much reads it \
+         from {{job_dir}}/input.json",
+        MAX_ITEM - 1
+    )
 }
 
 impl Template {
@@ -274,6 +288,23 @@ mod tests {
             let told = template.fill(arguments.as_object().unwrap()).expect_err("too much");
             assert!(told.starts_with("`name` has") && told.contains(expect), "{told}");
         }
+    }
+
+    #[test]
+    fn f_13_an_item_has_one_byte_less_than_the_limit_with_all_that_stands_in_it() {
+        let template = template(&[&["--x={args.name}"]]);
+        let fill = |length: usize| {
+            let arguments = json!({ "name": "x".repeat(length) });
+            template.fill(arguments.as_object().unwrap())
+        };
+        assert!(fill(MAX_ITEM - 1 - "--x=".len()).is_ok());
+        let told = fill(MAX_ITEM - "--x=".len()).expect_err("too much");
+        assert!(
+            told.contains("the item of the command with `name` has 131072 bytes, more than the 131071 that"),
+            "{told}"
+        );
+        let told = fill(MAX_ITEM).expect_err("too much");
+        assert!(told.starts_with("`name` has 131072 bytes, more than the 131071 that"), "{told}");
     }
 
     #[test]
