@@ -20,9 +20,23 @@ pub struct Rules {
     pub memory_limit: f64,
     /// Bytes that have to be free on the disk.
     pub disk_reserve: u64,
+    /// How long the job is kept after its end at least, in milliseconds, where somebody has said so: another process with a shorter
+    /// retention does not remove it earlier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention_ms: Option<u64>,
 }
 
 impl Rules {
+    /// Of two that count for one start the stricter.
+    pub(crate) fn stricter(self, other: Rules) -> Rules {
+        Rules {
+            max_concurrent: self.max_concurrent.min(other.max_concurrent),
+            memory_limit: self.memory_limit.min(other.memory_limit),
+            disk_reserve: self.disk_reserve.max(other.disk_reserve),
+            ..self
+        }
+    }
+
     /// What there is too little of for another job to start. What the system does not tell is taken for enough.
     pub(crate) fn lack(&self, data: &DataFolder, memory: &MemoryGauge) -> Option<String> {
         if let Some(used) = memory.used_percent()

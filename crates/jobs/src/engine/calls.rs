@@ -124,6 +124,7 @@ impl Adoption {
             }),
             command: Vec::new(),
             folder: inner.data.job(self.id).path().to_owned(),
+            variables: Vec::new(),
             results: Some(RESULT.to_owned()),
             patch: None,
             timeout_ms: self.timeout.map(millis),

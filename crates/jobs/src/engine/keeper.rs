@@ -174,7 +174,7 @@ impl Rounds {
         self.fill()?;
         if now.saturating_sub(self.swept_at) >= SWEEP {
             self.swept_at = now;
-            let pruned = retention::prune(&self.inner, self.inner.options.retention)?;
+            let pruned = retention::sweep(&self.inner)?;
             if !pruned.jobs.is_empty() {
                 tracing::info!("removed {} jobs whose retention is over", pruned.jobs.len());
             }
@@ -277,8 +277,11 @@ impl Rounds {
         if !inner.memory.has_queued() {
             return Ok(());
         }
+        // Whoever accepted the next job may allow less than we do.
+        let next = self.store.read(store::next_rules)?;
+        let rules = next.map_or(inner.options.rules, |next| inner.options.rules.stricter(next));
         let files = || self.store.restore_files(&inner.starter.boot_id).err().map(|error| error.to_string());
-        let reason = inner.lack().or_else(files);
+        let reason = rules.lack(&inner.data, &inner.gauge).or_else(files);
         inner.memory.set_wait_reason(reason.clone());
         let active = inner.memory.with_slot().len();
         let active = u32::try_from(active).unwrap_or(u32::MAX);

@@ -77,7 +77,7 @@ pub struct Options {
     /// Whether queued jobs start by the limit that each of them was accepted with, instead of by that in `rules`. For programs
     /// that come and go: one that only looks must not let more run than whoever accepted them wanted.
     pub keeps_recorded_limits: bool,
-    /// How long an ended job is kept, since its end.
+    /// How long an ended job is kept, since its end. Jobs whose own rules say longer stay longer.
     pub retention: Duration,
 }
 
@@ -93,6 +93,7 @@ impl Options {
                 max_concurrent: u32::try_from(processors / 2).unwrap_or(u32::MAX).max(2),
                 memory_limit: 90.0,
                 disk_reserve: 64 << 20,
+                retention_ms: None,
             },
             keeps_recorded_limits: false,
             retention: Duration::from_secs(7 * 24 * 60 * 60),
@@ -467,6 +468,14 @@ impl Engine {
     /// Where the database or a folder cannot be used.
     pub async fn prune(&self, older_than: Duration) -> Result<Pruned, JobError> {
         self.blocking(move |inner| retention::prune(inner, older_than)).await
+    }
+
+    /// Removes every job whose retention is over: that of this engine, and that which the job was accepted with.
+    ///
+    /// # Errors
+    /// Where the database or a folder cannot be used.
+    pub async fn sweep(&self) -> Result<Pruned, JobError> {
+        self.blocking(retention::sweep).await
     }
 
     /// Makes the database anew from the folders.

@@ -49,13 +49,22 @@ pub(super) fn remove(inner: &Inner, id: JobId) -> Result<(), JobError> {
     Ok(remove_folder(&inner.data, id)?)
 }
 
-/// Removes what ended longer ago than `age`.
+/// Removes what ended longer ago than `age`, because somebody said so.
 pub(super) fn prune(inner: &Inner, age: Duration) -> Result<Pruned, JobError> {
+    remove_old(inner, age, store::Kept::No)
+}
+
+/// Removes what ended longer ago than our retention and than the job's own.
+pub(super) fn sweep(inner: &Inner) -> Result<Pruned, JobError> {
+    remove_old(inner, inner.options.retention, store::Kept::AsAccepted)
+}
+
+fn remove_old(inner: &Inner, age: Duration, kept: store::Kept) -> Result<Pruned, JobError> {
     let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     let limit = Moment::from_millis(Moment::now().millis().saturating_sub(age));
     let mut pruned = Pruned::default();
     loop {
-        let old = inner.store().read(|connection| store::ended_before(connection, limit, AT_ONCE))?;
+        let old = inner.store().read(|connection| store::ended_before(connection, limit, kept, AT_ONCE))?;
         if old.is_empty() {
             break;
         }

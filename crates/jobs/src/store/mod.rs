@@ -388,14 +388,17 @@ pub(crate) fn admit(
         .query_row([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?)))
         .optional()?;
     let Some((id, own_limit)) = first else { return Ok(None) };
-    let running: u32 = connection
+    let (running, strictest): (u32, Option<u32>) = connection
         .prepare_cached(if stands("calls-take-no-slot") {
-            "SELECT count(*) FROM jobs WHERE state = 'active' AND NOT is_call"
+            "SELECT count(*), min(max_concurrent) FROM jobs WHERE state = 'active' AND NOT is_call"
         } else {
-            "SELECT count(*) FROM jobs WHERE state = 'active'"
+            "SELECT count(*), min(max_concurrent) FROM jobs WHERE state = 'active'"
         })?
-        .query_row([], |row| row.get(0))?;
-    if running >= limit.unwrap_or(own_limit) && stands("slots-are-counted") {
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    // Several processes may have different limits here: the strictest holds, among them those that the jobs were accepted with.
+    let limits = [limit, Some(own_limit), strictest];
+    let limit = limits.into_iter().flatten().min().unwrap_or(own_limit);
+    if running >= limit && stands("slots-are-counted") {
         return Ok(None);
     }
     let Ok(id) = id.parse() else { return Ok(None) };
@@ -505,15 +508,26 @@ pub(crate) fn newest(
     select(connection, rest, params![state.map(column), owner, limit])
 }
 
+/// Whether jobs that were accepted with a retention are kept for as long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    No,
+    AsAccepted,
+}
+
 /// Jobs that ended before `moment`, oldest first.
 pub(crate) fn ended_before(
     connection: &Connection,
     moment: Moment,
+    kept: Kept,
     limit: u32,
 ) -> rusqlite::Result<Vec<Job>> {
-    let moment = i64::try_from(moment.millis()).unwrap_or(i64::MAX);
-    let rest = "WHERE completed_at IS NOT NULL AND completed_at < ?1 ORDER BY completed_at LIMIT ?2";
-    select(connection, rest, params![moment, limit])
+    let bounded = |moment: Moment| i64::try_from(moment.millis()).unwrap_or(i64::MAX);
+    // A retention without end is longer than any integer, and then a real number here.
+    let rest = "WHERE completed_at IS NOT NULL AND completed_at < ?1
+        AND (?2 OR completed_at + iif(json_valid(record), coalesce(json_extract(record, '$.rules.retention_ms'), 0), 0) < ?3)
+        ORDER BY completed_at LIMIT ?4";
+    select(connection, rest, params![bounded(moment), kept == Kept::No, bounded(Moment::now()), limit])
 }
 
 /// Forgets a job that has ended. False where it has not, or is not there.

@@ -13,6 +13,7 @@ struct Desk {
     data: DataFolder,
     store: Store,
     starter: Starter,
+    rules: Rules,
 }
 
 impl Desk {
@@ -20,16 +21,22 @@ impl Desk {
         let folder = tempfile::tempdir().unwrap();
         let data = DataFolder::open(folder.path()).unwrap();
         let (store, _) = Store::open(&data).unwrap();
-        Self { _folder: folder, data, store, starter: crate::shims::this_process().unwrap() }
+        let rules = Rules { max_concurrent: 2, memory_limit: 100.0, disk_reserve: 0, retention_ms: None };
+        Self { _folder: folder, data, store, starter: crate::shims::this_process().unwrap(), rules }
     }
 
     fn accept(&mut self, change: impl FnOnce(&mut Submission)) -> Record {
         let mut submission = Submission::new(vec!["true".into()], "/".into()).unwrap();
         change(&mut submission);
-        let rules = Rules { max_concurrent: 2, memory_limit: 100.0, disk_reserve: 0 };
-        let Prepared { record, files } = submission.prepare(&self.data, rules).unwrap();
+        let Prepared { record, files } = submission.prepare(&self.data, self.rules).unwrap();
         assert!(self.store.write(|transaction| insert(transaction, &record, files.as_ref())).unwrap());
         record
+    }
+
+    /// One of a process with these limits.
+    fn accept_by(&mut self, max_concurrent: u32, retention_ms: Option<u64>) -> Record {
+        self.rules = Rules { max_concurrent, retention_ms, ..self.rules };
+        self.accept(|_| {})
     }
 
     fn admit(&mut self, limit: Option<u32>) -> Option<JobId> {
@@ -58,6 +65,45 @@ fn slots_are_given_in_order_and_counted() {
     assert_eq!(desk.admit(None), None);
     desk.settle(ids[0], Outcome::Failed);
     assert_eq!(desk.admit(None), Some(ids[2]));
+}
+
+#[test]
+fn f_05_of_different_limits_the_strictest_holds() {
+    let mut desk = Desk::new();
+    let limited = |desk: &mut Desk, limit: u32| desk.accept_by(limit, None).job_id;
+    let (one, other, third) = (limited(&mut desk, 1), limited(&mut desk, 3), limited(&mut desk, 3));
+    assert_eq!(desk.admit(Some(3)), Some(one));
+    assert_eq!(desk.admit(Some(3)), None, "the one that runs was accepted to run alone");
+    desk.settle(one, Outcome::Failed);
+    assert_eq!(desk.admit(Some(3)), Some(other));
+    assert_eq!(desk.admit(Some(1)), None);
+    assert_eq!(desk.admit(None), Some(third));
+}
+
+#[test]
+fn f_05_of_different_retentions_the_longest_holds_unless_somebody_says_otherwise() {
+    let mut desk = Desk::new();
+    let ids = [None, Some(60_000), Some(u64::MAX)].map(|retention| {
+        let id = desk.accept_by(1, retention).job_id;
+        desk.settle(id, Outcome::Failed);
+        id
+    });
+    let later = Moment::from_millis(Moment::now().millis() + 1000);
+    let ended = |desk: &mut Desk, kept| {
+        let jobs = desk.store.read(|connection| ended_before(connection, later, kept, 10)).unwrap();
+        jobs.into_iter().map(|job| job.record.job_id).collect::<Vec<_>>()
+    };
+    wait_for_the_clock();
+    assert_eq!(ended(&mut desk, Kept::AsAccepted), [ids[0]]);
+    assert_eq!(ended(&mut desk, Kept::No), ids);
+}
+
+/// What ended in this millisecond has not ended before it.
+fn wait_for_the_clock() {
+    let begin = Moment::now().millis();
+    while Moment::now().millis() <= begin {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

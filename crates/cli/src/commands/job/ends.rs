@@ -77,8 +77,11 @@ struct Pruned {
 
 pub(super) async fn prune(desk: &Desk, arguments: &JobPrune) -> Outcome {
     let engine = desk.engine().await?;
-    let age = arguments.older_than.unwrap_or(desk.options.retention);
-    let pruned = engine.prune(age).await.map_err(|error| failure(&error))?;
+    let (age, pruned) = match arguments.older_than {
+        Some(age) => (age, engine.prune(age).await),
+        None => (desk.options.retention, engine.sweep().await),
+    };
+    let pruned = pruned.map_err(|error| failure(&error))?;
     let pruned = Pruned { jobs: pruned.jobs, orphans: pruned.orphans };
     Ok(desk.report(&pruned, || {
         let orphans = match pruned.orphans {
