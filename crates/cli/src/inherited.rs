@@ -12,6 +12,11 @@ pub(crate) fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
     chosen(env::vars_os())
 }
 
+/// All of our variables: for whom the author of a file, or whoever types a command, wants it so.
+pub(crate) fn all_variables() -> impl Iterator<Item = (OsString, OsString)> {
+    env::vars_os()
+}
+
 fn chosen(
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> impl Iterator<Item = (OsString, OsString)> {

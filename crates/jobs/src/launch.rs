@@ -59,6 +59,9 @@ pub(crate) struct Launch {
     pub(crate) folder: Word,
     /// All of its environment.
     pub(crate) environment: Vec<(Word, Word)>,
+    /// Whether something of it may be secret, so that no copy of this is made.
+    #[serde(default)]
+    pub(crate) is_private: bool,
 }
 
 impl Launch {
@@ -97,6 +100,11 @@ impl LaunchFiles {
     pub(crate) fn read(folder: &JobFolder, format: u32) -> Option<Self> {
         let work = folder.work(format);
         let (launch, arguments) = (folder.text(LAUNCH, Self::SMALL)?, work.text(ARGUMENTS, Self::SMALL));
+        // What cannot be read is not known to be free of secrets.
+        let orders: Launch = serde_json::from_str(&launch).ok()?;
+        if orders.is_private {
+            return None;
+        }
         let is_whole = arguments.is_some() || !work.has(ARGUMENTS);
         is_whole.then_some(Self { launch, arguments }).and_then(Self::if_small)
     }
@@ -168,6 +176,7 @@ mod tests {
             command: vec![OsStr::new("echo").into(), odd.as_os_str().into()],
             folder: OsStr::new("/tmp").into(),
             environment: vec![(OsStr::new("A").into(), odd.as_os_str().into())],
+            is_private: true,
         };
         let text = serde_json::to_string(&launch).unwrap();
         let read: Launch = serde_json::from_str(&text).unwrap();

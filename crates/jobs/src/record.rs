@@ -223,6 +223,9 @@ pub struct Record {
     pub command: Vec<String>,
     /// The folder that it works in.
     pub folder: PathBuf,
+    /// The names of variables that it was given besides the plain ones. Their values are not kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<String>,
     /// The result file in the work's folder, where one was agreed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<String>,

@@ -21,7 +21,7 @@ use unhang_switches::stands;
 
 use crate::{
     document::{Documents, Field, MAX_DOCUMENT, Turn},
-    folder::{DataFolder, EXIT, FileError, FileName, RECORD, sync},
+    folder::{DataFolder, EXIT, FileError, FileName, LAUNCH, RECORD, sync},
     id::JobId,
     record::{Ending, JobState, Outcome, Record},
     store::{self, Starter, Store, StoreError},
@@ -86,6 +86,8 @@ pub(crate) fn settle(
     if let Err(error) = data.job(id).write_lightly(RECORD, &record) {
         tracing::warn!("{error}");
     }
+    // One that never started has its orders still, and they may be secret.
+    let _gone_already = std::fs::remove_file(data.job(id).file(LAUNCH));
     Ok(Settled { admitted })
 }
 

@@ -11,7 +11,7 @@
 //! - A submission that fails leaves no folder (J-21, J-136).
 //! - The work gets the environment that the submission names and nothing else, besides three variables of ours.
 
-use std::{ffi::OsString, fs, io, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, ffi::OsString, fs, io, path::PathBuf, time::Duration};
 
 use serde_json::Value;
 use unhang_proc::{lookup, spawn::Environment};
@@ -58,6 +58,12 @@ pub struct Submission {
     pub folder: PathBuf,
     /// Its environment: nothing of ours is handed on that is not named here.
     pub environment: Vec<(OsString, OsString)>,
+    /// More of them, which may be secret: their values lie in `launch.json` alone, for its owner, until the job has started or ended;
+    /// everywhere else are their names. Of two with the same name these count.
+    ///
+    /// A job with any of them is accepted when its folder is on the disk, and not with the log of the database, which takes some
+    /// milliseconds longer.
+    pub private_environment: Vec<(OsString, OsString)>,
     /// Files that are in its folder before it starts.
     pub inputs: Vec<Input>,
     /// All arguments of the tool call, for `input.json`.
@@ -116,6 +122,7 @@ impl Submission {
             command,
             folder,
             environment: Vec::new(),
+            private_environment: Vec::new(),
             inputs: Vec::new(),
             arguments: None,
             results: None,
@@ -129,7 +136,7 @@ impl Submission {
     /// Says what is wrong with it before anything is made.
     pub(crate) fn check(&self) -> Result<(), JobError> {
         let program = self.command.first().ok_or(JobError::NoCommand)?;
-        let environment = Environment::Exactly(self.environment.clone());
+        let environment = Environment::Exactly(self.variables().cloned().collect());
         lookup::executable(program, &environment, Some(&self.folder)).map_err(JobError::Command)?;
         Ok(())
     }
@@ -166,7 +173,8 @@ impl Submission {
             work.add(ARGUMENTS, arguments.as_bytes()).map_err(JobError::Serialization)?;
         }
         folder.add(LAUNCH, files.launch.as_bytes()).map_err(JobError::Serialization)?;
-        let is_all = self.inputs.is_empty();
+        // Inputs are not in the database, and what may be secret never gets there: its log keeps what was in it for a while.
+        let is_all = self.inputs.is_empty() && self.private_environment.is_empty();
         Ok(Prepared { record, files: is_all.then_some(files).and_then(LaunchFiles::if_small) })
     }
 
@@ -184,6 +192,10 @@ impl Submission {
         sync_all(&paths).map_err(JobError::Serialization)
     }
 
+    fn variables(&self) -> impl Iterator<Item = &(OsString, OsString)> {
+        self.environment.iter().chain(&self.private_environment)
+    }
+
     fn record(&self, rules: Rules) -> Record {
         Record {
             format: FORMAT,
@@ -194,6 +206,7 @@ impl Submission {
             call: None,
             command: shown(&self.command),
             folder: self.folder.to_string_lossy().into_owned().into(),
+            variables: self.private_names(),
             results: self.results.as_ref().map(|name| name.as_str().to_owned()),
             patch: self.patch.clone(),
             timeout_ms: self.timeout.map(millis),
@@ -209,8 +222,13 @@ impl Submission {
         }
     }
 
+    fn private_names(&self) -> Vec<String> {
+        let names = self.private_environment.iter().map(|(name, _)| name.to_string_lossy().into_owned());
+        names.collect::<BTreeSet<String>>().into_iter().collect()
+    }
+
     fn launch(&self, folder: &JobFolder, record: &Record) -> Launch {
-        let mut environment = self.environment.clone();
+        let mut environment: Vec<_> = self.variables().cloned().collect();
         let ours: [(&str, OsString); 3] = [
             ("UNHANG_JOB_ID", self.id.as_str().into()),
             ("UNHANG_JOB_DIR", folder.work(FORMAT).path().into()),
@@ -228,6 +246,7 @@ impl Submission {
                 .iter()
                 .map(|(name, value)| (name.as_os_str().into(), value.as_os_str().into()))
                 .collect(),
+            is_private: !self.private_environment.is_empty(),
         }
     }
 }

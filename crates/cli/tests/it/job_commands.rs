@@ -64,6 +64,23 @@ fn a_job_is_run_waited_for_read_and_removed() {
 }
 
 #[test]
+fn f_13_an_input_has_any_name_that_a_file_can_have() {
+    let jobs = Jobs::new();
+    let names = ["with space.txt", "ü.txt", ".hidden", "-dash"];
+    let mut flags = Vec::new();
+    let paths = names.map(|name| jobs.sandbox.path().join(name));
+    for (name, path) in names.iter().zip(&paths) {
+        fs::write(path, format!("<{name}>")).expect("a file");
+        flags.extend(["--input", path.to_str().expect("text")]);
+    }
+    let script = "cd \"$UNHANG_JOB_DIR\" && cat 'with space.txt' ü.txt .hidden ./-dash";
+    let id = jobs.submit(&flags, script);
+    jobs.demand(0, &["job", "wait", &id]);
+    assert_eq!(jobs.demand(0, &["job", "logs", &id]).0, "<with space.txt><ü.txt><.hidden><-dash>");
+    jobs.demand(0, &["job", "remove", &id]);
+}
+
+#[test]
 fn run_wait_ends_with_the_jobs_own_exit_code() {
     let jobs = Jobs::new();
     for (flags, script, code, said) in [
@@ -244,7 +261,7 @@ fn the_state_is_set_from_text_and_stdin_and_listed() {
 }
 
 #[test]
-fn promise_4_a_job_inherits_a_small_environment_and_an_empty_stdin() {
+fn promise_4_a_job_has_the_environment_of_its_caller_and_an_empty_stdin() {
     let jobs = Jobs::new();
     let mut command = jobs.command(&["job", "run", "--wait", "--", "sh", "-c", "cat; env"]);
     command.env("LC_ALL", "C").env("API_TOKEN", "secret");
@@ -254,12 +271,82 @@ fn promise_4_a_job_inherits_a_small_environment_and_an_empty_stdin() {
     assert_eq!(client.exit_code(), 0);
     let (environment, _) = jobs.demand(0, &["job", "logs", &id]);
     let names: Vec<&str> = environment.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
-    for name in ["HOME", "LC_ALL", "PATH", "PYTHONUNBUFFERED", "UNHANG_JOB_DIR", "UNHANG_JOB_ID"] {
+    for name in ["API_TOKEN", "HOME", "LC_ALL", "PATH", "PYTHONUNBUFFERED", "UNHANG_JOB_DIR", "UNHANG_JOB_ID"]
+    {
         assert!(names.contains(&name), "{name} in {environment}");
     }
-    for name in ["API_TOKEN", "UNHANG_HOME", "UNHANG_MEMORY_LIMIT", "UNHANG_TEST_MARKER"] {
-        assert!(!names.contains(&name), "{name} in {environment}");
+}
+
+/// Files of the sandbox in which this text stands.
+fn files_with(jobs: &Jobs, text: &str) -> Vec<String> {
+    let has = |file: &std::path::PathBuf| {
+        let bytes = fs::read(jobs.sandbox.path().join(file)).unwrap_or_default();
+        bytes.windows(text.len()).any(|part| part == text.as_bytes())
+    };
+    let files = jobs.sandbox.files().into_iter().filter(has);
+    files.filter_map(|file| Some(file.file_name()?.to_str()?.to_owned())).collect()
+}
+
+#[test]
+fn f_15_values_of_the_environment_lie_in_the_orders_of_a_job_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let jobs = Jobs::new();
+    let run = |script: &str| {
+        let mut command = jobs.command(&["job", "run", "--max-concurrent", "1", "--", "sh", "-c", script]);
+        command.env("API_TOKEN", "value-of-f-15");
+        let (code, stdout, stderr) = run_to_end(command);
+        assert_eq!(code, 0, "{stderr}");
+        stdout.trim().to_owned()
+    };
+    let first = run(&format!("{UNTIL_GO} test \"$API_TOKEN\" = value-of-f''-15"));
+    wait_until("it runs", PATIENCE, || jobs.json(&["job", "show", &first])["status"] == "running");
+    wait_until("its orders are gone", PATIENCE, || files_with(&jobs, "value-of-f-15").is_empty());
+    let second = run("true");
+    assert_eq!(files_with(&jobs, "value-of-f-15"), ["launch.json"], "while it waits");
+    let launch =
+        jobs.sandbox.files().into_iter().find(|file| file.ends_with("launch.json")).expect("its orders");
+    let mode = fs::metadata(jobs.sandbox.path().join(launch)).expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // A rebuilt database has no copy either.
+    jobs.demand(0, &["job", "rebuild"]);
+    assert_eq!(files_with(&jobs, "value-of-f-15"), ["launch.json"]);
+    jobs.demand(0, &["job", "cancel", &second]);
+    assert_eq!(files_with(&jobs, "value-of-f-15"), [""; 0]);
+    let record = fs::read_to_string(jobs.folder(&second).join("job.json")).expect("its record");
+    assert!(record.contains("API_TOKEN"), "names are told: {record}");
+    jobs.go();
+    jobs.demand(0, &["job", "wait", &first]);
+}
+
+#[test]
+fn f_15_a_tool_gets_variables_of_its_own_and_all_of_ours_where_its_author_says_so() {
+    let jobs = Jobs::new();
+    let tool = |name: &str, more: &str| {
+        let command = format!("['sh', '-c', 'echo \"$API_TOKEN,$OWN\" > {name}.tmp; mv {name}.tmp {name}']");
+        format!("[tools.{name}]\ncommand = {command}\nmode = 'job'\n{more}\n")
+    };
+    let file = tool("all", "inherit-env = true\nenv = { OWN = 'own' }")
+        + &tool("few", "env = { OWN = '${API_TOKEN}' }")
+        + &tool("none", "");
+    fs::write(jobs.sandbox.path().join("unhang.toml"), file).expect("a file");
+    let mut command = jobs.command(&["serve", "--config", "unhang.toml"]);
+    command.env("API_TOKEN", "value-of-f-15");
+    let mut server = Client::start(command);
+    server.initialize();
+    for (name, expect) in [("all", "value-of-f-15,own\n"), ("few", ",value-of-f-15\n"), ("none", ",\n")] {
+        let id = server.call(name, json!({}));
+        server.answer(id);
+        let path = jobs.sandbox.path().join(name);
+        wait_until("it has run", PATIENCE, || path.exists());
+        assert_eq!(fs::read_to_string(path).expect("text"), expect, "{name}");
     }
+    let stored = ["unhang.db", "unhang.db-wal", "job.json", "launch.json"];
+    let found = || {
+        files_with(&jobs, "value-of-f-15").into_iter().filter(|file| stored.contains(&file.as_str())).count()
+    };
+    wait_until("values are nowhere", PATIENCE, || found() == 0);
+    server.close_stdin();
+    assert_eq!(server.exit_code(), 0);
 }
 
 /// The line that a program has printed, which is an id.

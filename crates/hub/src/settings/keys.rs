@@ -233,6 +233,7 @@ pub(super) const TOOL: &[Key] = &[
     key("timeout", Kind::Duration, "How long the command may run. Default: what [jobs] says."),
     key("cwd", Kind::Text, "The folder the command runs in. Default: the folder of this file."),
     key("env", Kind::Texts, "Variables for the command, besides a small inherited set."),
+    key("inherit-env", Kind::Flag, "Whether the command gets all of the environment. Default: false."),
     key("log-limit", Kind::Size, "What is kept of each output stream. Default: what [jobs] says."),
 ];
 

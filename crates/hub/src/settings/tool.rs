@@ -68,6 +68,7 @@ pub(super) fn read(
         timeout: timeout.map(|field| field.duration()).transpose()?.or(jobs.timeout),
         folder: cwd.map_or_else(|| folder.to_owned(), |cwd| folder.join(cwd)),
         environment,
+        inherits_environment: section.get("inherit-env").map_or(Ok(false), |field| field.flag())?,
         log_limit: log_limit.map(|field| field.size()).transpose()?.or(jobs.log_limit).unwrap_or(LOG_LIMIT),
     })
 }

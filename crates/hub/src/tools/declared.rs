@@ -86,6 +86,7 @@ impl Declared {
             command: settings.command.fill(&arguments)?,
             folder: settings.folder.clone(),
             environment: settings.environment.clone(),
+            inherits_environment: settings.inherits_environment,
             arguments,
             inputs: settings.inputs.clone(),
             results: settings.results.clone(),

@@ -37,6 +37,8 @@ use crate::{
 pub struct EngineService {
     engine: Result<Engine, JobError>,
     environment: Arc<BTreeMap<OsString, OsString>>,
+    /// What jobs get beside it whose tools inherit all there is.
+    rest: Arc<BTreeMap<OsString, OsString>>,
     promoted: Option<PromotedCalls>,
     caller: Caller,
     /// What those who ask call the tools.
@@ -58,7 +60,14 @@ impl EngineService {
         let environment = Arc::new(environment);
         let promoted = engine.as_ref().ok().cloned().map(PromotedCalls::new);
         let engine = engine.map_err(JobError::from);
-        EngineService { engine, environment, promoted, caller: Caller::owner(), names: ToolNames::default() }
+        let (rest, caller, names) = (Arc::default(), Caller::owner(), ToolNames::default());
+        EngineService { engine, environment, rest, promoted, caller, names }
+    }
+
+    /// The same, with all variables that there are, for jobs of tools that inherit them.
+    #[must_use]
+    pub fn with_all(self, environment: BTreeMap<OsString, OsString>) -> EngineService {
+        EngineService { rest: Arc::new(environment), ..self }
     }
 
     /// The same for those who call the tools by these names.
@@ -122,8 +131,11 @@ impl EngineService {
     fn submission(&self, request: SubmitRequest) -> Result<Submission, JobError> {
         let id = JobId::random().map_err(|error| JobError(format!("no id could be drawn: {error}")))?;
         let folder = self.engine()?.new_work_folder(id);
-        let mut environment = BTreeMap::clone(&self.environment);
-        environment.extend(request.environment.into_iter().map(|(name, value)| (name.into(), value.into())));
+        let mut private = match request.inherits_environment {
+            true => BTreeMap::clone(&self.rest),
+            false => BTreeMap::new(),
+        };
+        private.extend(request.environment.into_iter().map(|(name, value)| (name.into(), value.into())));
         let input = |(file, field)| Input { file, source: Source::State(field) };
         Ok(Submission {
             id,
@@ -132,7 +144,8 @@ impl EngineService {
             owner: self.caller.name().map(str::to_owned),
             command: request.command.iter().map(|word| word.render(&folder, id.as_str())).collect(),
             folder: request.folder,
-            environment: environment.into_iter().collect(),
+            environment: BTreeMap::clone(&self.environment).into_iter().collect(),
+            private_environment: private.into_iter().collect(),
             inputs: request.inputs.into_iter().map(input).collect(),
             arguments: Some(request.arguments.into()),
             results: request.results,

@@ -118,6 +118,8 @@ pub struct SubmitRequest {
     pub folder: PathBuf,
     /// Its own variables, besides the small inherited set.
     pub environment: BTreeMap<String, String>,
+    /// Whether it gets all of the environment, and not the small set.
+    pub inherits_environment: bool,
     /// All arguments of the call, for `input.json`.
     pub arguments: Map<String, Value>,
     /// Files in the job's folder, each with the state field that is written into it; a missing one is an error, no job.

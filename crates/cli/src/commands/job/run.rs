@@ -3,10 +3,10 @@
 //! Invariants
 //!
 //! - The id is printed when the job is on the disk and has been given to its shim: from then on this process is not needed.
-//! - Of the environment only the small set that a job inherits is handed on (promise 4).
+//! - The job gets the environment of whoever submits it, as a command of a shell does; values of it are in no record and in no log.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
 };
@@ -21,12 +21,13 @@ use unhang::{
         record::JobState,
         submission::{Input, Source, Submission},
     },
+    settings::JobSettings,
 };
 
 use super::wait::{Waited, until_ended};
 use crate::{
     commands::engine::{Desk, Outcome, failure, json},
-    inherited::inherited,
+    inherited::{all_variables, inherited},
     job_arguments::{Format, JobRun},
     output::{self, Failure},
     terminal_text::escaped,
@@ -34,7 +35,7 @@ use crate::{
 
 pub(super) async fn run(desk: &Desk, arguments: JobRun) -> Outcome {
     let wait = arguments.wait;
-    let submission = submission(arguments)?;
+    let submission = submission(arguments, &desk.of_file)?;
     let engine = desk.engine().await?;
     let status = engine.submit(submission).await.map_err(|error| failure(&error))?;
     engine.handed_over().await.map_err(|error| failure(&error))?;
@@ -86,7 +87,7 @@ fn own_code(report: &JobReport) -> u8 {
     }
 }
 
-fn submission(arguments: JobRun) -> Result<Submission, Failure> {
+fn submission(arguments: JobRun, of_file: &JobSettings) -> Result<Submission, Failure> {
     let folder = std::env::current_dir()
         .map_err(|error| Failure::system("the current folder cannot be used", &error))?;
     let inputs = arguments.input.iter().map(|path| input(path)).collect::<Result<_, _>>()?;
@@ -96,11 +97,14 @@ fn submission(arguments: JobRun) -> Result<Submission, Failure> {
     submission.id = arguments.id.unwrap_or(submission.id);
     submission.name = name;
     submission.environment = inherited().collect();
+    // As a shell hands it on. What is not in the small set may be secret.
+    submission.private_environment =
+        all_variables().filter(|variable| !submission.environment.contains(variable)).collect();
     submission.inputs = inputs;
     submission.results = arguments.result;
     submission.patch = arguments.state;
-    submission.timeout = arguments.timeout;
-    submission.log_limit = arguments.log_limit.unwrap_or(submission.log_limit);
+    submission.timeout = arguments.timeout.or(of_file.timeout);
+    submission.log_limit = arguments.log_limit.or(of_file.log_limit).unwrap_or(submission.log_limit);
     Ok(submission)
 }
 
@@ -113,7 +117,13 @@ fn program_name(command: &[OsString]) -> String {
 fn input(path: &Path) -> Result<Input, Failure> {
     let usage =
         |message: String| Failure { code: exit::USAGE, kind: "bad_input", message, hint: None, data: None };
-    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let name = path.file_name().unwrap_or_default();
+    let name = name.to_str().ok_or_else(|| {
+        usage(format!(
+            "--input {}: its name is no UTF-8, which the record of a job has to be; copy it under another",
+            path.display()
+        ))
+    })?;
     let file = FileName::new(name).map_err(|error| usage(format!("--input {}: {error}", path.display())))?;
     // A link leads to a file in the end; the engine follows none.
     let source = path
