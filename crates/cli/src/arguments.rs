@@ -2,9 +2,11 @@
 
 pub(crate) mod client;
 pub(crate) mod doctor;
+pub(crate) mod files;
 pub(crate) mod limits;
 pub(crate) mod logging;
 pub(crate) mod login;
+pub(crate) mod trust;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -18,6 +20,7 @@ use self::{
     limits::{GuardLimits, SessionLimits},
     logging::Logging,
     login::{Login, Logout},
+    trust::Trust,
 };
 use crate::{
     job_arguments::{Job, JobLimits, State},
@@ -76,6 +79,8 @@ pub(crate) enum Command {
     Login(Login),
     /// Forget the login to a server
     Logout(Logout),
+    /// Consent to a project's files, so that the servers and settings in them count
+    Trust(Trust),
     /// Run commands as durable background jobs: submit, follow, wait, cancel
     Job(Job),
     /// Read and set the named documents that jobs work on
@@ -131,7 +136,7 @@ pub(crate) struct Wrap {
     Exit codes: 0 the client has ended; 2 wrong usage or configuration; 130 and\n\
     143 ended by SIGINT and SIGTERM.")]
 pub(crate) struct Serve {
-    /// The configuration file, ours or any client's as it is [default: unhang.toml here, else in ~/.config/unhang]
+    /// The configuration file, ours or any client's as it is [default: unhang.toml in ~/.config/unhang, else in the home folder; never that of the working folder]
     #[arg(long, env = "UNHANG_CONFIG", hide_env = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Speak over stdin and stdout, as MCP clients that start a command do [default]

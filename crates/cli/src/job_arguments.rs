@@ -14,6 +14,8 @@ use unhang::{
     settings::JobSettings,
 };
 
+use crate::arguments::files::Files;
+
 /// How the outcome is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -56,6 +58,8 @@ pub(crate) struct Common {
     /// Print text or JSON [default: text on a terminal, else JSON; text for an id, a log or a document]
     #[arg(long, global = true, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) files: Files,
     #[command(flatten)]
     pub(crate) limits: JobLimits,
 }
@@ -113,9 +117,10 @@ pub(crate) enum JobVerb {
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unhang job run [OPTIONS] -- <CMD>...",
-    after_help = "The job works in the current folder, with PATH, HOME, USER, LOGNAME, SHELL,\n\
-    LANG, LC_*, TZ and TMPDIR of this environment, and with UNHANG_JOB_ID and\n\
-    UNHANG_JOB_DIR, which is where inputs and results lie. Its stdin is empty.\n\n\
+    after_help = "The job works in the current folder, with this environment, and with UNHANG_JOB_ID\n\
+    and UNHANG_JOB_DIR, which is where inputs and results lie. Its stdin is empty.\n\
+    The record of the job has the names of variables; their values lie in its\n\
+    launch.json, which nobody else may read, until it has started.\n\n\
     With --wait the exit code is the job's own, or 128 and its signal; 1 if it\n\
     failed in another way.\n\n\
     Examples:\n  \

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 mod arguments;
 mod commands;
+mod consent;
 mod data_folder;
 mod diagnostics;
 mod inherited;

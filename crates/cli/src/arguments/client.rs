@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::Args;
 use unhang::config::parse_duration;
 
-use super::limits::AskingLimits;
+use super::{files::Files, limits::AskingLimits};
 use crate::job_arguments::Format;
 
 /// The end of the help of each of them, with its examples.
@@ -26,9 +26,8 @@ macro_rules! ending {
 /// What every one of them takes.
 #[derive(Debug, Args)]
 pub(crate) struct ServerCommon {
-    /// Read servers from this file alone: unhang.toml, or any client's file as it is
-    #[arg(long, env = "UNHANG_CONFIG", hide_env = true, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) files: Files,
     /// Print text or JSON [default: text on a terminal, else JSON]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,

@@ -1,10 +1,11 @@
 //! What can be typed after `login` and `logout`.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 use unhang::config::parse_duration;
 
+use super::files::Files;
 use crate::job_arguments::Format;
 
 /// What both take.
@@ -13,9 +14,8 @@ pub(crate) struct LoginCommon {
     /// The server: a configured name, or its URL
     #[arg(value_name = "S")]
     pub(crate) server: String,
-    /// Read servers from this file alone: unhang.toml, or any client's file as it is
-    #[arg(long, env = "UNHANG_CONFIG", hide_env = true, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) files: Files,
     /// Print text or JSON [default: text on a terminal, else JSON]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,

@@ -29,6 +29,7 @@ use unhang::{
     settings::JobSettings,
 };
 
+use super::client::{beside, files::job_settings};
 use crate::{
     data_folder::data_folder,
     diagnostics::Diagnostics,
@@ -46,6 +47,8 @@ pub(super) type Outcome = Result<u8, Failure>;
 pub(super) struct Desk {
     /// How the engine is to work.
     pub(super) options: Options,
+    /// What the configuration file says of jobs.
+    pub(super) of_file: JobSettings,
     format: Option<Format>,
     opened: RefCell<Vec<Engine>>,
 }
@@ -53,7 +56,7 @@ pub(super) struct Desk {
 /// Lets a command work to its end, and tells what went wrong.
 pub(super) fn run(common: &Common, verbose: bool, work: impl AsyncFnOnce(&Desk) -> Outcome) -> ExitCode {
     to_its_end(common.output, verbose, async || {
-        let desk = Desk::new(common)?;
+        let desk = Desk::new(common).await?;
         let outcome = work(&desk).await;
         desk.close().await;
         outcome
@@ -102,9 +105,14 @@ pub(super) fn wanted_data_folder(what: &str) -> Result<PathBuf, Failure> {
 }
 
 impl Desk {
-    fn new(common: &Common) -> Result<Self, Failure> {
-        let options = Options { keeps_recorded_limits: true, ..options(&[common.limits.settings()])? };
-        Ok(Self { options, format: common.output, opened: RefCell::default() })
+    async fn new(common: &Common) -> Result<Self, Failure> {
+        let choice = common.files.choice();
+        let (of_file, warnings) = beside(move || job_settings(&choice)).await?;
+        warnings.iter().for_each(|warning| output::error(&warning.to_string(), None));
+        let layers = [of_file, common.limits.settings()];
+        let options = Options { keeps_recorded_limits: true, ..options(&layers)? };
+        let [of_file, _] = layers;
+        Ok(Self { options, of_file, format: common.output, opened: RefCell::default() })
     }
 
     /// Opens the data folder, and says what was found amiss.

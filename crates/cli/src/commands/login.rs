@@ -23,7 +23,7 @@ use unhang::{
 };
 
 use super::{
-    client::{files::Known, no_such_server},
+    client::{find, no_such_server},
     engine::{Outcome, json, to_its_end, wanted_data_folder},
 };
 use crate::{
@@ -77,7 +77,7 @@ fn run(common: &LoginCommon, verbose: bool, work: impl AsyncFnOnce() -> Outcome)
 
 async fn logged_in(arguments: &Login) -> Outcome {
     let common = &arguments.common;
-    let server = Remote::find(common)?;
+    let server = Remote::find(common).await?;
     let name = escaped(&server.name);
     let show =
         move |page: &str| output::note(&format!("to log in to {name}, open this page in a browser:\n{page}"));
@@ -99,7 +99,7 @@ async fn logged_in(arguments: &Login) -> Outcome {
 }
 
 async fn logged_out(common: &LoginCommon) -> Outcome {
-    let server = Remote::find(common)?;
+    let server = Remote::find(common).await?;
     let name = escaped(&server.name);
     let nobody = Nobody { server: name.clone() };
     let authorization = server.authorization(common.request_timeout, Arc::new(nobody))?;
@@ -127,12 +127,12 @@ struct Remote {
 }
 
 impl Remote {
-    fn find(common: &LoginCommon) -> Result<Self, Failure> {
+    async fn find(common: &LoginCommon) -> Result<Self, Failure> {
         let name = &common.server;
         if name.contains("://") {
             return Ok(Self { name: name.clone(), url: name.clone(), settings: ClientSettings::default() });
         }
-        let known = Known::find(common.config.as_deref()).map_err(|why| Failure::usage(why, None))?;
+        let known = find(common.files.choice()).await?;
         known.warnings.iter().for_each(|warning| output::error(warning, None));
         let found = known.named(name).ok_or_else(|| no_such_server(&known, name))?;
         let settings = found.settings.as_ref();

@@ -18,8 +18,11 @@ mod login;
 mod man;
 mod serve;
 mod state;
+mod trust;
 mod wrap;
 mod zoo;
+
+pub(crate) use client::Choice;
 
 /// Runs a command to its exit code. A panic is the exit code of a bug.
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
@@ -38,6 +41,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Read(read) => client::read(&read, verbose),
         Command::Prompt(prompt) => client::prompt(&prompt, verbose),
         Command::Batch(batch) => client::batch(&batch, verbose),
+        Command::Trust(trust) => trust::run(&trust, verbose),
         Command::Login(login) => login::login(&login, verbose),
         Command::Logout(logout) => login::logout(&logout, verbose),
         Command::Doctor(doctor) => doctor::run(&doctor, verbose),

@@ -10,7 +10,12 @@ mod reload;
 mod service_manager;
 mod telemetry;
 
-use std::{io, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use tokio::{runtime, sync::watch, time::timeout};
 use unhang::{
@@ -40,11 +45,12 @@ use self::{
 use super::engine::options;
 use crate::{
     arguments::Serve,
-    commands::client::files::{FILE, own_file},
+    commands::client::files::{FILE, clients_of_user, own_file_of_user},
     diagnostics::{Diagnostics, LOG_HINT, Log},
-    inherited::inherited,
+    inherited::{all_variables, inherited},
     output,
     signals::signals_and_hangups,
+    terminal_text::escaped,
 };
 
 /// What the client may tell its model about the whole.
@@ -249,11 +255,22 @@ struct Prepared {
     telemetry: Option<TelemetrySpec>,
 }
 
+/// Why nothing is served where no file was named. The file of the working folder is not taken: whoever starts us there did not choose it.
+fn nothing_to_serve() -> String {
+    let quoted = |path: &Path| escaped(&format!("--config {}", path.display()));
+    let here = Some(Path::new(FILE)).filter(|path| path.is_file()).map(quoted);
+    // It is not served by itself: one of these servers may be what has started us.
+    let of_clients = clients_of_user().iter().map(|path| quoted(path)).collect::<Vec<_>>();
+    let choices: Vec<String> = here.into_iter().chain(of_clients).collect();
+    let how = if choices.is_empty() { "--config FILE".to_owned() } else { choices.join(" or ") };
+    format!("there is no {FILE} in ~/.config/unhang, and no other file is served by itself; name one: {how}")
+}
+
 /// Reads the file and opens the data folder.
 fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed> {
     let path = match &serve.config {
         Some(path) => path.clone(),
-        None => own_file().ok_or_else(|| format!("there is no {FILE} here; name one with --config"))?,
+        None => own_file_of_user().ok_or_else(nothing_to_serve)?,
     };
     let before = stamp(&path);
     let plan = Plan::read(serve, &path)?;
@@ -289,7 +306,8 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
     if !ties.is_empty() {
         warn(&format!("jobs do not outlive everything here: {}", ties.join("; ")));
     }
-    let service = Arc::new(EngineService::new(engine, inherited().collect()));
+    let service =
+        Arc::new(EngineService::new(engine, inherited().collect()).with_all(all_variables().collect()));
     let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _)?;
     Ok(Prepared { path, current, table, service, lineup, place, door, telemetry })
 }

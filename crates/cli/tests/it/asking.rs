@@ -515,3 +515,40 @@ fn a_server_that_asks_is_answered_at_the_terminal() {
         assert_eq!(client.exit_code(), 0);
     }
 }
+
+#[test]
+fn f_22_a_terminal_asks_once_for_consent_to_the_files_of_a_project() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.path().join("project");
+    fs::create_dir(&project).expect("a folder");
+    let file = format!(
+        "{{\"mcpServers\": {{\"theirs\": {{\"command\": \"{UNHANG}\", \"args\": [\"zoo\", \"well-behaved\"], \"env\": {{\"KEY\": \"hidden\"}}}}}}}}"
+    );
+    fs::write(project.join(".mcp.json"), file).expect("a file");
+    let ping = || {
+        let mut command = sandbox.unhang();
+        command.args(["ping", "theirs", "--output", "json"]).current_dir(&project);
+        at_terminal(command)
+    };
+    // A signal is heard while a person is asked.
+    let (mut client, mut screen) = ping();
+    screen.until("trust this file? [y/N]");
+    client.signal(Signal::INT);
+    assert_eq!(client.exit_code(), 130);
+    for (typed, code) in [("n\n", 2), ("\u{4}", 2), ("y\n", 0)] {
+        let (mut client, mut screen) = ping();
+        screen.until("trust this file? [y/N]");
+        assert!(
+            screen.shown.contains("server theirs: ") && screen.shown.contains("[KEY]"),
+            "{}",
+            screen.shown
+        );
+        assert!(!screen.shown.contains("hidden"), "{}", screen.shown);
+        screen.terminal.write_all(typed.as_bytes()).expect("it reads");
+        assert_eq!(client.exit_code(), code, "{typed:?}");
+    }
+    let (mut client, mut screen) = ping();
+    screen.until("\"server\": \"theirs\"");
+    assert!(!screen.shown.contains("trust"), "{}", screen.shown);
+    assert_eq!(client.exit_code(), 0);
+}

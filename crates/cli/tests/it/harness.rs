@@ -85,14 +85,14 @@ impl Sandbox {
         Sandbox {
             folder: tempfile::tempdir().expect("a temporary folder"),
             marker,
-            may_keep: vec!["state/logs"],
+            may_keep: vec!["state/logs", "state/trust"],
         }
     }
 
     /// One in which jobs are kept.
     pub(crate) fn with_jobs() -> Sandbox {
         let mut sandbox = Sandbox::new();
-        sandbox.may_keep = [&JOBS[..], &["state/state", "state/logs", "state/lists"]].concat();
+        sandbox.may_keep = [&JOBS[..], &["state/state", "state/logs", "state/lists", "state/trust"]].concat();
         sandbox
     }
 

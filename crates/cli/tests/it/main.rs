@@ -14,6 +14,7 @@ mod bench;
 mod both_ways;
 mod client_library;
 mod combinations;
+mod consent;
 mod contract;
 mod contract_commands;
 mod contract_jobs;

@@ -182,7 +182,10 @@ fn what_is_wrong_in_the_file_ends_the_start_with_its_place() {
     };
     let (code, out, err) = run_to_end(serve());
     assert!(
-        code == 2 && out.is_empty() && err.contains("there is no unhang.toml here; name one with --config"),
+        code == 2
+            && out.is_empty()
+            && err.contains("there is no unhang.toml in ~/.config/unhang")
+            && err.contains("--config FILE"),
         "{err}"
     );
     fs::write(sandbox.path().join("unhang.toml"), "[tools.a]\n\ncommand = [\"${NOWHERE}\"]")

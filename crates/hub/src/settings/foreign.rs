@@ -30,6 +30,7 @@ use crate::route::rules::ToolRules;
 
 use super::{
     LimitSettings, ServerSettings, Transport,
+    env_file::variables,
     expand::input_variable,
     section::{Complaint, Field, Section, Source},
     server::{HttpDialect, checked_url, header_value, texts},
@@ -46,13 +47,18 @@ pub struct ForeignServer {
     pub is_disabled: bool,
 }
 
+/// Gives the text of a file of variables (`envFile`), or why there is none.
+pub type FileText<'a> = dyn Fn(&Path) -> Result<String, String> + 'a;
+
 /// Where a client's file lies, for what its texts refer to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct ForeignFile<'a> {
     /// What complaints call it.
     pub file: &'a str,
     /// The project that it belongs to, or where one is worked in; relative paths begin there.
     pub project: &'a Path,
+    /// Reads the files of variables that servers name. Each is asked for once per server, whatever else is wrong with that server.
+    pub env_file: &'a FileText<'a>,
 }
 
 /// Reads a client's file.
@@ -104,7 +110,7 @@ pub fn read_foreign(
 }
 
 /// What the inputs are where nobody is asked.
-fn defaults(inputs: &Field<'_>) -> BTreeMap<String, String> {
+pub(super) fn defaults(inputs: &Field<'_>) -> BTreeMap<String, String> {
     let read = |input: &Field<'_>| Some((input.member("id")?.loose()?, input.member("default")?.loose()?));
     inputs.items().unwrap_or_default().iter().filter_map(read).collect()
 }
@@ -126,6 +132,11 @@ fn server(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> ForeignServer {
 
 fn read(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> Result<ServerSettings, Complaint> {
     let member = |keys: &[&str]| keys.iter().find_map(|key| field.member(key));
+    // It comes first: which files a server needs must not depend on what else is wrong with it.
+    let of_file = match field.member("envFile") {
+        Some(field) => env_file(&field, at)?,
+        None => BTreeMap::new(),
+    };
     let kind = member(&["type", "transport"]).and_then(|field| field.loose()).unwrap_or_default();
     let url = member(&["url", "httpUrl", "serverUrl"]);
     let seconds = |key: &str| {
@@ -145,10 +156,10 @@ fn read(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> Result<ServerSett
             }
             let program = words.remove(0);
             words.extend(field.member("args").map(|field| texts(&field)).transpose()?.unwrap_or_default());
-            let mut environment = match member(&["env", "environment", "envs"]) {
-                Some(field) => field.variables()?,
-                None => BTreeMap::new(),
-            };
+            let mut environment = of_file;
+            if let Some(field) = member(&["env", "environment", "envs"]) {
+                environment.extend(field.variables()?);
+            }
             for name in field.member("env_vars").map(|field| texts(&field)).transpose()?.unwrap_or_default() {
                 environment.extend(field.look_up(&name).map(|value| (name, value)));
             }
@@ -202,6 +213,14 @@ fn read(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> Result<ServerSett
     })
 }
 
+/// The variables of the file that is named here.
+fn env_file(field: &Field<'_>, at: ForeignFile<'_>) -> Result<BTreeMap<String, String>, Complaint> {
+    let path = at.project.join(field.plain()?);
+    let text = (at.env_file)(&path);
+    let text = text.map_err(|why| field.complaint(format!("{} cannot be read: {why}", path.display())))?;
+    variables(&text).map_err(|why| field.complaint(format!("{}{why}", path.display())))
+}
+
 /// The value of the variable that is named here.
 fn variable(field: &Field<'_>) -> Result<String, Complaint> {
     let name = field.plain()?;
@@ -209,7 +228,7 @@ fn variable(field: &Field<'_>) -> Result<String, Complaint> {
 }
 
 /// The tree of the file, whatever it is written in.
-fn table<'a>(source: &Source<'a>) -> Result<DeTable<'a>, Complaint> {
+pub(super) fn table<'a>(source: &Source<'a>) -> Result<DeTable<'a>, Complaint> {
     if source.file.ends_with(".toml") {
         return source.toml();
     }

@@ -10,6 +10,8 @@
 //! - Every name from here that becomes part of a path has been checked to be one plain name.
 
 mod clients;
+mod declared;
+mod env_file;
 mod expand;
 mod foreign;
 mod http;
@@ -37,7 +39,8 @@ use crate::{
     tools::{ArgumentSchema, Template},
 };
 
-pub use foreign::{ForeignFile, ForeignServer, read_foreign};
+pub use declared::{Declaration, declared, sha256};
+pub use foreign::{FileText, ForeignFile, ForeignServer, read_foreign};
 pub use http::{HttpSettings, TlsSettings};
 pub use keys::file_schema;
 pub use section::Complaint;
@@ -121,7 +124,10 @@ impl JobSettings {
         rules.max_concurrent = self.max_concurrent.unwrap_or(rules.max_concurrent);
         rules.memory_limit = self.memory_limit.map_or(rules.memory_limit, f64::from);
         rules.disk_reserve = self.free_disk.unwrap_or(rules.disk_reserve);
-        options.retention = self.retention.unwrap_or(options.retention);
+        if let Some(retention) = self.retention {
+            options.retention = retention;
+            rules.retention_ms = Some(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
+        }
     }
 }
 
@@ -159,6 +165,8 @@ pub struct ToolSettings {
     pub folder: PathBuf,
     /// Its own variables.
     pub environment: BTreeMap<String, String>,
+    /// Whether it gets all of our environment, and not a small part of it.
+    pub inherits_environment: bool,
     /// Bytes that are kept of each output stream.
     pub log_limit: u64,
 }
@@ -187,6 +195,24 @@ impl Settings {
         let table = source.toml()?;
         let settings = read(&source, &table, folder)?;
         Ok(Loaded { settings, warnings: source.warnings.take() })
+    }
+}
+
+impl JobSettings {
+    /// Reads `[jobs]` alone, and what is wrong with the rest as far as it keeps the file from being read. Servers and tools are not
+    /// looked into: a variable that one of them lacks is no reason to refuse work on jobs.
+    ///
+    /// # Errors
+    /// As [`Settings::read`].
+    pub fn read(text: &str, file: &str) -> Result<(JobSettings, Vec<Complaint>), Complaint> {
+        let source = Source { file, text, lookup: &|_| None, warnings: RefCell::default() };
+        let table = source.toml()?;
+        let top = Section::open(&source, String::new(), 0, &table, FILE);
+        let settings = match top.get("jobs") {
+            Some(field) => jobs(&field.section(JOBS)?)?,
+            None => JobSettings::default(),
+        };
+        Ok((settings, source.warnings.take()))
     }
 }
 

@@ -324,7 +324,8 @@ impl<'a> Field<'a> {
         self.fields()?.into_iter().map(|(name, field)| Ok((name.to_owned(), field.json()?))).collect()
     }
 
-    fn json(&self) -> Result<Value, Complaint> {
+    /// The value as JSON, not looked into.
+    pub(super) fn json(&self) -> Result<Value, Complaint> {
         let no_such_number = || self.complaint("is a number that JSON does not have");
         Ok(match self.value.get_ref() {
             DeValue::String(text) => text.as_ref().into(),

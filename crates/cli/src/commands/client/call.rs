@@ -38,7 +38,7 @@ use crate::{
 /// Calls a tool.
 pub(in crate::commands) fn call(Call { json, request }: &Call, verbose: bool) -> ExitCode {
     run(&request.common, verbose, async |desk| {
-        let (client, tool, pairs) = desk.asked(request, "tool")?;
+        let (client, tool, pairs) = desk.asked(request, "tool").await?;
         let declared = one_of(&client, List::Tools, "tool", tool).await?;
         let arguments = arguments(json.as_deref(), pairs, declared.get("inputSchema"))?;
         let result = with_progress(async |options| client.call_tool(tool, arguments, options).await).await?;
@@ -58,7 +58,7 @@ pub(in crate::commands) fn call(Call { json, request }: &Call, verbose: bool) ->
 /// Reads a resource.
 pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitCode {
     run(&request.common, verbose, async |desk| {
-        let (client, uri, rest) = desk.asked(request, "resource")?;
+        let (client, uri, rest) = desk.asked(request, "resource").await?;
         if !rest.is_empty() {
             return Err(Failure::usage("a resource has no arguments".to_owned(), Some("see --help")));
         }
@@ -77,7 +77,7 @@ pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitC
 /// Gets a prompt.
 pub(in crate::commands) fn prompt(Prompt { request }: &Prompt, verbose: bool) -> ExitCode {
     run(&request.common, verbose, async |desk| {
-        let (client, name, pairs) = desk.asked(request, "prompt")?;
+        let (client, name, pairs) = desk.asked(request, "prompt").await?;
         one_of(&client, List::Prompts, "prompt", name).await?;
         let arguments = texts(pairs)?;
         let result = with_progress(async |options| client.get_prompt(name, arguments, options).await).await?;
@@ -100,13 +100,13 @@ fn is_unknown(code: i64) -> bool {
 
 impl Desk {
     /// The server that is asked, what it is asked for, and the words behind that.
-    fn asked<'a>(
+    async fn asked<'a>(
         &self,
         request: &'a Request,
         what: &str,
     ) -> Result<(Client, &'a str, &'a [String]), Failure> {
         let (target, first, rest) = Target::take(request, what)?;
-        Ok((self.client(&target)?, first, rest))
+        Ok((self.client(&target).await?, first, rest))
     }
 
     /// Prints a result as received, or as text.

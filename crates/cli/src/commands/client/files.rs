@@ -4,16 +4,25 @@
 //!
 //! - The first of a name counts; what is behind it is known as well, so that nobody looks for it in vain.
 //! - A client's file that cannot be read spoils no other; it is told of. Our own file, and one that was named, must be right.
+//! - A file of a project counts after consent to the bytes that were parsed; one of the user, and one that was named, need none.
 //! - No file is written, and none is read beyond [`MAX_FILE`].
 
 use std::{
+    cell::RefCell,
+    collections::BTreeMap,
     env, fs, io,
     io::Read,
     path::{Path, PathBuf},
 };
 
 use unhang::settings::{
-    Complaint, ForeignFile, ForeignServer, Loaded, ServerSettings, Settings, read_foreign,
+    Complaint, ForeignFile, ForeignServer, JobSettings, Loaded, ServerSettings, Settings, declared,
+    read_foreign, sha256,
+};
+
+use crate::{
+    consent::{ProjectFile, demand},
+    output::Failure,
 };
 
 /// What our own file is called.
@@ -42,23 +51,39 @@ pub(crate) struct Known {
     pub(crate) warnings: Vec<String>,
 }
 
+/// Which files are read, as the command line says.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    /// This one alone. To name it is to consent to it.
+    pub(crate) config: Option<PathBuf>,
+    /// Files of the project count in this run, whoever has consented to them.
+    pub(crate) trusts_project: bool,
+}
+
+impl Choice {
+    /// Demands consent to these files, unless this run needs none.
+    fn demand(&self, files: &[ProjectFile]) -> Result<(), Failure> {
+        if self.trusts_project { Ok(()) } else { demand(files) }
+    }
+}
+
 impl Known {
-    /// Reads the named file alone, or all that are known.
-    pub(crate) fn find(named: Option<&Path>) -> Result<Known, String> {
+    /// Reads the named file alone, or all that are known. It may ask a person, and waits for them.
+    pub(crate) fn find(choice: &Choice) -> Result<Known, Failure> {
         let mut known = Known::default();
-        if let Some(path) = named {
-            known.read_named(path)?;
+        if let Some(path) = &choice.config {
+            known.read_ours(&Place::of_user(path.clone()))?;
             return Ok(known);
         }
-        if let Some(path) = own_file() {
-            known.read_named(&path)?;
+        let here = Here::find()?;
+        let mut of_project = Vec::new();
+        if let Some(place) = here.own_file() {
+            of_project.extend(known.read_ours(&place)?);
         }
-        let here =
-            env::current_dir().map_err(|error| format!("the current folder cannot be used: {error}"))?;
-        for path in files_of_clients(&here) {
-            match read_at_most(&path) {
-                Ok(text) => match known.read_foreign(&path, &text, &here) {
-                    Ok(()) => {}
+        for place in here.files_of_clients() {
+            match Document::read(&place.path) {
+                Ok(document) => match known.read_foreign(&document, &place) {
+                    Ok(project) => of_project.extend(project),
                     // Files such as Gemini's settings are there without any server as well.
                     Err(complaint)
                         if complaint.key.is_empty() && complaint.text.starts_with("has none of the keys") => {
@@ -66,15 +91,22 @@ impl Known {
                     Err(complaint) => known.warnings.push(complaint.to_string()),
                 },
                 Err(error) if is_absent(&error) => {}
-                Err(error) => known.warnings.push(format!("{} cannot be read: {error}", path.display())),
+                Err(error) => {
+                    known.warnings.push(format!("{} cannot be read: {error}", place.path.display()))
+                }
             }
         }
+        choice.demand(&of_project)?;
         Ok(known)
     }
 
-    fn read_named(&mut self, path: &Path) -> Result<(), String> {
-        let told = path.display().to_string();
-        match read_named(path)? {
+    /// Reads a file that must be right. It is given as well where it needs consent.
+    fn read_ours(&mut self, place: &Place) -> Result<Option<ProjectFile>, Failure> {
+        let usage = |why| Failure::usage(why, None);
+        let told = place.path.display().to_string();
+        let document =
+            Document::read(&place.path).map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
+        match document.named(&place.path, &|name| env::var(name).ok()).map_err(usage)? {
             Named::Ours(loaded) => {
                 let Loaded { settings, warnings } = *loaded;
                 self.warnings.extend(warnings.iter().map(ToString::to_string));
@@ -83,14 +115,16 @@ impl Known {
             }
             Named::Clients(servers) => self.add_foreign(servers, &told),
         }
-        Ok(())
+        document.of_project(place).map_err(|complaint| usage(complaint.to_string()))
     }
 
-    fn read_foreign(&mut self, path: &Path, text: &str, project: &Path) -> Result<(), Complaint> {
-        let told = path.display().to_string();
-        let at = ForeignFile { file: &told, project };
-        self.add_foreign(read_foreign(text, at, &|name| env::var(name).ok())?, &told);
-        Ok(())
+    /// Reads a client's file. It is given as well where it needs consent: it has servers, and is one of the project.
+    fn read_foreign(&mut self, document: &Document, place: &Place) -> Result<Option<ProjectFile>, Complaint> {
+        let told = place.path.display().to_string();
+        let servers = document.servers(&told, &place.project, &|name| env::var(name).ok())?;
+        let project = if servers.is_empty() { None } else { document.of_project(place)? };
+        self.add_foreign(servers, &told);
+        Ok(project)
     }
 
     fn add_foreign(&mut self, servers: Vec<ForeignServer>, source: &str) {
@@ -134,37 +168,216 @@ pub(crate) enum Named {
 /// Gives what a variable holds.
 pub(crate) type Lookup<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// Reads a file that was named: ours, or any client's as it is.
-pub(crate) fn read_named(path: &Path) -> Result<Named, String> {
-    read_named_with(path, &|name| env::var(name).ok())
-}
-
-/// The same, with variables that hold what this says.
+/// Reads a file that was named: ours, or any client's as it is, with variables that hold what `lookup` says.
 pub(crate) fn read_named_with(path: &Path, lookup: &Lookup<'_>) -> Result<Named, String> {
-    let told = path.display().to_string();
-    let text = read_at_most(path).map_err(|error| format!("{told} cannot be read: {error}"))?;
-    let folder = folder_of(path).map_err(|error| format!("the folder of {told} cannot be found: {error}"))?;
-    let is_codex = || text.lines().any(|line| line.trim_start().starts_with("[mcp_servers"));
-    let is_json = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("toml") => false,
-        Some("json" | "jsonc") => true,
-        // Called otherwise, it is known by how it begins: with an object, or a comment in front of one.
-        _ => text.trim_start().starts_with(['{', '/']),
-    };
-    let named = if !is_json && !is_codex() {
-        Settings::read(&text, &told, &folder, lookup).map(|loaded| Named::Ours(Box::new(loaded)))
-    } else {
-        let project = project_of(&folder);
-        read_foreign(&text, ForeignFile { file: &told, project: &project }, lookup).map(Named::Clients)
-    };
-    named.map_err(|complaint| complaint.to_string())
+    let document =
+        Document::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    document.named(path, lookup)
 }
 
-/// Our own file here, else the one of the user.
-pub(crate) fn own_file() -> Option<PathBuf> {
-    let of_user = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")));
-    let of_user = of_user.map(|folder| folder.join("unhang").join(FILE));
-    [Some(PathBuf::from(FILE)), of_user].into_iter().flatten().find(|path| path.is_file())
+/// What our own file says of jobs, with what looks wrong in it: the named one, else that of the project or of the user; nothing where there is none.
+/// It may ask a person, and waits for them.
+pub(crate) fn job_settings(choice: &Choice) -> Result<(JobSettings, Vec<Complaint>), Failure> {
+    let usage = |why| Failure::usage(why, None);
+    let place = match &choice.config {
+        Some(path) => Some(Place::of_user(path.clone())),
+        None => Here::find()?.own_file(),
+    };
+    let Some(place) = place else { return Ok((JobSettings::default(), Vec::new())) };
+    let told = place.path.display().to_string();
+    let document =
+        Document::read(&place.path).map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
+    if document.is_of_client(&place.path) {
+        // It says nothing of jobs; that it can be read at all is looked at all the same.
+        let servers = document.named(&place.path, &|name| env::var(name).ok());
+        return servers.map(|_| (JobSettings::default(), Vec::new())).map_err(usage);
+    }
+    let read = JobSettings::read(&document.text, &told).map_err(|complaint| usage(complaint.to_string()))?;
+    let project = document.of_project(&place).map_err(|complaint| usage(complaint.to_string()))?;
+    choice.demand(project.as_slice())?;
+    Ok(read)
+}
+
+/// A file that was read once. Whatever is asked of it is asked of the same bytes.
+struct Document {
+    text: String,
+    /// The files of variables that were read for it, each with the SHA-256 of its bytes; without any, where it could not be read.
+    env_files: RefCell<BTreeMap<String, String>>,
+}
+
+impl Document {
+    fn read(path: &Path) -> io::Result<Document> {
+        Ok(Document { text: read_at_most(path)?, env_files: RefCell::default() })
+    }
+
+    /// Whether a client wrote it, and not a person for us.
+    fn is_of_client(&self, path: &Path) -> bool {
+        let is_codex = || self.text.lines().any(|line| line.trim_start().starts_with("[mcp_servers"));
+        let is_json = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("toml") => false,
+            Some("json" | "jsonc") => true,
+            // Called otherwise, it is known by how it begins: with an object, or a comment in front of one.
+            _ => self.text.trim_start().starts_with(['{', '/']),
+        };
+        is_json || is_codex()
+    }
+
+    /// What it says as a file that was named.
+    fn named(&self, path: &Path, lookup: &Lookup<'_>) -> Result<Named, String> {
+        let told = path.display().to_string();
+        let folder =
+            folder_of(path).map_err(|error| format!("the folder of {told} cannot be found: {error}"))?;
+        let named = if self.is_of_client(path) {
+            self.servers(&told, &project_of(&folder), lookup).map(Named::Clients)
+        } else {
+            Settings::read(&self.text, &told, &folder, lookup).map(|loaded| Named::Ours(Box::new(loaded)))
+        };
+        named.map_err(|complaint| complaint.to_string())
+    }
+
+    /// The servers of a client's file.
+    fn servers(
+        &self,
+        told: &str,
+        project: &Path,
+        lookup: &Lookup<'_>,
+    ) -> Result<Vec<ForeignServer>, Complaint> {
+        let env_file = |path: &Path| {
+            let read = read_at_most(path);
+            let digest = read.as_ref().map(|text| sha256(text.as_bytes())).unwrap_or_default();
+            self.env_files.borrow_mut().insert(path.to_string_lossy().into_owned(), digest);
+            read.map_err(|error| error.to_string())
+        };
+        read_foreign(&self.text, ForeignFile { file: told, project, env_file: &env_file }, lookup)
+    }
+
+    /// It as a file that needs consent; none where it is the user's own.
+    fn of_project(&self, place: &Place) -> Result<Option<ProjectFile>, Complaint> {
+        if !place.is_of_project {
+            return Ok(None);
+        }
+        let path = place.path.canonicalize().unwrap_or_else(|_| place.path.clone());
+        let folder = place.project.canonicalize().unwrap_or_else(|_| place.project.clone());
+        let declarations = declared(&self.text, &place.path.display().to_string())?;
+        let (sha256, env_files) = (sha256(self.text.as_bytes()), self.env_files.borrow().clone());
+        Ok(Some(ProjectFile { path, folder, sha256, env_files, declarations }))
+    }
+}
+
+/// Where a file lies, and whose it is.
+#[derive(Clone, Debug)]
+struct Place {
+    path: PathBuf,
+    /// Where its relative paths begin.
+    project: PathBuf,
+    /// Somebody else may have put it there: it needs consent.
+    is_of_project: bool,
+}
+
+impl Place {
+    fn of_user(path: PathBuf) -> Place {
+        let project = folder_of(&path).map_or_else(|_| path.clone(), |folder| project_of(&folder));
+        Place { path, project, is_of_project: false }
+    }
+}
+
+/// The folder in which we work, which may be a project of somebody.
+struct Here {
+    folder: PathBuf,
+    home: Option<PathBuf>,
+    /// What lies in it is the user's own.
+    is_home: bool,
+}
+
+impl Here {
+    fn find() -> Result<Here, Failure> {
+        let folder = env::current_dir()
+            .map_err(|error| Failure::usage(format!("the current folder cannot be used: {error}"), None))?;
+        let home = variable("HOME");
+        let same = |one: &Path, other: &Path| matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other);
+        let is_home = home.as_deref().is_some_and(|home| same(home, &folder));
+        Ok(Here { folder, home, is_home })
+    }
+
+    /// Our own file here, else the one of the user.
+    fn own_file(&self) -> Option<Place> {
+        let here = Place { path: FILE.into(), project: self.folder.clone(), is_of_project: !self.is_home };
+        Some(here).filter(|here| here.path.is_file()).or_else(|| own_file_of_user().map(Place::of_user))
+    }
+
+    /// Where clients keep their servers: first those of the project, then those of the user.
+    fn files_of_clients(&self) -> Vec<Place> {
+        let of_project = OF_PROJECT.iter().map(|name| self.folder.join(name));
+        let of_project = of_project.map(|path| (path, !self.is_home));
+        let of_user = files_of_user(self.home.as_deref()).into_iter().map(|path| (path, false));
+        // Where the project is the home folder, the same file would be there twice.
+        let mut seen = std::collections::HashSet::new();
+        let files = of_project.chain(of_user).filter(|(path, _)| seen.insert(path.clone()));
+        files
+            .map(|(path, is_of_project)| Place { path, project: self.folder.clone(), is_of_project })
+            .collect()
+    }
+}
+
+/// The files of a project in this folder, or this file, as what needs consent. What the file says is looked at, and nothing is done with it.
+pub(crate) fn project_files(path: &Path) -> Result<Vec<ProjectFile>, Failure> {
+    let usage = |why: String| Failure::usage(why, None);
+    let cannot = |error: io::Error| usage(format!("{} cannot be read: {error}", path.display()));
+    let whole = path.canonicalize().map_err(cannot)?;
+    let names = || OF_PROJECT.iter().chain(std::iter::once(&FILE));
+    let places: Vec<Place> = if whole.is_dir() {
+        let places =
+            names().map(|name| Place { path: whole.join(name), project: whole.clone(), is_of_project: true });
+        places.filter(|place| place.path.is_file()).collect()
+    } else {
+        // As it was named: a link is found where it lies, and so is its project.
+        let named = std::path::absolute(path).map_err(cannot)?;
+        let folder = folder_of(&named).map_err(cannot)?;
+        let above = |name: &&&str| {
+            named
+                .ends_with(name)
+                .then(|| named.ancestors().nth(Path::new(name).components().count()))
+                .flatten()
+        };
+        let project =
+            names().find_map(|name| above(&name)).map_or_else(|| project_of(&folder), Path::to_owned);
+        vec![Place { path: named, project, is_of_project: true }]
+    };
+    let mut found = Vec::new();
+    for place in places {
+        let told = place.path.display().to_string();
+        let document =
+            Document::read(&place.path).map_err(|error| usage(format!("{told} cannot be read: {error}")))?;
+        if document.is_of_client(&place.path) {
+            match document.servers(&told, &place.project, &|name| env::var(name).ok()) {
+                Ok(servers) if servers.is_empty() => continue,
+                Ok(_) => {}
+                Err(complaint) if complaint.text.starts_with("has none of the keys") && whole.is_dir() => {
+                    continue;
+                }
+                Err(complaint) => return Err(usage(complaint.to_string())),
+            }
+        }
+        found.extend(document.of_project(&place).map_err(|complaint| usage(complaint.to_string()))?);
+    }
+    Ok(found)
+}
+
+/// Our own file of the user: in the folder of settings, else directly in the home folder. Nobody else puts a file there.
+pub(crate) fn own_file_of_user() -> Option<PathBuf> {
+    let home = variable("HOME");
+    let settings = variable("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
+    let in_settings = settings.map(|folder| folder.join("unhang").join(FILE));
+    let found =
+        [in_settings, home.map(|home| home.join(FILE))].into_iter().flatten().find(|path| path.is_file())?;
+    // As people call it who are there.
+    let here = env::current_dir().ok();
+    Some(here.and_then(|here| Some(found.strip_prefix(here).ok()?.to_owned())).unwrap_or(found))
+}
+
+/// Files of the user's clients that are there.
+pub(crate) fn clients_of_user() -> Vec<PathBuf> {
+    files_of_user(variable("HOME").as_deref()).into_iter().filter(|path| path.is_file()).collect()
 }
 
 /// The folder of a file, as a whole path.
@@ -183,17 +396,19 @@ fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// Where clients keep their servers: first those of the project, then those of the user.
-fn files_of_clients(here: &Path) -> Vec<PathBuf> {
-    const OF_PROJECT: [&str; 7] = [
-        ".mcp.json",
-        ".cursor/mcp.json",
-        ".vscode/mcp.json",
-        ".gemini/settings.json",
-        ".codex/config.toml",
-        "opencode.json",
-        "opencode.jsonc",
-    ];
+/// Below the folder of a project.
+const OF_PROJECT: [&str; 7] = [
+    ".mcp.json",
+    ".cursor/mcp.json",
+    ".vscode/mcp.json",
+    ".gemini/settings.json",
+    ".codex/config.toml",
+    "opencode.json",
+    "opencode.jsonc",
+];
+
+/// Where clients keep the servers of the user.
+fn files_of_user(home: Option<&Path>) -> Vec<PathBuf> {
     const OF_USER: [&str; 6] = [
         ".claude.json",
         ".cursor/mcp.json",
@@ -210,20 +425,13 @@ fn files_of_clients(here: &Path) -> Vec<PathBuf> {
         "opencode/opencode.json",
         "opencode/opencode.jsonc",
     ];
-    let mut files: Vec<PathBuf> = OF_PROJECT.iter().map(|name| here.join(name)).collect();
-    let home = variable("HOME");
-    if let Some(home) = &home {
+    let mut files: Vec<PathBuf> = Vec::new();
+    if let Some(home) = home {
         files.extend(OF_USER.iter().map(|name| home.join(name)));
     }
-    let mac = home
-        .as_ref()
-        .map(|home| home.join("Library/Application Support"))
-        .filter(|_| cfg!(target_os = "macos"));
+    let mac = home.map(|home| home.join("Library/Application Support")).filter(|_| cfg!(target_os = "macos"));
     let programs = mac.or_else(|| variable("XDG_CONFIG_HOME")).or_else(|| Some(home?.join(".config")));
     files.extend(programs.iter().flat_map(|programs| OF_PROGRAMS.iter().map(|name| programs.join(name))));
-    // Where the project is the home folder, the same file would be there twice.
-    let mut seen = std::collections::HashSet::new();
-    files.retain(|file| seen.insert(file.clone()));
     files
 }
 

@@ -38,7 +38,7 @@ pub(in crate::commands) fn list(list: List, listing: &Listing, verbose: bool) ->
 
 async fn listed(desk: &Desk, list: List, listing: &Listing) -> Outcome {
     if let Some(target) = Target::of(listing) {
-        let client = desk.client(&target)?;
+        let client = desk.client(&target).await?;
         let items = all_of(&client, list).await?;
         return Ok(match desk.format() {
             Format::Json => desk.print(array(&items).into_bytes()).await,
@@ -86,7 +86,7 @@ pub(super) async fn each<T: Send + 'static>(
 ) -> Result<(Vec<(String, T)>, u8), Failure> {
     let mut code = exit::DONE;
     let mut clients = Vec::new();
-    for found in desk.known()?.in_use() {
+    for found in desk.known().await?.in_use() {
         match desk.start(found) {
             Ok(client) => clients.push(client),
             Err(failure) => {

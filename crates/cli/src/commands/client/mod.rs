@@ -22,7 +22,6 @@ use std::{
     cell::OnceCell,
     ffi::OsString,
     io::{self, IsTerminal},
-    path::PathBuf,
     process::ExitCode,
     sync::Arc,
 };
@@ -38,6 +37,7 @@ use unhang::{
 };
 
 use self::ask::Person;
+pub(crate) use self::files::Choice;
 pub(super) use self::{
     batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, ping::ping,
     servers::servers,
@@ -56,8 +56,8 @@ use crate::{
 /// One command at work.
 pub(super) struct Desk {
     pool: Pool,
-    /// The file that was named.
-    config: Option<PathBuf>,
+    /// Which files are read.
+    choice: Choice,
     known: OnceCell<Known>,
     limits: LimitSettings,
     format: Option<Format>,
@@ -112,7 +112,7 @@ impl Desk {
     fn new(common: &ServerCommon) -> Desk {
         Desk {
             pool: Pool::default(),
-            config: common.config.clone(),
+            choice: common.files.choice(),
             known: OnceCell::new(),
             limits: common.limits.settings(),
             format: common.output,
@@ -120,11 +120,11 @@ impl Desk {
     }
 
     /// The servers that are configured. Read when somebody needs them: a command behind `--` does not, whatever is wrong in a file.
-    pub(super) fn known(&self) -> Result<&Known, Failure> {
+    pub(super) async fn known(&self) -> Result<&Known, Failure> {
         if let Some(known) = self.known.get() {
             return Ok(known);
         }
-        let known = Known::find(self.config.as_deref()).map_err(|why| Failure::usage(why, None))?;
+        let known = find(self.choice.clone()).await?;
         for warning in &known.warnings {
             output::error(warning, None);
         }
@@ -132,11 +132,11 @@ impl Desk {
     }
 
     /// The server that is meant, which is started now.
-    fn client(&self, target: &Target) -> Result<Client, Failure> {
+    async fn client(&self, target: &Target) -> Result<Client, Failure> {
         match target {
             Target::Command(command) => self.launch(self.of_command(command)),
             Target::Named(url) if url.contains("://") => self.launch(self.of_url(url)?),
-            Target::Named(name) => self.start(self.named(name)?),
+            Target::Named(name) => self.start(self.named(name).await?),
         }
     }
 
@@ -146,8 +146,8 @@ impl Desk {
     }
 
     /// The configured server of this name.
-    pub(super) fn named(&self, name: &str) -> Result<&Found, Failure> {
-        let known = self.known()?;
+    pub(super) async fn named(&self, name: &str) -> Result<&Found, Failure> {
+        let known = self.known().await?;
         known.named(name).ok_or_else(|| no_such_server(known, name))
     }
 
@@ -209,6 +209,26 @@ impl Desk {
         let text = serde_json::to_string_pretty(document).unwrap_or_default();
         self.print(format!("{text}\n").into_bytes()).await
     }
+}
+
+/// The servers that are configured. A person may be asked for their consent, beside the event loop, so that a signal is heard meanwhile.
+pub(super) async fn find(choice: Choice) -> Result<Known, Failure> {
+    beside(move || Known::find(&choice)).await
+}
+
+/// Does what may wait for a disk or for a person on another thread.
+pub(super) async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    // A panic has been told.
+    let bug = |_| Failure {
+        code: exit::BUG,
+        kind: "bug",
+        message: "a thread of unhang has panicked".to_owned(),
+        hint: None,
+        data: None,
+    };
+    spawn_blocking(work).await.map_err(bug)?
 }
 
 pub(super) fn no_such_server(known: &Known, name: &str) -> Failure {

@@ -22,7 +22,7 @@ pub(in crate::commands) fn ping(listing: &Listing, verbose: bool) -> ExitCode {
 async fn pinged(desk: &Desk, listing: &Listing) -> Outcome {
     let asked = async |client: unhang::client::Client| client.ping(&Options::default()).await;
     if let Some(target) = Target::of(listing) {
-        let client = desk.client(&target)?;
+        let client = desk.client(&target).await?;
         let name = client.name().to_owned();
         let pinged = Pinged::new(name, asked(client).await?);
         return Ok(match desk.format() {

@@ -35,7 +35,7 @@ struct Listed {
 /// Lists the servers.
 pub(in crate::commands) fn servers(servers: &Servers, verbose: bool) -> ExitCode {
     run(&servers.common, verbose, async |desk: &Desk| {
-        let listed: Vec<Listed> = desk.known()?.servers.iter().map(Listed::new).collect();
+        let listed: Vec<Listed> = desk.known().await?.servers.iter().map(Listed::new).collect();
         Ok(match desk.format() {
             Format::Json => desk.print_json(&listed).await,
             Format::Text => desk.print(text(&listed).into_bytes()).await,

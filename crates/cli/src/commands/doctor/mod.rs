@@ -33,9 +33,11 @@ async fn examined(desk: &Desk, doctor: &Doctor) -> Outcome {
             let spec = desk.of_url(url)?;
             vec![Asked::Patient(Box::new(Patient { spec, inherited: Vec::new(), limit: doctor.timeout }))]
         }
-        (Some(name), _) => vec![Asked::configured(desk, doctor, desk.named(name)?)],
+        (Some(name), _) => vec![Asked::configured(desk, doctor, desk.named(name).await?)],
         (None, [_, ..]) => vec![Asked::typed(desk, doctor)],
-        (None, []) => desk.known()?.in_use().map(|found| Asked::configured(desk, doctor, found)).collect(),
+        (None, []) => {
+            desk.known().await?.in_use().map(|found| Asked::configured(desk, doctor, found)).collect()
+        }
     };
     if asked.is_empty() {
         return Err(no_server());

@@ -11,8 +11,17 @@ fn lookup(name: &str) -> Option<String> {
     }
 }
 
+fn env_file(path: &Path) -> Result<String, String> {
+    match path.to_str() {
+        Some("/project/.env") => {
+            Ok("# ours\nexport A=1\nB = \"two\\nlines\"\nTOKEN='${TOKEN}' # as it is\n\nC=\n".to_owned())
+        }
+        _ => Err("it is not there".to_owned()),
+    }
+}
+
 fn read_in(file: &str, text: &str) -> Result<Vec<ForeignServer>, Complaint> {
-    read_foreign(text, ForeignFile { file, project: Path::new("/project") }, &lookup)
+    read_foreign(text, ForeignFile { file, project: Path::new("/project"), env_file: &env_file }, &lookup)
 }
 
 /// The only server of a file.
@@ -145,4 +154,18 @@ fn what_is_no_clients_file_is_told_with_its_place() {
     }
     let deep = format!("{{\"mcpServers\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(read_in("a.json", &deep).is_err(), "and no stack overflows");
+}
+
+#[test]
+fn f_22_a_file_of_variables_is_read_and_those_of_the_server_go_above_it() {
+    let server = |path: &str| {
+        format!(
+            "{{\"servers\": {{\"a\": {{\"command\": \"x\", \"envFile\": \"{path}\", \"env\": {{\"A\": \"own\"}}}}}}}}"
+        )
+    };
+    let (_, environment, _) = stdio(&one("mcp.json", &server("${workspaceFolder}/.env")));
+    assert_eq!(environment, "A=own B=two\nlines C= TOKEN=${TOKEN}");
+    let servers = read_in("mcp.json", &server("nowhere")).expect("the file is right");
+    let told = servers[0].settings.as_ref().expect_err("there is no such file").to_string();
+    assert!(told.contains("servers.a.envFile: /project/nowhere cannot be read: it is not there"), "{told}");
 }

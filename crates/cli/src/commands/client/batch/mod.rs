@@ -38,7 +38,7 @@ use crate::{arguments::client::Batch, commands::engine::Outcome, output::Failure
 
 /// Runs a batch.
 pub(in crate::commands) fn batch(batch: &Batch, verbose: bool) -> ExitCode {
-    run(&batch.common, verbose, async |desk| Work::new(desk, batch)?.through().await)
+    run(&batch.common, verbose, async |desk| Work::new(desk, batch).await?.through().await)
 }
 
 struct Work<'a> {
@@ -60,13 +60,13 @@ struct Done {
 }
 
 impl<'a> Work<'a> {
-    fn new(desk: &'a Desk, batch: &'a Batch) -> Result<Self, Failure> {
+    async fn new(desk: &'a Desk, batch: &'a Batch) -> Result<Self, Failure> {
         let unusable = |what: &str, error: &std::io::Error| {
             Failure::usage(format!("{what} cannot be used: {error}"), None)
         };
         if batch.command.is_empty() {
             // The lines name servers. A file that cannot be read is told once, before anything starts, and not for each of them.
-            desk.known()?;
+            desk.known().await?;
         }
         let told = batch.file.display().to_string();
         let lines = Lines::open(&batch.file).map_err(|error| unusable(&told, &error))?;
@@ -155,7 +155,7 @@ impl<'a> Work<'a> {
         self.tally.begin();
         let begun = Instant::now();
         let Item { id, server, asked, .. } = item;
-        match self.client(server.as_deref()) {
+        match self.client(server.as_deref()).await {
             Ok(client) => {
                 self.tally.ask(client.name(), &asked);
                 running.spawn(async move {
@@ -172,7 +172,7 @@ impl<'a> Work<'a> {
     }
 
     /// The server that a line names, started at its first line.
-    fn client(&mut self, name: Option<&str>) -> Result<Client, Failure> {
+    async fn client(&mut self, name: Option<&str>) -> Result<Client, Failure> {
         let key = name.unwrap_or_default();
         // One that has gone is started again: the next lines may be well.
         if let Some(client) = self.clients.get(key).filter(|client| client.is_usable()) {
@@ -186,7 +186,7 @@ impl<'a> Work<'a> {
             )),
             (None, command) => Ok(Target::Command(command.to_vec())),
         };
-        let client = self.desk.client(&target?)?;
+        let client = self.desk.client(&target?).await?;
         self.clients.insert(key.to_owned(), client.clone());
         Ok(client)
     }

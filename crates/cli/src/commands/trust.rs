@@ -1,0 +1,121 @@
+//! `unhang trust`: consent to the files of a project, told, and taken back.
+//!
+//! Invariant: nothing of a file is run, asked or expanded here.
+
+use std::{
+    fs,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use serde::Serialize;
+use unhang::exit;
+
+use super::{
+    client::{beside, files::project_files},
+    engine::{Outcome, counted, json, to_its_end},
+};
+use crate::{
+    arguments::trust::Trust,
+    consent::{Consent, Consents},
+    job_arguments::Format,
+    output::{self, Failure},
+    terminal_text::escaped,
+};
+
+/// A consent, as it is told.
+#[derive(Serialize)]
+struct Told {
+    path: String,
+    sha256: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consented_at: Option<String>,
+    /// `trusted`, `changed`, `gone` or `removed`.
+    status: &'static str,
+}
+
+/// Gives consent, lists it, or takes it back.
+pub(super) fn run(arguments: &Trust, verbose: bool) -> ExitCode {
+    let unsaid = if io::stdout().is_terminal() { Format::Text } else { Format::Json };
+    let format = arguments.output.unwrap_or(unsaid);
+    let (path, list, remove) = (arguments.path.clone(), arguments.list, arguments.remove);
+    to_its_end(arguments.output, verbose, async || -> Outcome {
+        let path = path.unwrap_or_else(|| PathBuf::from("."));
+        let told = beside(move || match (list, remove) {
+            (true, _) => Ok(listed()),
+            (_, true) => removed(&path),
+            _ => given(&path),
+        });
+        let (told, text) = told.await?;
+        Ok(match format {
+            Format::Json => json(&told),
+            Format::Text => output::bytes(text.as_bytes()),
+        })
+    })
+}
+
+fn given(path: &Path) -> Result<(Vec<Told>, String), Failure> {
+    let files = project_files(path)?;
+    if files.is_empty() {
+        return Err(Failure {
+            code: exit::NOT_FOUND,
+            kind: "no_project_file",
+            message: format!("there is nothing to consent to in {}", escaped(&path.display().to_string())),
+            hint: Some("`unhang trust --help` has the names of the files that are looked for".to_owned()),
+            data: None,
+        });
+    }
+    let (consents, mut told, mut text) = (Consents::open(), Vec::new(), String::new());
+    for file in &files {
+        consents.give(file)?;
+        text.push_str(&format!("trusted: {}\n{}", escaped(&file.path.to_string_lossy()), file.told()));
+        let (path, sha256) = (file.path.to_string_lossy().into_owned(), file.sha256.clone());
+        told.push(Told { path, sha256, consented_at: None, status: "trusted" });
+    }
+    Ok((told, text))
+}
+
+fn listed() -> (Vec<Told>, String) {
+    let told: Vec<Told> = Consents::open().all().into_iter().map(|(_, consent)| of(consent)).collect();
+    let line = |told: &Told| {
+        let given = told.consented_at.as_deref().unwrap_or_default();
+        format!("{}  {}  {}\n", escaped(given), told.status, escaped(&told.path))
+    };
+    let text: String = told.iter().map(line).collect();
+    let text = if text.is_empty() { "No file of a project is trusted.\n".to_owned() } else { text };
+    (told, text)
+}
+
+/// How a consent and its file stand to each other now.
+fn of(consent: Consent) -> Told {
+    let files = project_files(Path::new(&consent.path)).unwrap_or_default();
+    let status = match &files[..] {
+        _ if !Path::new(&consent.path).exists() => "gone",
+        [file] if consent.covers(file) => "trusted",
+        _ => "changed",
+    };
+    let Consent { path, sha256, consented_at, .. } = consent;
+    Told { path, sha256, consented_at: Some(consented_at), status }
+}
+
+fn removed(path: &Path) -> Result<(Vec<Told>, String), Failure> {
+    // It may be gone, with its links.
+    let whole = path.canonicalize().or_else(|_| std::path::absolute(path));
+    let whole = whole.map_err(|error| Failure::usage(format!("{}: {error}", path.display()), None))?;
+    let whole = whole.to_string_lossy().into_owned();
+    let (mut told, mut text) = (Vec::new(), String::new());
+    for (place, consent) in Consents::open().all() {
+        if consent.path != whole && consent.folder != whole {
+            continue;
+        }
+        fs::remove_file(&place).map_err(|error| Failure::system("the consent cannot be removed", &error))?;
+        text.push_str(&format!("no longer trusted: {}\n", escaped(&consent.path)));
+        told.push(Told { status: "removed", ..of(consent) });
+    }
+    if told.is_empty() {
+        text = format!("there was no consent for {}\n", escaped(&whole));
+    }
+    tracing::debug!("{}", counted(told.len(), "consent"));
+    Ok((told, text))
+}

@@ -1,0 +1,390 @@
+//! Consent to the files of a project: whoever can put a file into a folder must not thereby run commands of whoever works there.
+//!
+//! # Theory of operation
+//!
+//! A file of a project counts after somebody has consented to its content: at a terminal, by `unhang trust`, or for one run by `--trust`.
+//! The consent lies in the data folder, `trust/<key>.json`, one file a consent, put in its place in one step, so that two processes need no
+//! lock. It is for a path without links, for the folder in which the file's relative paths begin, and for the SHA-256 of the bytes that
+//! were parsed, and of those of the files of variables that it names.
+//!
+//! Invariants
+//!
+//! - What is consented to is what was read: nothing is read a second time.
+//! - Values of variables and headers are kept as hashes; what is shown to a person steers no terminal.
+//! - What cannot be read as a consent is none.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, BufRead, IsTerminal, Write},
+    os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use serde::{Deserialize, Serialize};
+use unhang::{
+    exit,
+    jobs::folder::{Durability, read_at_most, replace},
+    settings::{Declaration, sha256},
+};
+
+use crate::{data_folder::data_folder, output::Failure, progress, terminal_text::escaped};
+
+/// The form of what is kept.
+const FORMAT: u32 = 1;
+/// The largest consent that is read. A file of a client may have many servers.
+const MAX_RECORD: u64 = 16 << 20;
+
+/// A file of a project, as it was read.
+#[derive(Debug)]
+pub(crate) struct ProjectFile {
+    /// Its path without links.
+    pub(crate) path: PathBuf,
+    /// Where its relative paths begin.
+    pub(crate) folder: PathBuf,
+    /// Of the bytes that were parsed.
+    pub(crate) sha256: String,
+    /// The files of variables that it names, each with the SHA-256 of its bytes; without any, where it could not be read.
+    pub(crate) env_files: BTreeMap<String, String>,
+    /// What it declares.
+    pub(crate) declarations: Vec<Declaration>,
+}
+
+/// What is kept of a consent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Consent {
+    format: u32,
+    /// The file.
+    pub(crate) path: String,
+    /// Where its relative paths begin.
+    pub(crate) folder: String,
+    /// Of its bytes.
+    pub(crate) sha256: String,
+    /// Files of variables, each with the SHA-256 of its bytes.
+    env_files: BTreeMap<String, String>,
+    /// When it was given.
+    pub(crate) consented_at: String,
+    /// What it was given for.
+    declarations: Vec<Known>,
+}
+
+impl Consent {
+    /// Whether it is for this file as it is now.
+    pub(crate) fn covers(&self, file: &ProjectFile) -> bool {
+        let is_same =
+            self.path == file.path.to_string_lossy() && self.folder == file.folder.to_string_lossy();
+        is_same && self.sha256 == file.sha256 && self.env_files == file.env_files
+    }
+}
+
+/// A declaration that was consented to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Known {
+    kind: String,
+    name: String,
+    how: String,
+    /// Names, each with the SHA-256 of what is written behind it.
+    environment: BTreeMap<String, String>,
+    rest: String,
+}
+
+impl Known {
+    fn of(declaration: &Declaration) -> Known {
+        let Declaration { kind, name, how, environment, rest } = declaration;
+        let hashed = |(name, value): (&String, &String)| {
+            // With its name, so that the same value elsewhere is not seen to be the same.
+            (name.clone(), sha256(format!("{name}\0{value}").as_bytes()))
+        };
+        let environment = environment.iter().map(hashed).collect();
+        let (name, how) = (name.clone(), how.clone());
+        Known { kind: (*kind).to_owned(), name, how, environment, rest: sha256(rest.as_bytes()) }
+    }
+}
+
+impl ProjectFile {
+    /// By what its consent is found: path and folder.
+    fn key(&self) -> String {
+        let parts = [self.path.as_os_str().as_bytes(), self.folder.as_os_str().as_bytes()];
+        format!("{}.json", &sha256(&parts.join(&0))[..32])
+    }
+
+    fn consent(&self) -> Consent {
+        Consent {
+            format: FORMAT,
+            path: self.path.to_string_lossy().into_owned(),
+            folder: self.folder.to_string_lossy().into_owned(),
+            sha256: self.sha256.clone(),
+            env_files: self.env_files.clone(),
+            consented_at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            declarations: self.declarations.iter().map(Known::of).collect(),
+        }
+    }
+
+    /// What it declares, a line each.
+    pub(crate) fn told(&self) -> String {
+        let lines = self.declarations.iter().map(|one| format!("  {}\n", line(one)));
+        let text: String = lines.collect();
+        if text.is_empty() { "  nothing\n".to_owned() } else { text }
+    }
+}
+
+/// A declaration as a person is shown it.
+fn line(declaration: &Declaration) -> String {
+    let Declaration { kind, name, how, environment, .. } = declaration;
+    let names: Vec<&str> = environment.keys().map(String::as_str).collect();
+    let with = if names.is_empty() { String::new() } else { format!("  [{}]", names.join(", ")) };
+    escaped(&format!("{kind} {name}: {how}{with}"))
+}
+
+/// The consents that are kept.
+pub(crate) struct Consents {
+    folder: Option<PathBuf>,
+}
+
+impl Consents {
+    /// Those of the data folder that the environment names.
+    pub(crate) fn open() -> Consents {
+        Consents { folder: data_folder().map(|folder| folder.join("trust")) }
+    }
+
+    /// What was consented to of this file; perhaps not what it says now.
+    fn earlier(&self, file: &ProjectFile) -> Option<Consent> {
+        self.read(&self.folder.as_ref()?.join(file.key()))
+    }
+
+    fn read(&self, path: &Path) -> Option<Consent> {
+        let bytes = read_at_most(path, MAX_RECORD).ok()??;
+        serde_json::from_slice(&bytes).ok().filter(|consent: &Consent| consent.format == FORMAT)
+    }
+
+    /// Whether this file was consented to as it is.
+    fn cover(&self, file: &ProjectFile) -> bool {
+        self.earlier(file).is_some_and(|consent| consent.covers(file))
+    }
+
+    /// Keeps the consent to this file as it is.
+    pub(crate) fn give(&self, file: &ProjectFile) -> Result<(), Failure> {
+        let Some(folder) = &self.folder else {
+            return Err(Failure::usage(
+                "there is no place to keep a consent: neither UNHANG_HOME nor HOME is set".to_owned(),
+                Some("set UNHANG_HOME to the folder that shall hold it, or add --trust for one run"),
+            ));
+        };
+        let failed = |error: &dyn std::fmt::Display| Failure {
+            code: exit::FAILED,
+            kind: "system",
+            message: format!("the consent cannot be kept: {error}"),
+            hint: Some("UNHANG_HOME names the folder that holds consents; --trust needs none".to_owned()),
+            data: None,
+        };
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| failed(&format!("{}: {error}", folder.display())))?;
+        let text = serde_json::to_vec_pretty(&file.consent()).map_err(|error| failed(&error))?;
+        replace(folder, &file.key(), &text, Durability::Disk).map_err(|error| failed(&error))
+    }
+
+    /// All that are kept, by their paths.
+    pub(crate) fn all(&self) -> Vec<(PathBuf, Consent)> {
+        let entries = self.folder.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+        let paths = entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|end| end == "json"));
+        let mut all: Vec<_> = paths.filter_map(|path| Some((path.clone(), self.read(&path)?))).collect();
+        all.sort_by(|(_, one), (_, other)| one.path.cmp(&other.path));
+        all
+    }
+}
+
+/// Demands that somebody has consented to these files, and asks where there is a terminal. It waits for a person.
+///
+/// # Errors
+/// Nobody has, or they said no.
+pub(crate) fn demand(files: &[ProjectFile]) -> Result<(), Failure> {
+    let consents = Consents::open();
+    let wanting: Vec<&ProjectFile> = files.iter().filter(|file| !consents.cover(file)).collect();
+    if wanting.is_empty() {
+        return Ok(());
+    }
+    let earlier: Vec<Option<Consent>> = wanting.iter().map(|file| consents.earlier(file)).collect();
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return Err(refusal(&wanting, &earlier));
+    }
+    progress::end();
+    let mut question = String::new();
+    for (file, earlier) in wanting.iter().zip(&earlier) {
+        question.push_str(&shown(file, earlier.as_ref()));
+    }
+    say(&question);
+    let files = if wanting.len() == 1 { "this file" } else { "these files" };
+    if !is_yes(&format!("trust {files}? [y/N] ")) {
+        return Err(refusal(&wanting, &earlier));
+    }
+    for file in wanting {
+        if let Err(failure) = consents.give(file) {
+            say(&format!("unhang: {}; it counts for this run alone\n", failure.message));
+        }
+    }
+    Ok(())
+}
+
+/// A file in front of the question.
+fn shown(file: &ProjectFile, earlier: Option<&Consent>) -> String {
+    let path = escaped(&file.path.to_string_lossy());
+    match earlier {
+        None => format!(
+            "unhang: {path} belongs to this project, and is not trusted yet. It declares:\n{}",
+            file.told()
+        ),
+        Some(earlier) => format!(
+            "unhang: {path} has changed since it was trusted ({}):\n{}",
+            escaped(&earlier.consented_at),
+            changes(earlier, file)
+        ),
+    }
+}
+
+fn refusal(files: &[&ProjectFile], earlier: &[Option<Consent>]) -> Failure {
+    let paths: Vec<String> = files.iter().map(|file| escaped(&file.path.to_string_lossy())).collect();
+    let has_changed = earlier.iter().all(Option::is_some);
+    let state = match (has_changed, files.len()) {
+        (true, 1) => "has changed since it was trusted",
+        (true, _) => "have changed since they were trusted",
+        (false, 1) => "belongs to this project, and is not trusted",
+        (false, _) => "belong to this project, and are not all trusted",
+    };
+    let changed: String = files
+        .iter()
+        .zip(earlier)
+        .filter_map(|(file, earlier)| Some(changes(earlier.as_ref()?, file)))
+        .collect();
+    let changed = if changed.is_empty() { changed } else { format!(":\n{}", changed.trim_end()) };
+    let trust: Vec<String> = paths.iter().map(|path| format!("`unhang trust {path}`")).collect();
+    Failure {
+        code: exit::USAGE,
+        kind: "untrusted",
+        message: format!("{} {state}{changed}", paths.join(" and ")),
+        hint: Some(format!(
+            "read it, then run {}, or add --trust for this run; --config FILE reads another file instead",
+            trust.join(" and ")
+        )),
+        data: None,
+    }
+}
+
+/// What is other than what was consented to, a line each.
+fn changes(earlier: &Consent, now: &ProjectFile) -> String {
+    let mut lines = Vec::new();
+    let known = |one: &Declaration| {
+        earlier.declarations.iter().find(|known| known.kind == one.kind && known.name == one.name)
+    };
+    for one in &now.declarations {
+        let Some(was) = known(one) else {
+            lines.push(format!("new: {}", line(one)));
+            continue;
+        };
+        let is = Known::of(one);
+        let (kind, name) = (one.kind, &one.name);
+        if is.how != was.how {
+            lines.push(format!("changed: {}", line(one)));
+            lines.push(escaped(&format!("    was: {}", was.how)));
+        }
+        for (variable, value) in &is.environment {
+            match was.environment.get(variable) {
+                None => lines.push(escaped(&format!("changed: {kind} {name}: {variable} is new"))),
+                Some(before) if before != value => {
+                    lines.push(escaped(&format!("changed: {kind} {name}: {variable} has another value")));
+                }
+                Some(_) => {}
+            }
+        }
+        let gone = was.environment.keys().filter(|variable| !is.environment.contains_key(*variable));
+        lines.extend(gone.map(|variable| escaped(&format!("changed: {kind} {name}: {variable} is gone"))));
+        if is.rest != was.rest {
+            lines.push(escaped(&format!("changed: {kind} {name}: other settings of it")));
+        }
+    }
+    for was in &earlier.declarations {
+        if !now.declarations.iter().any(|one| one.kind == was.kind && one.name == was.name) {
+            lines.push(escaped(&format!("gone: {} {}: {}", was.kind, was.name, was.how)));
+        }
+    }
+    let files =
+        earlier.env_files.keys().chain(now.env_files.keys()).collect::<std::collections::BTreeSet<_>>();
+    for file in files {
+        match (earlier.env_files.get(file), now.env_files.get(file)) {
+            (before, after) if before == after => {}
+            (None, _) => lines.push(escaped(&format!("new: variables of {file}"))),
+            (_, None) => lines.push(escaped(&format!("gone: variables of {file}"))),
+            _ => lines.push(escaped(&format!("changed: the content of {file}"))),
+        }
+    }
+    if lines.is_empty() {
+        lines.push("changed: nothing that is shown here; comments, order or other keys".to_owned());
+    }
+    lines.iter().map(|line| format!("  {line}\n")).collect()
+}
+
+fn say(text: &str) {
+    let _nobody_reads = io::stderr().write_all(text.as_bytes());
+}
+
+fn is_yes(prompt: &str) -> bool {
+    say(prompt);
+    let mut line = String::new();
+    let _end_of_input_is_no = io::stdin().lock().read_line(&mut line);
+    matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn declaration(name: &str, how: &str, environment: &[(&str, &str)]) -> Declaration {
+        let pairs = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let (name, how) = (name.to_owned(), how.to_owned());
+        Declaration { kind: "server", name, how, environment: pairs.collect(), rest: "{}".to_owned() }
+    }
+
+    fn file(declarations: Vec<Declaration>, env_file: &str) -> ProjectFile {
+        ProjectFile {
+            path: "/p/.mcp.json".into(),
+            folder: "/p".into(),
+            sha256: "x".to_owned(),
+            env_files: BTreeMap::from([("/p/.env".to_owned(), env_file.to_owned())]),
+            declarations,
+        }
+    }
+
+    #[test]
+    fn f_22_what_has_changed_is_said_and_values_are_kept_as_hashes() {
+        let before = file(
+            vec![declaration("a", "npx a", &[("KEY", "secret"), ("OLD", "")]), declaration("b", "b", &[])],
+            "1",
+        );
+        let consent = before.consent();
+        let kept = serde_json::to_string(&consent).expect("JSON");
+        assert!(kept.contains("npx a") && kept.contains("KEY") && !kept.contains("secret"), "{kept}");
+        let now = file(
+            vec![
+                declaration("a", "npx\u{1b} evil", &[("KEY", "other"), ("NEW", "")]),
+                declaration("c", "c", &[]),
+            ],
+            "2",
+        );
+        let told = changes(&consent, &now);
+        for expect in [
+            "was: npx a",
+            "KEY has another value",
+            "NEW is new",
+            "OLD is gone",
+            "new: server c: c",
+            "gone: server b: b",
+            "changed: the content of /p/.env",
+        ] {
+            assert!(told.contains(expect), "{expect} in {told}");
+        }
+        assert!(!told.contains('\u{1b}'), "{told}");
+        assert!(changes(&consent, &before).contains("nothing that is shown here"));
+    }
+}

@@ -1,0 +1,239 @@
+//! What a file would have us run, ask and hand on, as its author wrote it: what a person is shown before they consent to it.
+//!
+//! Invariants
+//!
+//! - Nothing is expanded, but for inputs whose value stands in the same file: what is shown says what is done, whatever the environment
+//!   holds, and no secret of the environment is in it.
+//! - What the readers of settings would take is here, under whichever key it stands. What is here may be more.
+
+use std::{cell::RefCell, collections::BTreeMap};
+
+use serde_json::{Map, Value};
+
+use super::{
+    foreign::{defaults, table},
+    section::{Complaint, Field, Section, Source},
+};
+
+/// One thing that a file declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declaration {
+    /// What it is: `server`, `tool` or `settings`.
+    pub kind: &'static str,
+    /// What it is called there; for settings the name of their table.
+    pub name: String,
+    /// The command line or the URL, as it is written; of settings the names of their keys.
+    pub how: String,
+    /// Names of variables and headers, each with what is written behind it. A name alone is a variable of ours that is handed on.
+    pub environment: BTreeMap<String, String>,
+    /// What else is written there, as JSON.
+    pub rest: String,
+}
+
+/// What a file declares, ours or that of a client, in the order of its keys.
+///
+/// # Errors
+/// Where it is neither TOML nor JSON.
+pub fn declared(text: &str, file: &str) -> Result<Vec<Declaration>, Complaint> {
+    let source = Source { file, text, lookup: &|_| None, warnings: RefCell::default() };
+    let is_toml = || source.toml();
+    let table = if file.ends_with(".json") || file.ends_with(".jsonc") {
+        table(&source)?
+    } else {
+        is_toml().or_else(|_| table(&source))?
+    };
+    let top = Section::any(&source, &table);
+    let inputs = top.find("inputs").map(|field| defaults(&field)).unwrap_or_default();
+    let mut found = Vec::new();
+    for (key, kind) in [
+        ("servers", "server"),
+        ("mcpServers", "server"),
+        ("mcp_servers", "server"),
+        ("mcp", "server"),
+        ("tools", "tool"),
+    ] {
+        if let Some(field) = top.find(key) {
+            members(&field, kind, &inputs, &mut found)?;
+        }
+    }
+    if let Some(projects) = top.find("projects") {
+        for (_, project) in projects.fields().unwrap_or_default() {
+            if let Some(field) = project.member("mcpServers") {
+                members(&field, "server", &inputs, &mut found)?;
+            }
+        }
+    }
+    for name in ["jobs", "http", "gateway", "telemetry", "clients"] {
+        if let Some(field) = top.find(name) {
+            let rest = field.json()?;
+            let keys = rest.as_object().map(|table| table.keys().cloned().collect::<Vec<_>>());
+            let how = keys.unwrap_or_default().join(", ");
+            let (name, rest) = (name.to_owned(), rest.to_string());
+            found.push(Declaration { kind: "settings", name, how, environment: BTreeMap::new(), rest });
+        }
+    }
+    Ok(found)
+}
+
+/// What stands in a table by names, or in a list whose items have names.
+fn members(
+    field: &Field<'_>,
+    kind: &'static str,
+    inputs: &BTreeMap<String, String>,
+    found: &mut Vec<Declaration>,
+) -> Result<(), Complaint> {
+    match field.json()? {
+        Value::Object(table) => {
+            for (name, value) in table {
+                // opencode keeps its servers among other things, or one level below.
+                match (value, kind) {
+                    (Value::Object(inner), "server") if name == "servers" && !reaches(&inner) => {
+                        found.extend(
+                            inner.into_iter().filter_map(|(name, value)| one(kind, name, value, inputs)),
+                        );
+                    }
+                    (value, _) => found.extend(one(kind, name, value, inputs)),
+                }
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                let name = item["name"].as_str().unwrap_or_default().to_owned();
+                found.extend(one(kind, name, item, inputs));
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The SHA-256 of these bytes, in hexadecimal digits: by this a file is known again to which somebody has consented.
+#[must_use]
+pub fn sha256(bytes: &[u8]) -> String {
+    ring::digest::digest(&ring::digest::SHA256, bytes)
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn reaches(table: &Map<String, Value>) -> bool {
+    ["command", "cmd", "url", "httpUrl", "serverUrl"]
+        .iter()
+        .any(|key| table.get(*key).is_some_and(|value| !value.is_object()))
+}
+
+fn one(
+    kind: &'static str,
+    name: String,
+    value: Value,
+    inputs: &BTreeMap<String, String>,
+) -> Option<Declaration> {
+    let Value::Object(mut table) = value else { return None };
+    let mut take = |keys: &[&str]| keys.iter().find_map(|key| table.remove(*key));
+    let mut words = Vec::new();
+    for keys in [&["command", "cmd"][..], &["args"]] {
+        words.extend(take(keys).iter().flat_map(texts));
+    }
+    words.extend(take(&["url", "httpUrl", "serverUrl"]).iter().flat_map(texts));
+    let mut environment = BTreeMap::new();
+    for (keys, mark) in [
+        (&["env", "environment", "envs"][..], ""),
+        (&["headers", "http_headers", "env_http_headers"], " (header)"),
+    ] {
+        if let Some(Value::Object(pairs)) = take(keys) {
+            environment
+                .extend(pairs.into_iter().map(|(name, value)| (format!("{name}{mark}"), plain(&value))));
+        }
+    }
+    // Named there, with the values of our environment.
+    for value in [take(&["env_vars"]), take(&["bearer_token_env_var"])].iter().flatten() {
+        environment.extend(texts(value).into_iter().map(|name| (name, String::new())));
+    }
+    if let Some(file) = take(&["envFile"]) {
+        environment.insert(format!("all of {}", plain(&file)), String::new());
+    }
+    if take(&["inherit-env"]).is_some_and(|value| value == Value::Bool(true)) {
+        environment.insert("all of your environment".to_owned(), String::new());
+    }
+    if let Some(folder) = take(&["cwd", "workingDirectory"]) {
+        words.push(format!("(in {})", plain(&folder)));
+    }
+    let words: Vec<String> = words.iter().map(|word| with_inputs(word, inputs)).collect();
+    // Keys of the table are in the order of the alphabet.
+    let rest = Value::Object(table).to_string();
+    Some(Declaration { kind, name, how: words.join(" "), environment, rest })
+}
+
+/// A text, or the texts of a list and of the lists in it.
+fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::Array(items) => items.iter().flat_map(texts).collect(),
+        other => vec![quoted(&plain(other))],
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// A word as a shell would want it, so that one with a blank is not taken for two.
+fn quoted(word: &str) -> String {
+    let is_plain = !word.is_empty()
+        && !word.contains(|letter: char| letter.is_whitespace() || "'\"\\;|&<>()*`".contains(letter));
+    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+/// The text with the inputs in it whose values stand in the file.
+fn with_inputs(text: &str, inputs: &BTreeMap<String, String>) -> String {
+    inputs.iter().fold(text.to_owned(), |text, (id, value)| text.replace(&format!("${{input:{id}}}"), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f_22_what_is_shown_is_what_is_written() {
+        let text = r#"{
+            // A client's.
+            "inputs": [{ "id": "what", "default": "rm" }],
+            "servers": {
+                "a": { "command": "npx", "args": ["-y", "two words", "${input:what}"], "env": { "KEY": "${TOKEN:-x}" }, "envFile": ".env" },
+                "b": { "url": "https://${HOST}/mcp", "headers": { "Authorization": "Bearer ${TOKEN}" } }
+            },
+            "mcp": { "servers": { "c": { "command": "c" } } },
+            "projects": { "/p": { "mcpServers": { "d": { "command": "d" } } } }
+        }"#;
+        let found = declared(text, ".mcp.json").expect("JSON");
+        let told: Vec<String> = found
+            .iter()
+            .map(|one| {
+                format!(
+                    "{} {}: {} {:?}",
+                    one.kind,
+                    one.name,
+                    one.how,
+                    one.environment.keys().collect::<Vec<_>>()
+                )
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "server a: npx -y 'two words' rm [\"KEY\", \"all of .env\"]",
+                "server b: https://${HOST}/mcp [\"Authorization (header)\"]",
+                "server c: c []",
+                "server d: d []",
+            ]
+        );
+        assert_eq!(found[0].environment["KEY"], "${TOKEN:-x}");
+        let ours = declared(
+            "[jobs]\nretention = '1d'\n[tools.t]\ncommand = ['sh', '-c', 'x; y']\ncwd = '/x'\n[servers.s]\ncommand = 's'\ninherit-env = true",
+            "unhang.toml",
+        );
+        let told: Vec<String> =
+            ours.expect("TOML").iter().map(|one| format!("{} {}: {}", one.kind, one.name, one.how)).collect();
+        assert_eq!(told, ["server s: s", "tool t: sh -c 'x; y' (in /x)", "settings jobs: retention"]);
+    }
+}
