@@ -125,6 +125,33 @@ fn what_one_client_has_begun_is_not_there_for_another() {
 }
 
 #[test]
+fn f_24_what_servers_have_written_is_shown_to_operators_alone() {
+    let sandbox = Sandbox::with_jobs();
+    let words = "echo 'the account of alice' >&2; exit 3";
+    let script = format!("[servers.frail]\ncommand = \"sh\"\nargs = [\"-c\", {words:?}]\n");
+    let tokens = format!("tokens = [{{ token = {ONE:?}, operator = true }}, {TWO:?}]\n");
+    let text = format!("{script}[http]\n{tokens}");
+    write(sandbox.path(), "tokens", "three-0123456789abcdef\n", 0o600);
+    let (process, web) = Web::start_as(serve(&sandbox, "127.0.0.1:0", &text, &["--token-file", "tokens"]));
+    let status =
+        |token: &str| web.with_token(token).ask("GET", "/status", &[], "").last()["servers"][0].clone();
+    wait_until("it has failed", PATIENCE, || {
+        let shown = status(ONE);
+        shown["lastError"].is_string()
+            && shown["lastExit"] == "exit code 3"
+            && shown["stderrTail"] == json!(["the account of alice"])
+    });
+    for token in [TWO, "three-0123456789abcdef"] {
+        let shown = status(token);
+        assert!(shown["failures"].is_u64() && shown["name"] == "frail", "{shown}");
+        for member in ["lastError", "lastErrorAt", "lastExit", "stderrTail"] {
+            assert_eq!(shown[member], Value::Null, "{member}: {shown}");
+        }
+    }
+    finish(process, &sandbox);
+}
+
+#[test]
 fn other_machines_are_asked_who_they_are() {
     let sandbox = Sandbox::with_jobs();
     for address in ["0.0.0.0:0", "[::]:0"] {

@@ -69,6 +69,14 @@ pub struct ServerStatus {
     pub stderr_tail: Vec<String>,
 }
 
+impl ServerStatus {
+    /// Leaves out what was written by the server or says what went wrong with it.
+    pub(crate) fn leave_out_words(&mut self) {
+        (self.last_error, self.last_error_at, self.last_exit) = (None, None, None);
+        self.stderr_tail.clear();
+    }
+}
+
 /// How a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -11,7 +11,7 @@ use std::{
 use unhang_net::{http::Url, oauth::ResourceSettings};
 
 use super::{
-    keys::{HTTP, RESOURCE, TLS, WEIGHT},
+    keys::{HTTP, RESOURCE, TLS, TOKEN, WEIGHT},
     section::{Complaint, Field},
     server::{checked_url, texts},
 };
@@ -70,10 +70,19 @@ fn tokens(field: &Field<'_>) -> Result<Vec<Token>, Complaint> {
 }
 
 fn token(field: &Field<'_>) -> Result<Token, Complaint> {
-    if !field.is_text() {
-        return Err(field.complaint("expected a text in quotes"));
+    if field.is_text() {
+        return Token::new(field.plain()?).map_err(|why| field.complaint(why));
     }
-    Token::new(field.plain()?).map_err(|why| field.complaint(why))
+    if !field.is_table() {
+        return Err(field.complaint(
+            "expected a text in quotes, or a table as in { token = \"${TOKEN}\", operator = true }",
+        ));
+    }
+    let section = field.section(TOKEN)?;
+    let text = section.require("token")?;
+    let token = Token::new(text.plain()?).map_err(|why| text.complaint(why))?;
+    let is_operator = section.get("operator").map(|field| field.flag()).transpose()?.unwrap_or_default();
+    Ok(if is_operator { token.of_an_operator() } else { token })
 }
 
 fn weights(field: &Field<'_>) -> Result<BTreeMap<String, NonZeroU32>, Complaint> {

@@ -27,6 +27,8 @@ pub(super) enum Kind {
     Flag,
     /// A list of texts.
     List,
+    /// A list of texts and of tables with these keys.
+    TextsOrSections(&'static [Key]),
     /// A whole number between these.
     Whole((u32, u32)),
     /// A table of texts.
@@ -126,9 +128,10 @@ pub(super) const TELEMETRY: &[Key] = &[
 pub(super) const HTTP: &[Key] = &[
     key(
         "tokens",
-        Kind::List,
+        Kind::TextsOrSections(TOKEN),
         "Each lets in whoever sends it as `Authorization: Bearer TOKEN`; at least 16 characters, best as ${VARIABLE}. Needed \
-         where other machines can ask. Default: nobody is asked who they are.",
+         where other machines can ask. { token = \"${VARIABLE}\", operator = true } is one whose bearer also sees at /status what servers \
+         have written to stderr and what went wrong with them. Default: nobody is asked who they are.",
     ),
     key(
         "allowed-hosts",
@@ -153,6 +156,12 @@ pub(super) const HTTP: &[Key] = &[
     ),
     key("tls", Kind::Section(TLS), "What proves to clients who we are. Default: plain HTTP."),
     key("oauth", Kind::Section(RESOURCE), "Who gives tokens besides: we as an OAuth resource server."),
+];
+
+/// A table in `tokens` of `[http]`.
+pub(super) const TOKEN: &[Key] = &[
+    key("token", Kind::Text, "The token; at least 16 characters, best as ${VARIABLE}."),
+    key("operator", Kind::Flag, "Whether its bearer looks after the servers. Default: false."),
 ];
 
 /// `[http.oauth]`.
@@ -418,6 +427,9 @@ fn kind(of: &Kind) -> Value {
         }
         Kind::Flag => json!({ "type": "boolean" }),
         Kind::List => json!({ "type": "array", "items": { "type": "string" } }),
+        Kind::TextsOrSections(keys) => {
+            json!({ "type": "array", "items": { "anyOf": [{ "type": "string" }, section(keys)] } })
+        }
         Kind::Whole((least, most)) => json!({ "type": "integer", "minimum": least, "maximum": most }),
         Kind::Wholes((least, most)) => {
             let whole = json!({ "type": "integer", "minimum": least, "maximum": most });

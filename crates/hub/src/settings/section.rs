@@ -307,6 +307,11 @@ impl<'a> Field<'a> {
         matches!(self.value.get_ref(), DeValue::Array(_))
     }
 
+    /// Whether it is a table.
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self.value.get_ref(), DeValue::Table(_))
+    }
+
     /// A table with known keys.
     pub(super) fn section(&self, keys: &'static [Key]) -> Result<Section<'a>, Complaint> {
         Ok(Section::open(self.source, self.path.clone(), self.at.start, self.table()?, keys))

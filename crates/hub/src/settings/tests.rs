@@ -73,7 +73,7 @@ headers = { Authorization = "Bearer ${env:PYTHON}" }
 oauth = { client-id = "unhang", client-secret = "${PYTHON}", client-metadata-url = "https://example.org/unhang.json", scopes = ["read", "write"] }
 
 [http]
-tokens = ["0123456789abcdef", "${PYTHON}-and-a-bit-more"]
+tokens = ["0123456789abcdef", { token = "${PYTHON}-and-a-bit-more", operator = true }]
 allowed-hosts = ["MCP.example.org", "192.0.2.1", "[2001:db8::1]"]
 allowed-origins = ["https://app.example.org:443", "http://localhost:3000/"]
 sse = true
@@ -209,7 +209,7 @@ fn who_may_ask_is_read() {
     assert_eq!(warnings, []);
     let token = |text: &str| Token::new(text.to_owned()).expect("a token");
     let expect = HttpSettings {
-        tokens: vec![token("0123456789abcdef"), token("/opt/python-and-a-bit-more")],
+        tokens: vec![token("0123456789abcdef"), token("/opt/python-and-a-bit-more").of_an_operator()],
         allowed_hosts: ["mcp.example.org", "192.0.2.1", "[2001:db8::1]"].map(str::to_owned).to_vec(),
         allowed_origins: ["https://app.example.org", "http://localhost:3000"].map(str::to_owned).to_vec(),
         sse: true,

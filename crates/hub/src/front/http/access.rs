@@ -38,7 +38,10 @@ const LONGEST_TOLD: usize = 100;
 
 /// A token that lets its bearer in.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
+pub struct Token {
+    text: String,
+    is_operator: bool,
+}
 
 impl Token {
     /// Checks that it can stand in a header and cannot be guessed.
@@ -58,14 +61,18 @@ impl Token {
                 text.len()
             ));
         }
-        Ok(Token(text))
+        Ok(Token { text, is_operator: false })
     }
-}
 
-impl Token {
+    /// The same for whoever looks after servers: its bearer is shown what they have written and what went wrong with them.
+    #[must_use]
+    pub fn of_an_operator(self) -> Token {
+        Token { is_operator: true, ..self }
+    }
+
     /// What tells it from others, and lets nobody in.
     fn digest(&self) -> String {
-        let digest = digest(&SHA256, self.0.as_bytes());
+        let digest = digest(&SHA256, self.text.as_bytes());
         format!("token {}", HEXLOWER.encode(&digest.as_ref()[..8]))
     }
 }
@@ -113,7 +120,8 @@ impl Access {
         let mut next = self.next.max(1);
         let mut numbered: Vec<(u64, Token)> = Vec::new();
         for token in tokens {
-            let known = self.tokens.iter().find(|(_, known)| *known == token).map(|(number, _)| *number);
+            let known =
+                self.tokens.iter().find(|(_, known)| known.text == token.text).map(|(number, _)| *number);
             let known = known.filter(|_| stands("a-number-is-one-tokens"));
             let number = known.unwrap_or_else(|| {
                 next += 1;
@@ -133,6 +141,18 @@ impl Access {
                 let both = self.resource.as_ref().zip(before.resource.as_ref());
                 both.is_some_and(|(now, before)| now.is_same(before))
             }
+        }
+    }
+
+    /// Whether this caller looks after the servers, and may see what they have written: whoever has an operator's token; where nobody is
+    /// asked who they are, whoever comes.
+    pub(super) fn is_operator(&self, caller: &Caller) -> bool {
+        match caller {
+            Caller::Anybody => self.is_open(),
+            Caller::Token(number) => {
+                self.tokens.iter().any(|(known, token)| known == number && token.is_operator)
+            }
+            Caller::Subject(_) => false,
         }
     }
 
@@ -223,7 +243,7 @@ impl Access {
     fn holder(&self, presented: &str) -> Option<Caller> {
         let (mut is_known, mut number) = (Choice::from(0), 0u64);
         for (of_this, token) in &self.tokens {
-            let is_this = token.0.as_bytes().ct_eq(presented.as_bytes());
+            let is_this = token.text.as_bytes().ct_eq(presented.as_bytes());
             number.conditional_assign(of_this, is_this);
             is_known |= is_this;
         }
@@ -366,6 +386,18 @@ mod tests {
             let told = Token::new(text.to_owned()).expect_err("it is none");
             assert!(told.contains(expect) && (text.is_empty() || !told.contains(text)), "{told}");
         }
+    }
+
+    #[test]
+    fn f_24_an_operator_is_whoever_has_such_a_token_or_comes_where_nobody_is_asked() {
+        let all = || [Caller::Anybody, Caller::Token(1), Caller::Token(2), Caller::Subject("s".into())];
+        let told = |access: &Access| all().map(|caller| access.is_operator(&caller));
+        assert_eq!(told(&Access::default()), [true, false, false, false]);
+        let access = Access::new(vec![token(ONE).of_an_operator(), token(TWO)]);
+        assert_eq!(told(&access), [false, true, false, false]);
+        // Whoever is one no more is known as who they were.
+        let after = Access::new(vec![token(ONE), token(TWO).of_an_operator()]).after(&access);
+        assert_eq!(told(&after), [false, false, true, false]);
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! What operators and their programs ask: whether it lives, whether it is ready, how all is, and what was counted.
 //!
-//! Invariants: nothing here starts a server or waits for one; what waits for the disk has a limit, and is asked for once at a time.
+//! Invariants: what servers have written, and what went wrong with them, is for operators alone, for it may be about anybody's calls; nothing here starts a server or waits for one; what waits for the disk has a limit, and is asked for once at a time.
 
 use std::{
     pin::Pin,
@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio::{sync::Semaphore, time::timeout};
 use unhang_jobs::record::JobState;
 use unhang_net::serve::axum::{
+    Extension,
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
@@ -19,10 +20,15 @@ use unhang_switches::stands;
 
 use super::{
     Gate,
+    access::Caller,
     handlers::JSON,
     metrics::{self, Snapshot},
 };
-use crate::{config::STATUS_PATIENCE, gateway::Servers, tools::service::JobService};
+use crate::{
+    config::STATUS_PATIENCE,
+    gateway::{ServerStatus, Servers},
+    tools::service::JobService,
+};
 
 /// How many jobs there are of each state.
 pub(super) type Counts = Vec<(JobState, u64)>;
@@ -90,9 +96,12 @@ pub(super) async fn ready(State(gate): State<Arc<Gate>>) -> Response {
 }
 
 /// How all is.
-pub(super) async fn status(State(gate): State<Arc<Gate>>) -> Response {
+pub(super) async fn status(State(gate): State<Arc<Gate>>, Extension(caller): Extension<Caller>) -> Response {
     let counts = gate.jobs.counts().await;
-    let servers = gate.behind.servers.as_ref().map(|servers| servers.status()).unwrap_or_default();
+    let mut servers = gate.behind.servers.as_ref().map(|servers| servers.status()).unwrap_or_default();
+    if !gate.door().access.is_operator(&caller) {
+        servers.iter_mut().for_each(ServerStatus::leave_out_words);
+    }
     let mut whole = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "uptimeMs": u64::try_from(gate.since.elapsed().as_millis()).unwrap_or(u64::MAX),
