@@ -232,7 +232,7 @@ impl Default for Limits {
             stderr_tail: STDERR_TAIL,
             stderr_log: STDERR_LOG,
             quiet: false,
-            join_same_call: true,
+            join_same_call: false,
         }
     }
 }

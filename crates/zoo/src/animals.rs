@@ -2,6 +2,7 @@
 
 mod answers_after_cancel;
 mod answers_twice;
+mod asks_late;
 mod batch_answers;
 mod both_outcomes;
 mod busy_not_hung;
@@ -78,6 +79,7 @@ pub(crate) const ALL: &[Entry] = table!(
     Server in "animals":
     answers_after_cancel,
     answers_twice,
+    asks_late,
     batch_answers,
     both_outcomes,
     busy_not_hung,

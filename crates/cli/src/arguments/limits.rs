@@ -35,8 +35,8 @@ struct PromotionLimits {
     /// A `tools/call` that has become a job, in all [default: 2h]
     #[arg(long, env = "UNHANG_JOB_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     job_timeout: Option<Duration>,
-    /// Whether the same call of a client, with the same arguments, joins the job that it has become, in the place of running twice
-    /// [default: true]
+    /// Whether the same call in a session, with the same arguments, joins the job that it has become, in the place of running twice, where
+    /// its tool declares that it may be called again [default: false]
     #[arg(long, env = "UNHANG_JOIN_SAME_CALL", hide_env = true, value_name = "BOOL")]
     join_same_call: Option<bool>,
 }
@@ -264,11 +264,11 @@ mod tests {
 
     #[test]
     fn when_calls_become_jobs_can_be_typed() {
-        let flags = ["--promote-after=off", "--job-timeout=3h", "--join-same-call=false"].map(str::to_owned);
+        let flags = ["--promote-after=off", "--job-timeout=3h", "--join-same-call=true"].map(str::to_owned);
         let expect = Limits {
             promote_after: Promotion::Off,
             job_timeout: Duration::from_secs(3 * 60 * 60),
-            join_same_call: false,
+            join_same_call: true,
             ..Limits::default()
         };
         let Command::Wrap(wrap) = typed(&["wrap"], flags.to_vec(), &["--", "true"]) else {

@@ -381,6 +381,7 @@ async fn servers_that_are_dropped_leave_nothing() {
         secrets: Secrets::default(),
         made_from: String::new(),
         memory: None,
+        behind: None,
     });
     let servers = Servers::start(entries.to_vec().into());
     let mut known = servers.known();

@@ -170,6 +170,47 @@ fn questions_come_on_the_stream_of_the_call_that_they_are_about() {
     finish(process, &sandbox);
 }
 
+#[test]
+fn f_90_what_is_asked_about_a_call_that_was_given_up_comes_to_nobody_else() {
+    let sandbox = Sandbox::with_jobs();
+    let names = ["late", "cancelled", "left"];
+    let limits = "limits = { call-timeout = \"1s\", promote-after = \"off\" }";
+    let servers: Vec<String> = names
+        .iter()
+        .map(|name| server(name, &["asks-late"], if *name == "late" { limits } else { "" }))
+        .collect();
+    let (process, web) = gateway(&sandbox, &servers);
+    for name in names {
+        let (alice, bob) = (web.begin(), web.begin());
+        let tool = format!("{name}__echo");
+        thread::scope(|scope| {
+            let hers = scope.spawn(|| web.call(&alice, 1, &tool, json!({ "text": "alice" })).all());
+            match name {
+                "late" => {}
+                "cancelled" => {
+                    wait_until("it is asked", PATIENCE, || in_flight(&web).iter().sum::<u64>() == 1);
+                    let params = json!({ "requestId": 1 });
+                    let notice =
+                        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+                    assert_eq!(web.post(&[("mcp-session-id", &alice)], &notice).status, 202);
+                }
+                _ => {
+                    wait_until("it is asked", PATIENCE, || in_flight(&web).iter().sum::<u64>() == 1);
+                    assert_eq!(web.ask("DELETE", "/mcp", &[("mcp-session-id", &alice)], "").status, 200);
+                }
+            }
+            hers.join().expect("no panic");
+        });
+        wait_until("nobody waits for it", PATIENCE, || in_flight(&web).iter().sum::<u64>() == 0);
+        let mut told = web.call(&bob, 1, &tool, json!({ "text": "bob" })).all();
+        let answer = told.pop().expect("an answer");
+        assert_eq!(told, Vec::<Value>::new(), "{name}: neither the question nor the line of a log is his");
+        let heard = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+        assert!(heard.contains("is declined"), "{name}: {answer}");
+    }
+    finish(process, &sandbox);
+}
+
 /// A call of a client of 2026-07-28 that can be asked anything.
 pub(crate) fn modern_call(web: &Web, id: u32, tool: &str, more: &Value) -> Value {
     let mut params = json!({

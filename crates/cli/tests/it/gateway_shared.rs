@@ -197,3 +197,49 @@ fn windows_share_the_servers_of_a_gateway_over_http() {
     assert_eq!(gateway.exit_code(), 143);
     sandbox.assert_nothing_left_within(Duration::from_secs(3));
 }
+
+#[test]
+fn f_91_limits_of_the_file_and_of_flags_hold_in_every_window() {
+    let tools = "[servers.one.tools.sleep]\ncall-timeout = \"1s\"\n";
+    let named = "prefix = \"o\"\n[servers.two.limits]\ncall-timeout = \"2s\"\n";
+    let off = "limits = { promote-after = \"off\", call-timeout = \"20s\" }\n";
+    let sandbox = configured(&[
+        server("one", &["well-behaved"], &format!("{off}{tools}")),
+        server("two", &["well-behaved"], named),
+        server("three", &["well-behaved"], off),
+    ]);
+    let mut leader = window(&sandbox, &[]);
+    process(&mut leader);
+    let mut follower = window(&sandbox, &[]);
+    for client in [&mut leader, &mut follower] {
+        for (tool, least, most) in [("one__sleep", 1, 2), ("o__sleep", 2, 4)] {
+            let (error, took) = timed(|| {
+                let id = client.call(tool, json!({ "ms": 60_000 }));
+                client.answer(id)["error"].clone()
+            });
+            assert_eq!(error["code"], -31001, "{tool}: {error}");
+            // Whoever has the server is asked a moment later.
+            let limit = error["data"]["limitMs"].as_u64().unwrap_or_default();
+            assert!((least * 1000 - 500..=least * 1000).contains(&limit), "{tool}: {error}");
+            assert!((Duration::from_secs(least)..Duration::from_secs(most + 5)).contains(&took), "{took:?}");
+        }
+        assert_eq!(client.tool_text("three__sleep", json!({ "ms": 3000 })), "slept 3000 ms");
+    }
+    leave(follower);
+    leave(leader);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+    // A flag is above all that the file says.
+    let flags = ["--call-timeout", "2500ms", "--promote-after", "off"];
+    let mut leader = window(&sandbox, &flags);
+    process(&mut leader);
+    let mut follower = window(&sandbox, &flags);
+    for tool in ["one__sleep", "three__sleep"] {
+        let id = follower.call(tool, json!({ "ms": 60_000 }));
+        let error = follower.answer(id)["error"].clone();
+        let limit = error["data"]["limitMs"].as_u64().unwrap_or_default();
+        assert!(error["code"] == -31001 && (2000..=2500).contains(&limit), "{tool}: {error}");
+    }
+    leave(follower);
+    leave(leader);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}

@@ -16,6 +16,7 @@ use unhang::clients::CLOCKS;
 
 use crate::{
     gateway::{gateway, server},
+    gateway_access::{ONE, TWO, closed},
     gateway_http::finish,
     harness::{Client, PATIENCE, Sandbox, Web, timed, wait_until},
     jobs::called,
@@ -65,6 +66,13 @@ pub(crate) trait Calls {
     #[track_caller]
     fn becomes_a_job(&mut self, arguments: Value) -> Value {
         let result = self.result("srv__slow", arguments);
+        handed_over(&result)
+    }
+
+    /// The same of a call that may be made again without doing anything twice.
+    #[track_caller]
+    fn reads_as_a_job(&mut self, arguments: Value) -> Value {
+        let result = self.result("srv__slow_read", arguments);
         handed_over(&result)
     }
 
@@ -162,7 +170,9 @@ impl Seat {
         let mut command = sandbox.unhang();
         let is_moment = |(name, _): &&(&str, &str)| *name == "promote-after";
         let moment = limits.iter().find(is_moment).map(|(_, moment)| *moment);
-        let others = limits.iter().filter(|limit| !is_moment(limit));
+        let is_joining = |(name, _): &&(&str, &str)| *name == "join-same-call";
+        let joining = limits.iter().find(is_joining).map(|(_, joins)| *joins);
+        let others = limits.iter().filter(|limit| !is_moment(limit) && (is_guarded || !is_joining(limit)));
         if is_guarded {
             // Nothing can be left out of it there, so that what is fast is given more time.
             command.args(["-v", "wrap", "--name", "srv", "--promote-after", moment.unwrap_or("1s")]);
@@ -170,7 +180,9 @@ impl Seat {
             command.args(["--", UNHANG, "zoo", "slow-answers"]);
         } else {
             let more: String = others.map(|(name, value)| format!("limits.{name} = {value:?}\n")).collect();
-            let config = slow_server(&more).replace("300ms", moment.unwrap_or("300ms"));
+            let joins =
+                joining.map(|joins| format!("[jobs]\njoin-same-call = {joins}\n")).unwrap_or_default();
+            let config = slow_server(&more).replace("300ms", moment.unwrap_or("300ms")) + &joins;
             fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
             command.args(["-v", "serve"]);
         }
@@ -415,28 +427,33 @@ fn a_result_that_is_an_error_stays_one() {
     });
 }
 
+/// That the same call joins the job that it has become.
+const JOINS: (&str, &str) = ("join-same-call", "true");
+
 #[test]
 fn the_same_call_joins_the_job_that_it_has_become() {
-    both(&[], |_, mut client| {
+    both(&[JOINS], |_, mut client| {
+        // What is said of tools is known behind a guard when they have been listed.
+        client.ask("tools/list", json!({}));
         let arguments = json!({ "seconds": 4, "size": 5000, "label": "one" });
-        let job = client.becomes_a_job(arguments.clone());
+        let job = client.reads_as_a_job(arguments.clone());
         // While it runs, however it is written.
-        assert_eq!(client.becomes_a_job(json!({ "label": "one", "size": 5000, "seconds": 4 })), job);
-        assert_eq!(client.becomes_a_job(arguments.clone()), job);
+        assert_eq!(client.reads_as_a_job(json!({ "label": "one", "size": 5000, "seconds": 4 })), job);
+        assert_eq!(client.reads_as_a_job(arguments.clone()), job);
         // After it has ended and nobody has had what came of it.
         assert_eq!(client.at_its_end(&job)["status"], "completed");
-        let result = client.result("srv__slow", arguments.clone());
+        let result = client.result("srv__slow_read", arguments.clone());
         assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
         assert_eq!(client.counted(), [1, 1, 0]);
         // Somebody has had it, so that it is meant anew.
-        let anew = client.becomes_a_job(arguments.clone());
+        let anew = client.reads_as_a_job(arguments.clone());
         assert_ne!(anew, job);
         client.whole(&anew);
         assert_eq!(client.counted(), [2, 2, 0]);
-        assert_ne!(client.becomes_a_job(arguments), anew);
+        assert_ne!(client.reads_as_a_job(arguments), anew);
         // Other arguments are another call.
-        let other = client.becomes_a_job(lasting(2.0, "two"));
-        assert_ne!(other, client.becomes_a_job(lasting(2.0, "three")));
+        let other = client.reads_as_a_job(lasting(2.0, "two"));
+        assert_ne!(other, client.reads_as_a_job(lasting(2.0, "three")));
         client.finish();
     });
 }
@@ -444,10 +461,11 @@ fn the_same_call_joins_the_job_that_it_has_become() {
 #[test]
 fn the_same_call_that_ends_while_it_is_joined_gets_the_answer() {
     // Later than what is left of the job.
-    both(&[("promote-after", "3s")], |_, mut client| {
+    both(&[("promote-after", "3s"), JOINS], |_, mut client| {
+        client.ask("tools/list", json!({}));
         let arguments = json!({ "seconds": 4.5, "size": 5000 });
-        let job = client.becomes_a_job(arguments.clone());
-        let result = client.result("srv__slow", arguments);
+        let job = client.reads_as_a_job(arguments.clone());
+        let result = client.result("srv__slow_read", arguments);
         assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
         assert_eq!(client.at_its_end(&job)["status"], "completed");
         assert_eq!(client.counted(), [1, 1, 0]);
@@ -456,35 +474,84 @@ fn the_same_call_that_ends_while_it_is_joined_gets_the_answer() {
 }
 
 #[test]
-fn the_same_call_of_another_client_runs_by_itself() {
+fn f_20_a_call_joins_none_of_another_session_or_instance_of_its_server() {
+    let same = lasting(2.0, "same");
+    for more in ["", "per-session = true\n"] {
+        for joining in ["", "[jobs]\njoin-same-call = true\n"] {
+            let sandbox = Sandbox::with_jobs();
+            let config = slow_server(more) + joining;
+            fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
+            let (process, web) = Web::start(&sandbox);
+            let [mut one, mut other] = ["one", "one"].map(|client| Session::begin(&web, client));
+            let job = one.reads_as_a_job(same.clone());
+            assert_ne!(other.reads_as_a_job(same.clone()), job, "{more:?} {joining:?}");
+            // The same in its own session, which is what a client does whose clock has run out.
+            assert_eq!(one.reads_as_a_job(same.clone()) == job, !joining.is_empty());
+            let begun = if joining.is_empty() { 3 } else { 2 };
+            wait_until("all have ended", PATIENCE, || {
+                let [ours, theirs] = [one.counted(), other.counted()];
+                match more.is_empty() {
+                    true => ours == [begun, begun, 0],
+                    false => ours == [begun - 1, begun - 1, 0] && theirs == [1, 1, 0],
+                }
+            });
+            finish(process, &sandbox);
+        }
+    }
+}
+
+#[test]
+fn f_20_whose_tokens_tell_them_apart_join_their_own_calls_alone() {
     let sandbox = Sandbox::with_jobs();
-    fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
-    let (process, web) = Web::start(&sandbox);
-    let [mut one, mut again, mut other] = ["one", "one", "other"].map(|client| Session::begin(&web, client));
-    let arguments = lasting(2.0, "same");
-    let job = one.becomes_a_job(arguments.clone());
-    assert_eq!(again.becomes_a_job(arguments.clone()), job, "a client that has come back");
-    assert_ne!(other.becomes_a_job(arguments), job);
+    let joining = "[jobs]\njoin-same-call = true\n";
+    let (process, web) = closed(&sandbox, "127.0.0.1:0", &(slow_server("") + joining), "");
+    let [mut one, mut again, mut other] =
+        [ONE, ONE, TWO].map(|token| Session::begin(&web.with_token(token), "client"));
+    let job = one.reads_as_a_job(lasting(2.0, "same"));
+    assert_eq!(again.reads_as_a_job(lasting(2.0, "same")), job, "a client that has come back");
+    assert_ne!(other.reads_as_a_job(lasting(2.0, "same")), job);
     wait_until("both have ended", PATIENCE, || one.counted() == [2, 2, 0]);
     finish(process, &sandbox);
 }
 
 #[test]
-fn the_same_call_runs_again_where_it_is_not_to_be_joined() {
-    let sandbox = Sandbox::with_jobs();
-    let mut client = gateway(&sandbox, &[slow_server(""), "[jobs]\njoin-same-call = false\n".to_owned()]);
-    let jobs: BTreeSet<String> =
-        (0..2).map(|_| client.becomes_a_job(lasting(1.0, "same")).to_string()).collect();
-    assert_eq!(jobs.len(), 2, "{jobs:?}");
-    wait_until("both have ended", PATIENCE, || client.counted() == [2, 2, 0]);
-    client.finish();
-    sandbox.assert_nothing_left();
-    let sandbox = Sandbox::with_jobs();
-    let mut client = Seat::new(&sandbox, true, &[("join-same-call", "false")]);
-    client.initialize();
-    assert_ne!(client.becomes_a_job(lasting(2.0, "same")), client.becomes_a_job(lasting(2.0, "same")));
-    client.finish();
-    sandbox.assert_nothing_left();
+fn f_20_a_call_runs_again_where_nobody_says_that_it_may_be_joined() {
+    let runs = |sandbox: &Sandbox, config: &[String], tool: &str| {
+        let mut client = gateway(sandbox, config);
+        let jobs: BTreeSet<String> =
+            (0..2).map(|_| handed_over(&client.result(tool, lasting(1.0, "same"))).to_string()).collect();
+        let begun = jobs.len() as u64;
+        wait_until("all have ended", PATIENCE, || client.counted() == [begun, begun, 0]);
+        client.finish();
+        sandbox.assert_nothing_left();
+        begun
+    };
+    let joining = "[jobs]\njoin-same-call = true\n".to_owned();
+    let said = |joins: &str| {
+        slow_server(&format!(
+            "tools.slow.join-same-call = {joins}\ntools.slow_read.join-same-call = {joins}\n"
+        ))
+    };
+    for (config, tool, expect) in [
+        // By default none is; where it is wanted, one whose tool declares that it may be called again.
+        (vec![slow_server("")], "srv__slow_read", 2),
+        (vec![slow_server(""), joining.clone()], "srv__slow_read", 1),
+        (vec![slow_server(""), joining.clone()], "srv__slow", 2),
+        // What is said of a tool goes before both.
+        (vec![said("true")], "srv__slow", 1),
+        (vec![said("false"), joining], "srv__slow_read", 2),
+    ] {
+        assert_eq!(runs(&Sandbox::with_jobs(), &config, tool), expect, "{tool} with {config:?}");
+    }
+    for flag in [&[][..], &[JOINS]] {
+        let sandbox = Sandbox::with_jobs();
+        let mut client = Seat::new(&sandbox, true, flag);
+        client.initialize();
+        client.ask("tools/list", json!({}));
+        assert_ne!(client.becomes_a_job(lasting(2.0, "same")), client.becomes_a_job(lasting(2.0, "same")));
+        client.finish();
+        sandbox.assert_nothing_left();
+    }
 }
 
 #[test]

@@ -347,14 +347,15 @@ fn a_client_of_2025_11_25_gets_a_task_where_it_asks_for_one() {
 
 #[test]
 fn the_same_call_that_asks_for_a_task_gets_the_one_that_there_is() {
-    both(&[], |_, mut client| {
+    both(&[("join-same-call", "true")], |_, mut client| {
+        client.ask("tools/list", json!({}));
         let arguments = json!({ "seconds": 2, "size": 20 });
-        let task = wanted_task(&mut client, "srv__slow", arguments.clone());
-        assert_eq!(wanted_task(&mut client, "srv__slow", arguments.clone()), task, "while it runs");
+        let task = wanted_task(&mut client, "srv__slow_read", arguments.clone());
+        assert_eq!(wanted_task(&mut client, "srv__slow_read", arguments.clone()), task, "while it runs");
         let about = json!({ "taskId": task });
         // Without looking at what it has come to, which would have been read then.
         assert_eq!(client.at_its_end(&task)["status"], "completed");
-        let tool = client.named("srv__slow");
+        let tool = client.named("srv__slow_read");
         let params = json!({ "name": tool, "arguments": arguments, "task": {} });
         let ended = client.ask("tools/call", params)["result"]["task"].clone();
         assert_eq!((&ended["taskId"], &ended["status"]), (&task, &json!("completed")), "{ended}");

@@ -55,7 +55,10 @@ pub use self::{
     pool::{Disposed, Pool},
     subscription::{Subscription, Topics},
 };
-use self::{mirrors::Mirrors, question::Asides};
+use self::{
+    mirrors::Mirrors,
+    question::{Asides, SessionKey},
+};
 pub use unhang_net::http::Address;
 
 pub use crate::upstream::{handshake::Session, http::HttpServer};
@@ -111,6 +114,8 @@ pub(crate) struct Manner {
     pub(crate) progress: Option<watch::Sender<Option<Box<RawValue>>>>,
     /// Who hears and answers what the server says and asks beside; the listener where there is nobody.
     pub(crate) asides: Option<Asides>,
+    /// The session that asks, where it is one.
+    pub(crate) session: Option<SessionKey>,
     /// As whom a stateless server is asked.
     pub(crate) signed: Signed,
 }
@@ -272,9 +277,19 @@ impl Client {
         // One limit for all that it takes.
         let (since, deadline) = (Instant::now(), Deadline::after(limit));
         let request = |mirrored| {
-            let Manner { progress, asides, signed, .. } = manner.clone();
+            let Manner { progress, asides, session, signed, .. } = manner.clone();
             let (method, params) = (method.into(), params.to_owned());
-            self.link.request(Request { method, params, since, limit, progress, asides, signed, mirrored })
+            self.link.request(Request {
+                method,
+                params,
+                since,
+                limit,
+                progress,
+                asides,
+                session,
+                signed,
+                mirrored,
+            })
         };
         let Some(mirrors) = self.mirrors.as_ref().filter(|_| session.revision.is_stateless()) else {
             return request(Vec::new()).await;

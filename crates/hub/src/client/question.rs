@@ -1,9 +1,29 @@
 //! What a server says and asks beside its answer to a request, for whoever made that request for somebody else.
 
+use std::hash::{BuildHasher, RandomState};
+
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::fault::Kind;
+
+/// Tells one session of a client from every other, of other processes too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionKey(u64);
+
+impl SessionKey {
+    /// That of a session that begins now.
+    #[must_use]
+    pub fn drawn() -> Self {
+        // Its keys are drawn anew each time, first from the system's random source.
+        Self(RandomState::new().hash_one(()))
+    }
+
+    /// Its bytes, for a digest.
+    pub(crate) fn bytes(self) -> [u8; 8] {
+        self.0.to_le_bytes()
+    }
+}
 
 /// What comes of a question: a result as JSON, or the code and the message of an error.
 pub type Replied = Result<String, (i32, String)>;

@@ -17,9 +17,9 @@ use super::{
     work::{Adopting, Ended},
 };
 use crate::{
-    gateway::{Answered, Aside, Asked, Servers, TaskNews, Whose},
+    gateway::{Answered, Aside, Asked, Joining, Servers, SessionKey, TaskNews, Whose},
     job_report::{JobReport, Reader},
-    promoted::{Going, Made, Promotable, PromotedCalls, SameCall, Source, ToolOfCaller, joined},
+    promoted::{Calling, Going, Made, Promotable, PromotedCalls, SameCall, Source, ToolOfCaller, joined},
     tools::service::{Caller, JobService},
 };
 
@@ -44,8 +44,10 @@ pub(super) struct MayPromote {
     pub caller: Caller,
     /// What the client calls itself.
     pub client: String,
-    /// Whether the same call joins the job that it has become.
-    pub joins: bool,
+    /// The session that calls.
+    pub session: SessionKey,
+    /// Which calls join the job that the same call has become.
+    pub joining: Joining,
     /// Its client has asked for a task (2025-11-25).
     pub wants_a_task: bool,
     pub orders: oneshot::Receiver<Order>,
@@ -70,11 +72,17 @@ impl About {
     }
 
     fn same(&self, promote: &MayPromote) -> Option<SameCall> {
-        promote.joins.then(|| self.tool_of(promote).call(self.arguments()))
+        let joins = match promote.joining {
+            Joining::Never => false,
+            Joining::WhereDeclared => self.server.is_repeatable(&self.tool),
+            Joining::Always => true,
+        };
+        joins.then(|| self.tool_of(promote).call(self.arguments()))
     }
 
     fn tool_of(&self, promote: &MayPromote) -> ToolOfCaller {
-        ToolOfCaller::new(&promote.caller, &promote.client, self.server.name(), &self.tool)
+        let calls = Calling { caller: &promote.caller, session: promote.session, client: &promote.client };
+        ToolOfCaller::new(&calls, self.server.name(), self.server.instance(), &self.tool)
     }
 }
 
@@ -89,6 +97,7 @@ pub(super) async fn ask(
 ) -> Ended {
     let about = promote.as_ref().and_then(|_| About::of(&servers, &asked));
     if let (Some(about), Some(promote)) = (&about, &mut promote)
+        && promote.joining != Joining::Never
         && !promote.calls.same().is_empty()
         && promote.calls.same().has_one_of(about.tool_of(promote))
         && let Some(id) = about.same(promote).and_then(|same| promote.calls.same().find(&same))

@@ -41,7 +41,7 @@ use crate::{
     config::{Limits, STOP_LIMIT},
     exit,
     fault::{Kind, in_words},
-    gateway::{Asked, Asker, Known, Level, Replied},
+    gateway::{Asked, Asker, Joining, Known, Level, Replied},
     heartbeat::Heartbeat,
     queue::Class,
     refusal::Telling,
@@ -125,7 +125,7 @@ pub enum Action {
         /// Whether it may become a job.
         may_be_a_job: bool,
         /// Whether it joins the job that the same call has become.
-        joins: bool,
+        joining: Joining,
     },
     /// Hear of a resource, then say [`Machine::watched`].
     Watch {

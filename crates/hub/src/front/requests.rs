@@ -32,7 +32,7 @@ use crate::{
     clients,
     config::{LIST_LIFE, LIST_PATIENCE},
     fault::Kind,
-    gateway::{Asked, Level, Patience},
+    gateway::{Asked, Joining, Level, Patience},
     refusal::{self, Addressee, Telling, gets_an_answer},
     revision::Revision,
     wording::shortened,
@@ -495,7 +495,7 @@ impl Machine {
         let heartbeat = beats.then(|| self.heartbeat(request, revision, &about)).flatten();
         // What may become a job is given the time for that; until then the limit is ours to keep.
         let may_be_a_job = hand_over.at.is_some();
-        let joins = may_be_a_job && patience.joins_same_call;
+        let joining = if may_be_a_job { patience.of_joining(&owner.name) } else { Joining::Never };
         let asked_limit = match method {
             "tools/call" if may_be_a_job => job_limit,
             "tools/call" if self.jobs.are_of_windows => job_limit.max(limit),
@@ -516,6 +516,7 @@ impl Machine {
             limit: asked_limit,
             asked_for,
             asker,
+            session: None,
             trace: self.trace_of(&request.id),
         };
         let key = self.new_key();
@@ -530,7 +531,7 @@ impl Machine {
         let mut call = Call::new((key, awaited), (revision, request.way), self.now, limit);
         (call.hand_over, call.heartbeat) = (hand_over, heartbeat);
         self.begin(&request.id, call);
-        self.actions.push_back(Action::Ask { key, asked, may_be_a_job, joins });
+        self.actions.push_back(Action::Ask { key, asked, may_be_a_job, joining });
     }
 
     /// The tool and the arguments of a `tools/call`, or what is wrong with them.

@@ -31,7 +31,10 @@ use super::{
 use crate::{
     client::Error,
     config::Limits,
-    gateway::{Answered, Aside, Asked, Asker, Changes, Known, Question, Replied, Servers, Updated, Watch},
+    gateway::{
+        Answered, Aside, Asked, Asker, Changes, Joining, Known, Question, Replied, Servers, SessionKey,
+        Updated, Watch,
+    },
     job_report::JobReport,
     promoted::{Going, Promoted},
     telemetry::Telemetry,
@@ -166,6 +169,8 @@ pub(super) struct Work {
     /// On behalf of the caller.
     jobs: Option<Jobs>,
     caller: Caller,
+    /// Tells this session from every other.
+    session: SessionKey,
     /// Calls of which a job may be made.
     orders: HashMap<CallKey, oneshot::Sender<Order>>,
     tally: Arc<Tally>,
@@ -227,6 +232,7 @@ impl Work {
             servers: behind.servers.clone(),
             jobs,
             caller: behind.caller.clone(),
+            session: SessionKey::drawn(),
             orders: HashMap::new(),
             tally: Arc::clone(&behind.tally),
             known,
@@ -276,10 +282,11 @@ impl Work {
                     let caller = self.caller.clone();
                     self.call(key, ToolCall { tool, arguments, length, caller, cancellation });
                 }
-                Action::Ask { key, asked, may_be_a_job, joins } => {
+                Action::Ask { key, asked, may_be_a_job, joining } => {
                     let (cancel, cancellation) = Cancellation::new();
                     self.cancels.insert(key, cancel);
-                    let promote = may_be_a_job.then(|| self.may_promote(key, joins)).flatten();
+                    let promote = may_be_a_job.then(|| self.may_promote(key, joining)).flatten();
+                    let asked = Asked { session: Some(self.session), ..asked };
                     self.ask(key, asked, cancellation, promote);
                 }
                 Action::Watch { key, resource, limit } => self.watch(key, resource, limit),
@@ -334,7 +341,7 @@ impl Work {
     }
 
     /// What is needed to make a job of this call, which can be ordered from now on.
-    fn may_promote(&mut self, key: CallKey, joins: bool) -> Option<MayPromote> {
+    fn may_promote(&mut self, key: CallKey, joining: Joining) -> Option<MayPromote> {
         let Jobs { service, promoted, .. } = self.jobs.as_ref()?;
         let (order, orders) = oneshot::channel();
         self.orders.insert(key, order);
@@ -343,7 +350,8 @@ impl Work {
             jobs: Arc::clone(service),
             caller: self.caller.clone(),
             client: self.machine.client_name(),
-            joins,
+            session: self.session,
+            joining,
             wants_a_task: self.machine.wants_a_task(key),
             orders,
         })

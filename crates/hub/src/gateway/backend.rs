@@ -24,7 +24,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    Level, Memory, Patience, Scope, ServerEntry,
+    Level, Memory, Patience, Scope, ServerEntry, SessionKey,
     ear::Ear,
     in_turn,
     memory::Recalled,
@@ -38,6 +38,7 @@ use super::{
 use crate::{
     breaker::{Breaker, Verdict},
     client::{Client, ClientSpec, Endpoint, Error, Session, Subscription},
+    digest::digest,
     fair::Asker,
     route::{catalog::Offered, rules::ToolRules},
     upstream::http::REQUESTS,
@@ -111,6 +112,8 @@ pub(super) struct OwnInstance {
     pub seats: Arc<Seats>,
     /// Turns for starts.
     pub starts: Arc<Semaphore>,
+    /// Tells it from every other.
+    pub key: SessionKey,
 }
 
 /// What a server has from the one before it, or an instance from the others.
@@ -266,9 +269,27 @@ impl Backend {
         self.place
     }
 
-    /// How long requests to it are waited for.
-    pub(super) fn patience(&self) -> &Patience {
-        &self.patience
+    /// How long requests to it are waited for, where it offers this.
+    pub(super) fn patience(&self, offered: &Offered) -> Patience {
+        let patience = self.patience.clone();
+        match &self.entry.behind {
+            Some(behind) => patience.translated(behind, &offered.owners),
+            None => patience,
+        }
+    }
+
+    /// Whether it says whose its tools are.
+    pub(super) fn names_owners(&self) -> bool {
+        self.entry.behind.is_some()
+    }
+
+    /// What tells it from what it was before in another configuration, and an instance of one session from those of others. It is the
+    /// same in other processes, but for instances.
+    pub(super) fn instance_key(&self) -> [u8; 8] {
+        match &self.own {
+            Some(own) => own.key.bytes(),
+            None => digest([self.entry.made_from.as_bytes()]),
+        }
     }
 
     /// Whether this entry would make the same.

@@ -49,7 +49,7 @@ impl Known {
         let catalog = Catalog::new(&roster.style, &own, &sources);
         let all = || offers.iter().map(|(backend, _)| backend);
         let patience: BTreeMap<usize, Patience> =
-            all().map(|backend| (backend.place(), backend.patience().clone())).collect();
+            offers.iter().map(|(backend, offered)| (backend.place(), backend.patience(offered))).collect();
         let is_settled = all().all(|backend| backend.was_listed());
         Self {
             catalog: Arc::new(catalog),

@@ -9,8 +9,9 @@ use tokio::time::sleep;
 use unhang_switches::stands;
 
 use super::{
-    Level,
+    Level, Owners,
     backend::{Backend, Starter},
+    owners,
 };
 use crate::{
     client::{Client, Error, List, Options, Topics},
@@ -56,11 +57,16 @@ impl Backend {
             // Nobody declares them by themselves, and many have none.
             client.list(List::ResourceTemplates, &options),
         );
+        let (tools, owners) = match self.names_owners() {
+            true => owners::read(tools?),
+            false => (tools?, Owners::new()),
+        };
         let listed = Offered {
-            tools: tools?,
+            tools,
             prompts: self.or_none(prompts),
             resources: self.or_none(resources),
             templates: self.or_none(templates),
+            owners,
         };
         self.remember(&session, &listed);
         let offered = Offered { tools: self.allowed(listed.tools), ..listed };

@@ -371,7 +371,13 @@ impl Backend {
     fn recall(&self, kept: Kept) {
         let Kept { revision, server_info, tools, prompts, resources, templates, .. } = kept;
         // What the rules say in vain is told when it is seen what the server has now.
-        let offered = Offered { tools: self.rules().offered(tools), prompts, resources, templates };
+        let offered = Offered {
+            tools: self.rules().offered(tools),
+            prompts,
+            resources,
+            templates,
+            ..Offered::default()
+        };
         let is_legacy = revision.is_some_and(|name| Revision::of_handshake(&name).is_some());
         let recalled = Recalled { has_lists: true, is_legacy, server_info, is_in_doubt: false };
         self.state().recall(offered, recalled);
@@ -385,7 +391,7 @@ impl Backend {
         // What is one client's is remembered as it was before that client made anything of it.
         let is_fresh = self.scope() == Scope::Everybody || !self.state().has_lists;
         let Some(memory) = self.memory().filter(|_| is_fresh) else { return };
-        let Offered { tools, prompts, resources, templates } = listed.clone();
+        let Offered { tools, prompts, resources, templates, .. } = listed.clone();
         memory.keep(&Kept {
             format: FORMAT,
             identity: memory.0.identity.clone(),

@@ -21,6 +21,7 @@ mod lasting;
 mod level;
 mod lists;
 mod memory;
+mod owners;
 mod patience;
 mod places;
 mod rest;
@@ -74,7 +75,8 @@ pub use self::{
     known::Known,
     level::Level,
     memory::Memory,
-    patience::Patience,
+    owners::{Behind, Owners},
+    patience::{Joining, Patience},
     roster::Change,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
     visit::Changes,
@@ -116,6 +118,8 @@ pub struct ServerEntry {
     pub made_from: String,
     /// Where it is kept what it offers, for the next run; nowhere where this says nothing.
     pub memory: Option<Memory>,
+    /// How long those are waited for that are behind it, where it is a gateway that says whose its tools are.
+    pub behind: Option<Arc<Behind>>,
 }
 
 /// Who has a server.
@@ -192,6 +196,8 @@ pub struct Asked {
     pub asked_for: Option<String>,
     /// Who asks, where others want their turn as well.
     pub asker: Asker,
+    /// The session that asks, where it is one.
+    pub session: Option<SessionKey>,
     /// The trace that it belongs to, where somebody wants to see it.
     pub trace: Option<Trace>,
 }
@@ -210,7 +216,7 @@ pub struct Answered {
 }
 
 pub use crate::{
-    client::question::{Aside, Question, Replied},
+    client::question::{Aside, Question, Replied, SessionKey},
     fair::{Asker, Bounds},
 };
 
@@ -234,6 +240,11 @@ impl Whose {
     /// What it is called.
     pub(crate) fn name(&self) -> &str {
         self.0.name()
+    }
+
+    /// What tells it from what it was before in another configuration, and an instance of one session from those of others.
+    pub(crate) fn instance(&self) -> [u8; 8] {
+        self.0.instance_key()
     }
 
     /// Whether this tool of its may be called once more without doing anything twice. Goes through all of its tools.
@@ -404,7 +415,19 @@ async fn put(
     asides: Option<mpsc::Sender<Aside>>,
     news: Option<TaskNews>,
 ) -> Answered {
-    let Asked { method, params, client, signature, tool, limit, asked_for, asker, may_wait, .. } = asked;
+    let Asked {
+        method,
+        params,
+        client,
+        signature,
+        tool,
+        limit,
+        asked_for,
+        asker,
+        may_wait,
+        session: key,
+        ..
+    } = asked;
     let mut answered = Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
     let deadline = Deadline::after(limit);
     let _use = backend.used();
@@ -460,10 +483,11 @@ async fn put(
     let params = legacy.as_deref().unwrap_or(&params);
     let course = tool
         .as_deref()
-        .and_then(|tool| Course::of(backend, &session, tool, params, &signed, asides.as_ref(), may_wait));
+        .and_then(|tool| Course::of(backend, &session, tool, params, &signed, asides.as_ref(), may_wait))
+        .map(|course| course.asked_in(key));
     let as_task = course.as_ref().and_then(|course| course.params(params, may_wait));
     let signed = course.as_ref().map_or(signed, Course::signed);
-    let manner = Manner { timeout: Some(deadline.remaining()), progress, asides, signed };
+    let manner = Manner { timeout: Some(deadline.remaining()), progress, asides, session: key, signed };
     let trial = backend.trial();
     answered.outcome = asks.ask(method, as_task.as_deref().unwrap_or(params), &manner).await;
     trial.ended(&answered.outcome);
@@ -555,6 +579,7 @@ pub(crate) mod tests {
                 secrets: Secrets::default(),
                 made_from: String::new(),
                 memory: None,
+                behind: None,
             },
         )
     }
@@ -573,6 +598,7 @@ pub(crate) mod tests {
             limit,
             asked_for: None,
             asker: Asker::new("one"),
+            session: None,
             trace: None,
         }
     }

@@ -2,11 +2,17 @@
 //!
 //! Invariants: pure; what is said of a tool goes before what is said of its server.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use unhang_switches::stands;
 
-use super::ServerEntry;
+use super::{
+    ServerEntry,
+    owners::{Behind, Owners},
+};
 use crate::{
     config::{CALL_TIMEOUT, JOB_TIMEOUT, REQUEST_TIMEOUT},
     promotion::Promotion,
@@ -28,12 +34,40 @@ pub struct Patience {
     pub job: Duration,
     /// Those of single tools.
     pub jobs: BTreeMap<String, Duration>,
-    /// Whether the same call of the same client joins the job that it has become.
-    pub joins_same_call: bool,
+    /// Which calls join the job that the same call has become.
+    pub joining: Joining,
+    /// Those of single tools.
+    pub joinings: BTreeMap<String, Joining>,
     /// Everything else.
     pub request: Duration,
     /// Whether nothing but answers is to reach a client while a call runs.
     pub is_quiet: bool,
+    /// Tools whose server says something else of that.
+    pub otherwise_quiet: BTreeSet<String>,
+}
+
+/// Which calls of a tool join the job that the same call has become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Joining {
+    /// None.
+    #[default]
+    Never,
+    /// All, where the tool says of itself that it may be called once more without doing anything twice.
+    WhereDeclared,
+    /// All.
+    Always,
+}
+
+impl Joining {
+    /// What is said of all tools, as a word.
+    fn of_all(joins: bool) -> Self {
+        if joins { Self::WhereDeclared } else { Self::Never }
+    }
+
+    /// What is said of a single tool, as a word.
+    fn of_one(joins: bool) -> Self {
+        if joins { Self::Always } else { Self::Never }
+    }
 }
 
 impl Default for Patience {
@@ -45,9 +79,11 @@ impl Default for Patience {
             promotions: BTreeMap::new(),
             job: JOB_TIMEOUT,
             jobs: BTreeMap::new(),
-            joins_same_call: true,
+            joining: Joining::Never,
+            joinings: BTreeMap::new(),
             request: REQUEST_TIMEOUT,
             is_quiet: false,
+            otherwise_quiet: BTreeSet::new(),
         }
     }
 }
@@ -68,7 +104,36 @@ impl Patience {
     /// Whether the client of a call of this tool is told that it is still waited for.
     #[must_use]
     pub fn has_heartbeat(&self, tool: &str) -> bool {
-        self.of_promotion(tool).has_heartbeats() && (!self.is_quiet || !stands("quiet-without-heartbeats"))
+        self.of_promotion(tool).has_heartbeats()
+            && (!self.is_quiet_of(tool) || !stands("quiet-without-heartbeats"))
+    }
+
+    /// Whether nothing but the answer is to reach a client while a call of this tool runs.
+    fn is_quiet_of(&self, tool: &str) -> bool {
+        self.is_quiet != self.otherwise_quiet.contains(tool)
+    }
+
+    /// Which calls of this tool join the job that the same call has become.
+    #[must_use]
+    pub fn of_joining(&self, tool: &str) -> Joining {
+        self.joinings.get(tool).copied().unwrap_or(self.joining)
+    }
+
+    /// The same as somebody needs it to whom these tools have other names: each with its name there, whose it is and what it is called
+    /// here.
+    pub(super) fn translated(mut self, behind: &Behind, owners: &Owners) -> Self {
+        for (public, (server, tool)) in owners {
+            let Some(theirs) = behind.get(server) else { continue };
+            let name = || public.clone();
+            self.tools.insert(name(), theirs.of_call(tool));
+            self.promotions.insert(name(), theirs.of_promotion(tool));
+            self.jobs.insert(name(), theirs.of_job(tool));
+            self.joinings.insert(name(), theirs.of_joining(tool));
+            if theirs.is_quiet_of(tool) != self.is_quiet {
+                self.otherwise_quiet.insert(name());
+            }
+        }
+        self
     }
 
     /// Whether a call of any tool may become a job.
@@ -102,9 +167,11 @@ impl From<&ServerEntry> for Patience {
             promotions: said(rules, |rule| rule.promote_after),
             job: limits.job_timeout,
             jobs: said(rules, |rule| rule.job_timeout),
-            joins_same_call: limits.join_same_call,
+            joining: Joining::of_all(limits.join_same_call),
+            joinings: said(rules, |rule| rule.join_same_call.map(Joining::of_one)),
             request: limits.request_timeout,
             is_quiet: limits.quiet,
+            otherwise_quiet: BTreeSet::new(),
         }
     }
 }
@@ -117,7 +184,7 @@ fn said<T>(rules: &ToolRules, of: impl Fn(&ToolRule) -> Option<T>) -> BTreeMap<S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::tests::mute;
+    use crate::{config::Limits, gateway::tests::mute};
 
     #[test]
     fn what_is_said_of_a_tool_goes_before_what_is_said_of_its_server() {
@@ -136,5 +203,37 @@ mod tests {
             assert_eq!(patience.of_promotion(tool), promotion, "{tool}");
             assert_eq!(patience.of_job(tool), Duration::from_secs(job), "{tool}");
         }
+    }
+
+    #[test]
+    fn f_20_which_calls_are_joined_is_said_of_all_tools_and_of_single_ones() {
+        let (_mute, mut entry) = mute();
+        for (tool, joins) in [("yes", true), ("no", false)] {
+            let rule = ToolRule { join_same_call: Some(joins), ..ToolRule::default() };
+            entry.tool_rules.tools.insert(tool.to_owned(), rule);
+        }
+        for (joins, others) in [(false, Joining::Never), (true, Joining::WhereDeclared)] {
+            entry.spec.limits.join_same_call = joins;
+            let patience = Patience::from(&entry);
+            let said = ["yes", "no", "other"].map(|tool| patience.of_joining(tool));
+            assert_eq!(said, [Joining::Always, Joining::Never, others]);
+        }
+        assert!(!Limits::default().join_same_call, "it is off unless somebody says so");
+    }
+
+    #[test]
+    fn f_91_what_another_gateway_has_is_waited_for_as_long_as_there() {
+        let (_mute, mut entry) = mute();
+        entry.spec.limits.call_timeout = Duration::from_secs(7);
+        entry.spec.limits.quiet = true;
+        let short = ToolRule { call_timeout: Some(Duration::from_secs(2)), ..ToolRule::default() };
+        entry.tool_rules.tools.insert("b".to_owned(), short);
+        let behind = [("srv".to_owned(), Patience::from(&entry))].into();
+        let owned = |tool: &str| ("srv".to_owned(), tool.to_owned());
+        let owners = [("x__a".to_owned(), owned("a")), ("x__b".to_owned(), owned("b"))].into();
+        let patience = Patience::default().translated(&behind, &owners);
+        let waits = ["x__a", "x__b", "b"].map(|tool| patience.of_call(tool).as_secs());
+        assert_eq!(waits, [7, 2, CALL_TIMEOUT.as_secs()]);
+        assert!(!patience.has_heartbeat("x__a") && patience.has_heartbeat("b"));
     }
 }

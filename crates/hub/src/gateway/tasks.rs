@@ -27,7 +27,7 @@ use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
 use super::{
-    Aside, Question,
+    Aside, Question, SessionKey,
     backend::{Backend, Starter},
     lasting::{KnownTask, ServerTask, TaskNews},
 };
@@ -62,6 +62,8 @@ pub(super) struct Course {
     meta: Option<String>,
     signed: Signed,
     asides: Option<mpsc::Sender<Aside>>,
+    /// The session that has called, where it is one that is there.
+    session: Option<SessionKey>,
     /// Who hears of the task.
     news: Option<TaskNews>,
     /// Another process has waited for it before.
@@ -139,6 +141,7 @@ impl Course {
             meta: meta.map(Into::into),
             signed,
             asides: asides.cloned(),
+            session: None,
             news: None,
             is_taken_up: false,
         };
@@ -163,9 +166,15 @@ impl Course {
             meta: None,
             signed,
             asides: Some(asides),
+            session: None,
             news: Some(news),
             is_taken_up: true,
         }
+    }
+
+    /// The same for a call of this session.
+    pub(super) fn asked_in(self, session: Option<SessionKey>) -> Self {
+        Self { session, ..self }
     }
 
     /// The same, and who hears of its task.
@@ -350,6 +359,7 @@ impl Course {
             timeout: Some(deadline.remaining()),
             progress: None,
             asides,
+            session: self.session,
             signed: self.signed.clone(),
         };
         client.ask(method, signed.as_deref().unwrap_or(params), &manner).await

@@ -37,8 +37,9 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    Known, Level, Scope, Servers, Shared, UPDATES,
+    Known, Level, Scope, Servers, SessionKey, Shared, UPDATES,
     backend::{Backend, OwnInstance},
+    owners::marked,
     watched::Updated,
 };
 use crate::{config::DISPOSE_LIMIT, fair::Asker, route::catalog::Offered};
@@ -231,6 +232,7 @@ impl Visit {
             owner: owner.clone(),
             seats: Arc::clone(&self.shared.seats),
             starts: Arc::clone(&self.shared.starts),
+            key: SessionKey::drawn(),
         };
         let backend = Arc::new(found.instance(self.updates().clone(), own));
         if let Some(level) = *self.level() {
@@ -256,7 +258,8 @@ impl Visit {
                 Visitor::Windows => {
                     let roster = self.shared.roster();
                     let seen = roster.current.iter().filter(|backend| self.sees(backend));
-                    let offers: Vec<_> = seen.map(|backend| (backend, backend.offered())).collect();
+                    let marked = |backend: &Backend| Arc::new(marked(backend.name(), &backend.offered()));
+                    let offers: Vec<_> = seen.map(|backend| (backend, marked(backend))).collect();
                     Known::of(&roster, &offers, known.was_settled)
                 }
             };

@@ -22,7 +22,10 @@ use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, one_line, text_member};
 
-use super::machine::{Action, Call, Era, Held, JobNews, Link, Machine, Outside, Role};
+use super::{
+    machine::{Action, Call, Era, Held, JobNews, Link, Machine, Outside, Role},
+    offers::Offers,
+};
 use crate::{batch::BatchId, config::RETRY_BYTES, front::Skin, job_report::ToolNames, revision::Revision};
 
 /// When a call is looked at again while the client is asked something.
@@ -202,7 +205,12 @@ impl Machine {
 
     /// The job that the same call has become before.
     pub(super) fn joined_by(&self, hand_over: &HandOver, outside: &impl Outside) -> Option<JobId> {
-        let joins = self.limits.join_same_call && stands("guarded-same-call-joins");
+        let params = Json::new(&hand_over.params)?;
+        let is_safe =
+            |offers: &Offers| text_member(params, "name").is_some_and(|tool| offers.is_repeatable(&tool));
+        let joins = self.limits.join_same_call
+            && self.offers.as_deref().is_some_and(is_safe)
+            && stands("guarded-same-call-joins");
         joins.then(|| outside.same_call(self.client_name.as_deref(), &hand_over.params)).flatten()
     }
 

@@ -37,13 +37,13 @@ use super::{
     machine::JobNews,
 };
 use crate::{
-    client::{Error, ServerError},
+    client::{Error, ServerError, question::SessionKey},
     config::Limits,
     front::{Desk, Skin},
     gateway::{Answered, Aside},
     job_report::ToolNames,
     promoted::{
-        ASIDES, Ending, Going, Promotable, Promoted, PromotedCalls, Source, ToolOfCaller, UnderWay,
+        ASIDES, Calling, Ending, Going, Promotable, Promoted, PromotedCalls, Source, ToolOfCaller, UnderWay,
         WhoIsAsked, joined,
     },
     queue::Class,
@@ -156,6 +156,8 @@ enum AtDesk {
 pub(super) struct Keeper {
     house: Arc<House>,
     server: String,
+    /// The only one that there is.
+    session: SessionKey,
     limits: Limits,
     relays: HashMap<Id, Relay>,
     beside: JoinSet<Done>,
@@ -244,6 +246,7 @@ impl Keeper {
         Keeper {
             house: Arc::new(House { opened: OnceCell::new(), open: Mutex::new(Some(open)) }),
             server,
+            session: SessionKey::drawn(),
             limits,
             relays: HashMap::new(),
             beside: JoinSet::new(),
@@ -254,7 +257,10 @@ impl Keeper {
 
     /// What calls of this tool have in common.
     fn tool_of(&self, client: Option<&str>, tool: &str) -> ToolOfCaller {
-        ToolOfCaller::new(&Caller::owner(), client.unwrap_or_default(), &self.server, tool)
+        let (caller, client) = (&Caller::owner(), client.unwrap_or_default());
+        // There is one client and one server; the server's own restarts leave nothing that could be joined.
+        let calling = Calling { caller, session: self.session, client };
+        ToolOfCaller::new(&calling, &self.server, [0; 8], tool)
     }
 
     /// The job that the same call has become before.
@@ -288,7 +294,7 @@ impl Keeper {
             arguments: arguments.map(str::to_owned),
             elapsed,
             limit: self.limits.job_timeout,
-            same: (self.limits.join_same_call)
+            same: (self.limits.join_same_call && is_repeatable)
                 .then(|| self.tool_of(client.as_deref(), &tool).call(arguments)),
         };
         let who = who_is_asked(json, skin);

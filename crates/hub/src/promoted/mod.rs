@@ -18,7 +18,7 @@
 //! - A call that was promoted ends as a job: answered, failed, cancelled or, with us, as failed with the reason. One with which its server
 //!   goes on without us as a task is left to whoever takes it up (`tickets`).
 //! - Whoever wants one to end withdraws it from the server first, before the disk is waited for.
-//! - The same call of the same caller joins the job that it has become, and does not run twice.
+//! - Where that is wanted, the same call of the same session joins the job that it has become, and does not run twice.
 
 mod going;
 mod inputs;
@@ -44,7 +44,7 @@ pub use self::{going::WhoIsAsked, inputs::Input};
 pub(crate) use self::{
     going::{ASIDES, Going, Made, Source, UnderWay},
     inputs::Inputs,
-    same::{SameCall, SameCalls, ToolOfCaller},
+    same::{Calling, SameCall, SameCalls, ToolOfCaller},
 };
 use crate::{
     gateway::KnownTask,

@@ -2,7 +2,9 @@
 //!
 //! Invariants
 //!
-//! - Calls are the same when caller, client, server, tool and arguments are, however the arguments are written.
+//! - Calls are the same when caller, client, the instance of the server, tool and arguments are, however the arguments are written; and
+//!   the session, where nothing else tells callers from one another.
+//! - None is joined of a tool of which nobody says that calls of it may be: not the server, by its hints, nor the configuration.
 //! - A call is joined once its job's id has gone out, until somebody has had its result, or for a while after its end.
 //! - What ended in any other way than with an answer is joined by nobody: it is tried again.
 //! - There are so many at most; the oldest are forgotten first.
@@ -18,7 +20,7 @@ use tokio::time::Instant;
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 
-use crate::{digest::digest, tools::service::Caller};
+use crate::{client::question::SessionKey, digest::digest, tools::service::Caller};
 
 /// How long after its end an answer that nobody had waits for the same call. Agents try again within minutes.
 const KEPT: Duration = Duration::from_secs(10 * 60);
@@ -34,10 +36,26 @@ pub(crate) struct SameCall(pub(super) [u8; 32]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ToolOfCaller([u8; 8]);
 
+/// Who calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calling<'a> {
+    pub(crate) caller: &'a Caller,
+    pub(crate) session: SessionKey,
+    /// What the client calls itself.
+    pub(crate) client: &'a str,
+}
+
 impl ToolOfCaller {
-    /// That of this tool.
-    pub(crate) fn new(caller: &Caller, client: &str, server: &str, tool: &str) -> Self {
-        Self(digest([caller.name().unwrap_or_default(), client, server, tool].map(str::as_bytes)))
+    /// That of this tool, of this instance of its server.
+    pub(crate) fn new(calling: &Calling<'_>, server: &str, instance: [u8; 8], tool: &str) -> Self {
+        let (name, session) = (calling.caller.name(), calling.session.bytes());
+        // Whoever is told from others by their name comes back with it.
+        let who: [&[u8]; 2] = match name {
+            Some(name) => [b"name", name.as_bytes()],
+            None => [b"session", &session],
+        };
+        let rest = [calling.client.as_bytes(), server.as_bytes(), &instance, tool.as_bytes()];
+        Self(digest(who.into_iter().chain(rest)))
     }
 
     /// A call of it with these arguments.
@@ -135,10 +153,30 @@ impl SameCalls {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
+    static SESSION: LazyLock<SessionKey> = LazyLock::new(SessionKey::drawn);
+
+    fn tool(caller: &Caller, session: SessionKey, client: &str, tool: &str) -> ToolOfCaller {
+        ToolOfCaller::new(&Calling { caller, session, client }, "srv", [0; 8], tool)
+    }
+
     fn call(caller: &Caller, client: &str, arguments: &str) -> SameCall {
-        ToolOfCaller::new(caller, client, "srv", "slow").call(Some(arguments))
+        tool(caller, *SESSION, client, "slow").call(Some(arguments))
+    }
+
+    #[test]
+    fn f_20_calls_of_other_sessions_and_instances_are_others_but_for_whoever_comes_back() {
+        let (nobody, one, later) = (Caller::owner(), Caller::called("one"), SessionKey::drawn());
+        assert_eq!(tool(&one, *SESSION, "c", "slow"), tool(&one, later, "c", "slow"));
+        assert_ne!(tool(&nobody, *SESSION, "c", "slow"), tool(&nobody, later, "c", "slow"));
+        let calling = Calling { caller: &one, session: *SESSION, client: "c" };
+        let of = |instance| ToolOfCaller::new(&calling, "srv", instance, "slow");
+        assert_ne!(of([0; 8]), of([1; 8]));
+        let named = Caller::called(std::str::from_utf8(b"session").expect("text"));
+        assert_ne!(tool(&named, *SESSION, "c", "slow"), tool(&nobody, *SESSION, "c", "slow"));
     }
 
     #[test]
@@ -154,10 +192,10 @@ mod tests {
     #[tokio::test]
     async fn whether_there_is_one_of_a_tool_is_known_without_its_arguments() {
         let (calls, one) = (SameCalls::default(), Caller::called("one"));
-        let tool = |name| ToolOfCaller::new(&one, "cursor", "srv", name);
-        calls.delivered(tool("slow").call(Some(r#"{"a":1}"#)), JobId::random().unwrap());
-        assert!(calls.has_one_of(tool("slow")));
-        for other in [tool("fast"), ToolOfCaller::new(&Caller::owner(), "cursor", "srv", "slow")] {
+        let of = |name| tool(&one, *SESSION, "cursor", name);
+        calls.delivered(of("slow").call(Some(r#"{"a":1}"#)), JobId::random().unwrap());
+        assert!(calls.has_one_of(of("slow")));
+        for other in [of("fast"), tool(&Caller::owner(), *SESSION, "cursor", "slow")] {
             assert!(!calls.has_one_of(other));
         }
     }

@@ -17,7 +17,7 @@ use super::{
     template,
     uris::{Resources, Uris},
 };
-use crate::client::List;
+use crate::{client::List, gateway::Owners};
 
 /// What clients may have of one server, as it was last listed: each item as received, but for what rules say of tools.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +30,8 @@ pub struct Offered {
     pub resources: Vec<Box<RawValue>>,
     /// Of `resources/templates/list`.
     pub templates: Vec<Box<RawValue>>,
+    /// Whose its tools are, where it is a gateway that says so.
+    pub owners: Owners,
 }
 
 /// One server, in the order of the configuration.

@@ -54,6 +54,8 @@ pub struct ToolRule {
     pub promote_after: Option<Promotion>,
     /// How long a call of it may take that has become one.
     pub job_timeout: Option<Duration>,
+    /// Whether a call of it joins the job that the same call has become.
+    pub join_same_call: Option<bool>,
     /// Calls of it at the same time, of all clients together.
     pub max_in_flight: Option<usize>,
 }

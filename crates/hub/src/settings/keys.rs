@@ -212,8 +212,9 @@ pub(super) const JOBS: &[Key] = &[
     key(
         "join-same-call",
         Kind::Flag,
-        "Whether a call of a server's tool that has become a job is joined by the same call of the same client, with the same arguments, \
-         in the place of running twice. Default: true.",
+        "Whether a call of a server's tool that has become a job is joined by the same call of the same client and session, with the same \
+         arguments, in the place of running twice: where the tool declares `readOnlyHint` or `idempotentHint`, or says so under \
+         [servers.NAME.tools.TOOL]. Default: false.",
     ),
 ];
 
@@ -307,6 +308,12 @@ pub(super) const SERVER_TOOL: &[Key] = &[
         "When a call of it becomes a job; off: never; by-clock: by its client's clock. Default: the server's.",
     ),
     key("job-timeout", Kind::Duration, "A call of it that has become a job, in all. Default: the server's."),
+    key(
+        "join-same-call",
+        Kind::Flag,
+        "Whether the same call of it, in the same session, joins the job that it has become, whatever the tool declares. Default: where \
+         [jobs] says so and the tool declares that it may be called twice.",
+    ),
     key(
         "max-in-flight",
         Kind::Whole(COUNT),

@@ -63,6 +63,7 @@ description = "What time it is, ${here}"
 call-timeout = "2m"
 promote-after = "off"
 job-timeout = "3h"
+join-same-call = true
 max-in-flight = 1
 
 [servers.search]
@@ -170,6 +171,7 @@ fn servers_are_read_with_their_limits() {
         promote_after: Some(Promotion::Off),
         job_timeout: Some(Duration::from_secs(3 * 3600)),
         max_in_flight: Some(1),
+        join_same_call: Some(true),
     };
     assert_eq!(rules.tools, BTreeMap::from([("get_time".to_owned(), rule)]));
     assert_eq!(search.tool_rules, ToolRules::default());

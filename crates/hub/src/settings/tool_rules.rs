@@ -40,6 +40,7 @@ fn rule(field: &Field<'_>) -> Result<ToolRule, Complaint> {
         call_timeout: duration("call-timeout")?,
         promote_after: section.get("promote-after").map(|field| field.promotion()).transpose()?,
         job_timeout: duration("job-timeout")?,
+        join_same_call: section.get("join-same-call").map(|field| field.flag()).transpose()?,
         max_in_flight: count.map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
     })
 }

@@ -46,7 +46,7 @@ use crate::{
     client::{ClientSpec, Endpoint, Silent},
     config::{DISPOSE_LIMIT, FLUSH_LIMIT, Limits},
     front::http::{DRAIN, serve_windows},
-    gateway::{Change, Lineup, Patience, Scope, ServerEntry, Servers},
+    gateway::{Behind, Change, Lineup, Patience, Scope, ServerEntry, Servers},
     promoted::PromotedCalls,
     route::rules::ToolRules,
     secrets::Secrets,
@@ -287,27 +287,32 @@ fn apart(socket: PathBuf, lineup: Lineup) -> (Lineup, Lineup) {
     (Lineup { entries: shared, style, own, capacity, clocks }, here)
 }
 
-/// The leader as a server of ours. It waits for its servers as long as they may take, and we for it.
+/// The leader as a server of ours. It waits for its servers as long as they may take, and we for it; what is said of single servers and
+/// tools holds here as it does there, for the leader says whose each tool is.
 fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
-    // What single servers say of it is known to the leader alone; where they say the same, it is said here.
-    let first = entries.first().map(|entry| &entry.spec.limits);
-    let promote_after = first
-        .map(|first| first.promote_after)
-        .filter(|first| entries.iter().all(|entry| entry.spec.limits.promote_after == *first));
-    let mut limits = Limits {
+    let usual = Limits::default();
+    let longest =
+        |of: &dyn Fn(&ServerEntry) -> Duration, usual| entries.iter().map(of).max().unwrap_or(usual);
+    let limits = Limits {
         breaker_failures: u32::MAX,
-        promote_after: promote_after.unwrap_or_default(),
-        join_same_call: first.is_none_or(|first| first.join_same_call),
-        ..Limits::default()
+        // Of what nobody knows whose it is.
+        call_timeout: longest(
+            &|entry| Patience::from(entry).longest_call().saturating_add(LONGER),
+            usual.call_timeout,
+        ),
+        job_timeout: longest(&|entry| entry.spec.limits.job_timeout, usual.job_timeout),
+        request_timeout: longest(
+            &|entry| entry.spec.limits.request_timeout.saturating_add(LONGER),
+            usual.request_timeout,
+        ),
+        max_message: entries
+            .iter()
+            .map(|entry| entry.spec.limits.max_message)
+            .fold(usual.max_message, usize::max),
+        ..usual
     };
-    for entry in entries {
-        let theirs = &entry.spec.limits;
-        limits.job_timeout = limits.job_timeout.max(theirs.job_timeout);
-        limits.call_timeout =
-            limits.call_timeout.max(Patience::from(entry).longest_call().saturating_add(LONGER));
-        limits.request_timeout = limits.request_timeout.max(theirs.request_timeout + LONGER);
-        limits.max_message = limits.max_message.max(theirs.max_message);
-    }
+    let behind: Behind =
+        entries.iter().map(|entry| (entry.spec.name.clone(), Patience::from(entry))).collect();
     let address = Address {
         url: "http://localhost/mcp".to_owned(),
         headers: Vec::new(),
@@ -319,7 +324,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
     let secrets = Secrets::of_all(entries.iter().map(|entry| &entry.secrets));
     // What the rules say is done where the servers are.
     ServerEntry {
-        made_from: format!("{:?}", spec.limits),
+        made_from: format!("{:?}{behind:?}", spec.limits),
         spec,
         scope: Scope::Everybody,
         prefix: String::new(),
@@ -328,6 +333,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
         secrets,
         // What is to be remembered is remembered where the servers are.
         memory: None,
+        behind: Some(Arc::new(behind)),
     }
 }
 

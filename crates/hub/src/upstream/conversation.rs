@@ -46,6 +46,8 @@ pub(crate) enum Event<R> {
     Question(Id, Box<str>, Option<Box<RawValue>>),
     /// The server withdraws what it asked.
     QuestionWithdrawn(Id),
+    /// The server has answered this request, for whose answer nobody waits any more.
+    Late(Id),
     /// Nobody waits for this request any more, for this reason; it is over already.
     Withdrawn(Id, &'static str),
     /// A line to the server: the refusal of what it asked.
@@ -218,7 +220,10 @@ impl<R> Conversation<R> {
                     };
                     events(Event::Done(call, outcome));
                 }
-                Completion::Late => tracing::debug!("`{}`: a late answer to {id} was dropped", self.server),
+                Completion::Late => {
+                    tracing::debug!("`{}`: a late answer to {id} was dropped", self.server);
+                    events(Event::Late(id.clone()));
+                }
                 Completion::Unknown => self.keep(message.raw, "an answer that nobody waits for"),
             },
             Body::Request { id, method, params, .. } => {
@@ -301,10 +306,11 @@ impl<R> Conversation<R> {
         hint: &str,
         events: &mut impl FnMut(Event<R>),
     ) {
-        let Some(Completion::Matched(call) | Completion::Repaired { entry: call, .. }) =
-            id.filter(|_| stands("client-bad-answer-told")).map(|id| self.calls.complete(&id))
-        else {
-            return;
+        let Some(id) = id.filter(|_| stands("client-bad-answer-told")) else { return };
+        let call = match self.calls.complete(&id) {
+            Completion::Matched(call) | Completion::Repaired { entry: call, .. } => call,
+            Completion::Late => return events(Event::Late(id)),
+            Completion::Unknown => return,
         };
         let happened = format!("`{}` answered `{}` with {with}", self.server, call.method);
         let failure = self.failure(now, &call, kind, happened, hint);

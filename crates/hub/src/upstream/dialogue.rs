@@ -6,6 +6,7 @@
 //!
 //! Invariants: nothing here waits for the server; whoever asked is told once; when it is over, everybody has been told why.
 
+mod hearers;
 mod probe;
 
 use std::{
@@ -27,6 +28,7 @@ use unhang_proc::drain::Tail;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, Line};
 
+use self::hearers::{GivenUp, Hears};
 use super::{
     Command, Mailbox, Outcome, Phase, Progress, Request,
     conversation::{self, Call, Conversation, Event},
@@ -35,7 +37,7 @@ use super::{
 use crate::{
     client::{
         Error, Failure, Listener, Signed,
-        question::{self, Aside, Asides, Replied},
+        question::{self, Aside, Asides, Replied, SessionKey},
     },
     config::{Limits, TAIL_LINES},
     fault::{Kind, in_words},
@@ -64,6 +66,7 @@ pub(crate) enum Whose {
         reply: oneshot::Sender<Outcome>,
         progress: Option<Progress>,
         asides: Option<Asides>,
+        session: Option<SessionKey>,
     },
 }
 
@@ -93,13 +96,6 @@ pub(crate) enum Heard {
     Time,
 }
 
-/// Who hears what a server says beside its answers.
-enum Hears<'a> {
-    Nobody,
-    One(&'a Asides),
-    Several,
-}
-
 /// The dialogue with one server.
 pub(crate) struct Dialogue {
     pub(crate) name: String,
@@ -111,6 +107,8 @@ pub(crate) struct Dialogue {
     origin: Instant,
     timer: Pin<Box<Sleep>>,
     conversation: Conversation<Whose>,
+    /// What nobody waits for any more and the server may be at still.
+    given_up: GivenUp,
     handshake: Handshake,
     pub(crate) session: Option<Arc<Session>>,
     tail: Tail,
@@ -130,6 +128,7 @@ impl Dialogue {
         let Spoken { name, limits, introduction, listener, is_legacy } = spoken;
         Self {
             conversation: Conversation::new(&name, limits.max_message),
+            given_up: GivenUp::default(),
             handshake: Handshake::new(&name, Duration::ZERO, Ask::Discover),
             origin: Instant::now(),
             timer: Box::pin(sleep_until(Instant::now())),
@@ -161,6 +160,8 @@ impl Dialogue {
     /// The handshake begins with this.
     pub(crate) fn begin(&mut self, ask: Ask) {
         self.session = None;
+        // Whoever greets it anew knows nothing of what it was asked before.
+        self.given_up = GivenUp::default();
         self.handshake = Handshake::new(&self.name, self.now(), ask);
         self.ask(ask);
     }
@@ -376,7 +377,8 @@ impl Dialogue {
     }
 
     fn request(&mut self, request: Request, reply: oneshot::Sender<Outcome>, waiting: usize) {
-        let Request { method, mut params, since, limit, progress, asides, signed, mirrored } = request;
+        let Request { method, mut params, since, limit, progress, asides, session, signed, mirrored } =
+            request;
         if let Some(happened) = self.overload(waiting + self.unsent) {
             let failure =
                 self.failure(Kind::Overloaded, happened, "ask again when it has answered some of them");
@@ -386,7 +388,7 @@ impl Dialogue {
         }
         let wants_progress = progress.is_some();
         let since = since.saturating_duration_since(self.origin);
-        let whose = Whose::Caller { reply, progress, asides };
+        let whose = Whose::Caller { reply, progress, asides, session };
         let id = self.conversation.begin(since, &method, limit, whose);
         if wants_progress {
             params = with_progress_token(Json::new(params.as_bytes()), &id);
@@ -428,7 +430,8 @@ impl Dialogue {
             Whose::Handshake(_) | Whose::Probe => false,
         });
         for id in abandoned {
-            if self.conversation.withdraw(&id).is_some() {
+            if let Some(call) = self.conversation.withdraw(&id) {
+                self.give_up(&call);
                 self.out.push_back(Out::Withdrawn(id, "the caller waits no more"));
             }
         }
@@ -438,6 +441,7 @@ impl Dialogue {
         for event in events {
             match event {
                 Event::Done(call, outcome) => self.done(call, outcome),
+                Event::Late(id) => self.given_up.answered(&id),
                 Event::Withdrawn(id, why) => self.out.push_back(Out::Withdrawn(id, why)),
                 Event::Say(line) => self.word(line),
                 Event::Progress(id, params) => {
@@ -487,6 +491,12 @@ impl Dialogue {
             }
             error => error,
         });
+        if let Err(Error::Failure(failure)) = &outcome
+            && ![Kind::BadResponse, Kind::TooLarge].contains(&failure.kind)
+        {
+            // That was no answer, and the server may be at it still.
+            self.give_up(&call);
+        }
         self.out.push_back(Out::Over(call.id));
         match call.whose {
             // Whoever asked may have gone.
@@ -524,19 +534,6 @@ impl Dialogue {
         }
     }
 
-    /// Who hears what is said beside an answer: whoever waits for the only one, for nothing says which of several it is about.
-    fn asides(&self) -> Hears<'_> {
-        let hears = |whose: &Whose| matches!(whose, Whose::Caller { asides: Some(_), .. });
-        match &*self.conversation.ids(hears) {
-            [] => Hears::Nobody,
-            [only] => match self.conversation.whose(only) {
-                Some(Whose::Caller { asides: Some(asides), .. }) => Hears::One(asides),
-                _ => Hears::Nobody,
-            },
-            _ => Hears::Several,
-        }
-    }
-
     /// Asks whoever made the request that a question is about; the listener, where none is in flight.
     fn asked(
         &self,
@@ -561,7 +558,8 @@ impl Dialogue {
             }
             Hears::Several => {
                 self.listener.asks_in_a_crowd(&method);
-                let why = "nothing says which of several calls it is about; ask again in one that runs alone";
+                let why = "nothing says which of several calls it is about, and one that was given up counts until it is answered; ask again \
+                           in one that runs alone";
                 let declined = (Kind::MethodNotFound.code(), format!("`{method}` is declined: {why}"));
                 Box::pin(ready(Err(declined)))
             }

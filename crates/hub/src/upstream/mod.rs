@@ -31,7 +31,10 @@ use tokio::{
 use unhang_proc::deadline::Deadline;
 
 use self::handshake::Session;
-use crate::client::{Error, Failure, Signed, question::Asides};
+use crate::client::{
+    Error, Failure, Signed,
+    question::{Asides, SessionKey},
+};
 
 /// What comes of a request.
 pub(crate) type Outcome = Result<Box<RawValue>, Error>;
@@ -54,6 +57,8 @@ pub(crate) struct Request {
     pub(crate) progress: Option<Progress>,
     /// Who hears and answers what the server says and asks beside.
     pub(crate) asides: Option<Asides>,
+    /// The session that asks, where it is one.
+    pub(crate) session: Option<SessionKey>,
     /// As whom a stateless server is asked.
     pub(crate) signed: Signed,
     /// What a server over HTTP is told in headers too: names and values (2026-07-28).

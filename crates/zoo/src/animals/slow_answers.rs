@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - It is the well-behaved server with two tools more, in both eras unless it is told to know only the handshake.
+//! - It is the well-behaved server with three tools more, of which `slow_read` is `slow` and says that it may be called again, in both eras unless it is told to know only the handshake.
 //! - Each call of `slow` is counted once when it begins, and once when it is answered or cancelled: never as both.
 //! - A text that is an answer says of each of its bytes where in it that is, so that nothing can get lost or come twice unseen.
 
@@ -153,27 +153,32 @@ fn list(server: &Arc<Server>, message: &Message, era: &Era) -> Option<Outcome> {
     Some(listings::page(server, message, "tools", &tools))
 }
 
-fn descriptions() -> [Value; 2] {
+fn descriptions() -> [Value; 3] {
     let optional = |kind, does| json!({"type": kind, "description": does});
-    [
-        json!({
-            "name": "slow",
-            "description": "Answers after so many seconds, with a text of numbers that say where in it they are",
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "seconds": optional("number", "How long it takes"),
-                    "size": optional("integer", "How many bytes its text has; 64 if not given"),
-                    "progress": optional("boolean", "Whether it reports progress after each tenth of its time"),
-                    "log": optional("boolean", "Whether it logs a line after each tenth of its time"),
-                    "fail": optional("boolean", "Whether its result is an error"),
-                    "ask": optional("boolean", "Whether it asks the user something half way"),
-                    "label": optional("string", "Tells calls apart that are otherwise the same"),
-                },
-                "required": ["seconds"],
+    let slow = json!({
+        "name": "slow",
+        "description": "Answers after so many seconds, with a text of numbers that say where in it they are",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "seconds": optional("number", "How long it takes"),
+                "size": optional("integer", "How many bytes its text has; 64 if not given"),
+                "progress": optional("boolean", "Whether it reports progress after each tenth of its time"),
+                "log": optional("boolean", "Whether it logs a line after each tenth of its time"),
+                "fail": optional("boolean", "Whether its result is an error"),
+                "ask": optional("boolean", "Whether it asks the user something half way"),
+                "label": optional("string", "Tells calls apart that are otherwise the same"),
             },
-            "annotations": {"readOnlyHint": false, "idempotentHint": false},
-        }),
+            "required": ["seconds"],
+        },
+        "annotations": {"readOnlyHint": false, "idempotentHint": false},
+    });
+    let mut safe = slow.clone();
+    safe["name"] = json!("slow_read");
+    safe["annotations"] = json!({"readOnlyHint": true});
+    [
+        slow,
+        safe,
         json!({
             "name": "seen",
             "description": "Returns how many calls of `slow` were begun, answered and cancelled, by their arguments",
@@ -185,7 +190,7 @@ fn descriptions() -> [Value; 2] {
 
 fn call(server: &Arc<Server>, message: &Message, era: &Era) -> Outcome {
     match message.tool() {
-        "slow" => match Wish::of(message) {
+        "slow" | "slow_read" => match Wish::of(message) {
             Ok(wish) => slow(server, message, era, wish),
             Err(wrong) => Outcome::error(INVALID_PARAMS, &wrong),
         },

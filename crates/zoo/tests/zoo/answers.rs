@@ -88,6 +88,7 @@ fn outcomes() {
     check("never-answers echo", |lines| lines.is_empty());
     check("never-answers other", |lines| matches!(lines, [line] if honest(line)));
     check("answers-after-cancel", |lines| lines.is_empty());
+    check("asks-late", |lines| lines.is_empty());
 }
 
 #[test]

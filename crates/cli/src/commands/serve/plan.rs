@@ -67,6 +67,7 @@ impl Plan {
         let secrets = servers.iter().map(Secrets::of).collect();
         // How much one client may ask for says nothing of what a server can take.
         let said = serve.limits.settings();
+        let joins_none = said.join_same_call == Some(false);
         let join_same_call = said.join_same_call.or(jobs.join_same_call);
         let flags = LimitSettings { max_in_flight: None, join_same_call, ..said };
         let folder = data_folder();
@@ -74,7 +75,7 @@ impl Plan {
         let own = if serve.http.is_some() { Scope::Session } else { Scope::Process };
         let servers = servers.iter().map(|settings| {
             let scope = if settings.per_session { own } else { Scope::Everybody };
-            Ok(ServerEntry { scope, ..entry(settings, &flags, folder.as_deref())? })
+            Ok(ServerEntry { scope, ..entry(settings, &flags, joins_none, folder.as_deref())? })
         });
         let entries = servers.collect::<Result<Vec<ServerEntry>, String>>()?;
         warnings.extend(entries.iter().flat_map(never_jobs));
@@ -114,6 +115,7 @@ impl Plan {
 fn entry(
     settings: &ServerSettings,
     flags: &LimitSettings,
+    joins_none: bool,
     data: Option<&Path>,
 ) -> Result<ServerEntry, String> {
     let spec = by_settings(settings, flags, Arc::new(Silent)).map_err(|failure| failure.message)?;
@@ -124,6 +126,7 @@ fn entry(
         rule.call_timeout = rule.call_timeout.filter(|_| flags.call_timeout.is_none());
         rule.promote_after = rule.promote_after.filter(|_| flags.promote_after.is_none());
         rule.job_timeout = rule.job_timeout.filter(|_| flags.job_timeout.is_none());
+        rule.join_same_call = rule.join_same_call.filter(|_| !joins_none);
     }
     Ok(ServerEntry {
         spec,
@@ -135,6 +138,7 @@ fn entry(
         memory: data.map(|data| Memory::new(data, settings)),
         // All of it, secrets included: nobody is shown this.
         made_from: format!("{settings:?}"),
+        behind: None,
     })
 }
 

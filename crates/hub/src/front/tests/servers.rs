@@ -31,6 +31,7 @@ pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> Known 
         prompts: vec![raw(r#"{"name":"hello"}"#)],
         resources: vec![raw(r#"{"uri":"note:1"}"#)],
         templates: vec![raw(r#"{"uriTemplate":"note:{number}"}"#)],
+        ..Offered::default()
     };
     let tools = BTreeMap::from([("quick".to_owned(), seconds(5))]);
     let patience = Patience { call: seconds(60), tools, request: seconds(20), ..Patience::default() };

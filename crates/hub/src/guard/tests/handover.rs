@@ -338,7 +338,13 @@ fn a_client_that_asks_for_a_task_gets_one_at_once_and_its_server_hears_of_a_call
 
 /// A call that is the same as one that has become this job.
 fn joining() -> (Guarded, JobId, Order) {
-    let mut guarded = Guarded::with_jobs(Limits::default());
+    let mut guarded = Guarded::with_jobs(Limits { join_same_call: true, ..Limits::default() });
+    guarded.request(90, "tools/list");
+    guarded.said();
+    guarded.server(
+        r#"{"jsonrpc":"2.0","id":90,"result":{"tools":[{"name":"t","annotations":{"readOnlyHint":true}}]}}"#,
+    );
+    guarded.heard();
     let job = "abcdefgh2345".parse().expect("an id");
     guarded.world.same = Some(job);
     guarded.call(1);
@@ -409,8 +415,12 @@ fn the_same_call_of_a_job_that_came_to_nothing_is_a_call_and_becomes_one_in_its_
     assert!(!guarded.machine.waits_for_a_job(&Id::from(1), order));
     guarded.machine.joined(guarded.now, (&Id::from(1), order), Joined::Nothing, &mut guarded.world);
     assert_eq!((guarded.heard().len(), guarded.said()), (0, vec![]));
-    // Where that is not wanted nothing is the same.
-    let mut guarded = Guarded::with_jobs(Limits { join_same_call: false, ..Limits::default() });
+    // Where that is not wanted, or the tool does not say that it may be called twice, nothing is the same.
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.world.same = "abcdefgh2345".parse().ok();
+    guarded.call(1);
+    assert_eq!(guarded.said().len(), 1);
+    let mut guarded = Guarded::with_jobs(Limits { join_same_call: true, ..Limits::default() });
     guarded.world.same = "abcdefgh2345".parse().ok();
     guarded.call(1);
     assert_eq!(guarded.said().len(), 1);

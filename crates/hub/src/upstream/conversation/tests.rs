@@ -45,6 +45,7 @@ fn short(event: Event<i64>) -> String {
         }
         Event::Question(id, method, _) => format!("question {id}: {method}"),
         Event::QuestionWithdrawn(id) => format!("withdrawn {id}"),
+        Event::Late(id) => format!("late {id}"),
         Event::Withdrawn(id, why) => format!("withdraw {id}: {why}"),
         Event::Say(line) => format!("say {}", String::from_utf8_lossy(&line)),
     }
@@ -146,7 +147,8 @@ fn l_41_what_is_overdue_is_told_and_its_late_answer_dropped() {
             "2 deadline: `srv` did not answer `initialize` within 30s; raise --start-timeout if it needs longer",
         ]
     );
-    assert_eq!(hear(&mut conversation, b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n"), [""; 0]);
+    let late = hear(&mut conversation, b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
+    assert_eq!(late, ["late 1"], "nobody has the result");
     assert_eq!(conversation.evidence(&[]).junk, [""; 0], "it is known to be late, and no junk");
 }
 

@@ -68,6 +68,7 @@ fn talking(calls: usize) -> (Dialogue, Arc<Counting>, mpsc::Receiver<Aside>, ups
             limit: Duration::from_secs(60),
             progress: None,
             asides: Some(asides.clone()),
+            session: None,
             signed: Signed::ByUs,
             mirrored: Vec::new(),
         };
@@ -148,4 +149,82 @@ async fn what_may_be_about_any_of_several_calls_is_for_nobody() {
     let counted = [&listener.asks, &listener.asked].map(|count| count.load(Ordering::Relaxed));
     assert_eq!(counted, [1, 0]);
     assert!(heard.try_recv().is_err());
+}
+
+/// A request for a session, and what it hears beside its answer.
+fn ask_for(
+    dialogue: &mut Dialogue,
+    session: SessionKey,
+    limit: Duration,
+) -> (oneshot::Receiver<Outcome>, mpsc::Receiver<Aside>) {
+    let ((asides, heard), (reply, answer)) = (mpsc::channel(8), oneshot::channel());
+    let request = Request {
+        method: "tools/call".into(),
+        params: "{}".to_owned(),
+        since: Instant::now(),
+        limit,
+        progress: None,
+        asides: Some(asides),
+        session: Some(session),
+        signed: Signed::ByUs,
+        mirrored: Vec::new(),
+    };
+    dialogue.command(Some(Command::Request(Box::new(request), reply)), 0);
+    while dialogue.next_out().is_some() {}
+    (answer, heard)
+}
+
+/// The server logs something and asks something. What it hears to its question, where nobody is asked.
+async fn logs_and_asks(dialogue: &mut Dialogue, id: i64) -> Value {
+    says(
+        dialogue,
+        &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
+    );
+    says(dialogue, &json!({ "jsonrpc": "2.0", "id": id, "method": QUESTION }));
+    answer(dialogue).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn f_90_what_may_be_about_a_call_that_was_given_up_is_for_no_other_session() {
+    let (mut dialogue, _listener, _heard, _link) = talking(0);
+    let [alice, bob] = [SessionKey::drawn(), SessionKey::drawn()];
+    // The ids of these are 2, 3 and 4. One is withdrawn, one is not answered in time.
+    let (withdrawn, _) = ask_for(&mut dialogue, alice, Duration::from_secs(60));
+    drop(withdrawn);
+    dialogue.attend(Heard::Withdrawn, 0);
+    let (_late, _) = ask_for(&mut dialogue, alice, Duration::from_secs(1));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    dialogue.attend(Heard::Time, 0);
+    while dialogue.next_out().is_some() {}
+    let declined = logs_and_asks(&mut dialogue, 90).await;
+    assert_eq!(declined["error"]["code"], Kind::MethodNotFound.code(), "nobody is there: {declined}");
+    let (_waits, mut hers) = ask_for(&mut dialogue, bob, Duration::from_secs(60));
+    for (id, answered) in [(91, json!(2)), (92, json!("3"))] {
+        let declined = logs_and_asks(&mut dialogue, id).await;
+        let why = declined["error"]["message"].as_str().unwrap_or_default();
+        assert!(why.contains("given up"), "{declined}");
+        assert!(hers.try_recv().is_err(), "it may be about one of the others");
+        says(&mut dialogue, &json!({ "jsonrpc": "2.0", "id": answered, "result": {} }));
+    }
+    says(
+        &mut dialogue,
+        &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
+    );
+    assert!(matches!(hers.try_recv(), Ok(Aside::Logged(_))), "the others have been answered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn f_90_who_gave_a_call_up_hears_what_their_next_one_says() {
+    let (mut dialogue, _listener, _heard, _link) = talking(0);
+    let alice = SessionKey::drawn();
+    let (withdrawn, _) = ask_for(&mut dialogue, alice, Duration::from_secs(60));
+    drop(withdrawn);
+    dialogue.attend(Heard::Withdrawn, 0);
+    while dialogue.next_out().is_some() {}
+    let (_waits, mut heard) = ask_for(&mut dialogue, alice, Duration::from_secs(60));
+    says(
+        &mut dialogue,
+        &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
+    );
+    assert!(matches!(heard.try_recv(), Ok(Aside::Logged(_))));
 }
