@@ -38,7 +38,7 @@ use unhang::{
 use self::{
     access::Door,
     listening::{Listening, listen, unused},
-    plan::Plan,
+    plan::{Given, Plan},
     reload::{Current, Entrance, Reload, stamp},
     service_manager::Handed,
 };
@@ -126,7 +126,7 @@ async fn served(
     handed: Handed,
     diagnostics: &Diagnostics,
 ) -> Result<u8, Failed> {
-    let Prepared { path, current, table, service, mut lineup, place, door, telemetry } = prepared;
+    let Prepared { path, current, given, table, service, mut lineup, place, door, telemetry } = prepared;
     let telemetry = telemetry::start(telemetry);
     if let Some(warning) = unused(serve.http.as_deref(), handed.sockets.len()) {
         diagnostics.warn(&warning);
@@ -167,6 +167,7 @@ async fn served(
         jobs,
         shared: sharing.shared(),
         entrance: None,
+        given,
         current,
     };
     let ending_of_calls = if listening.is_some() { Ending::UnhangEnds } else { Ending::ClientGone };
@@ -244,6 +245,7 @@ async fn end(service: Arc<EngineService>, why: Ending, sharing: Sharing, telemet
 struct Prepared {
     path: PathBuf,
     current: Current,
+    given: Given,
     table: Table,
     service: Arc<EngineService>,
     lineup: Lineup,
@@ -284,7 +286,8 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
             None
         }),
     };
-    let Plan { lineup, tools, jobs, door, telemetry, secrets, warnings, .. } = plan;
+    let given = plan.given().clone();
+    let Plan { lineup, tools, jobs, state, door, telemetry, secrets, warnings, .. } = plan;
     diagnostics.hide(secrets.into_iter());
     warnings.iter().for_each(|warning| warn(warning));
 
@@ -309,5 +312,5 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
     let service =
         Arc::new(EngineService::new(engine, inherited().collect()).with_all(all_variables().collect()));
     let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _)?;
-    Ok(Prepared { path, current, table, service, lineup, place, door, telemetry })
+    Ok(Prepared { path, current, given, table, service, lineup, place, door, telemetry })
 }

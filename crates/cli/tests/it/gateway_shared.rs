@@ -198,6 +198,74 @@ fn windows_share_the_servers_of_a_gateway_over_http() {
     sandbox.assert_nothing_left_within(Duration::from_secs(3));
 }
 
+/// A window whose environment has this variable.
+fn window_with(sandbox: &Sandbox, name: &str, value: &str) -> Client {
+    let mut command = sandbox.unhang();
+    command.args(["-v", "serve"]).env(name, value);
+    let mut client = Client::start(command);
+    client.initialize();
+    client
+}
+
+/// The environment of a process has this in it.
+fn is_given(pid: i32, entry: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).expect("it runs");
+    environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes())
+}
+
+#[test]
+fn f_21_windows_share_a_server_only_where_both_would_give_it_the_same_environment() {
+    for (more, name) in [("inherit-env = true", "AWS_PROFILE"), ("", "TZ")] {
+        let sandbox = configured(&[server("one", &["well-behaved"], more)]);
+        let [mut first, mut same, mut other] =
+            ["dev", "dev", "production"].map(|value| window_with(&sandbox, name, value));
+        let shared = process(&mut first);
+        assert_eq!(process(&mut same), shared, "{name}: what is the same is shared");
+        let own = process(&mut other);
+        assert!(own != shared && is_given(own, &format!("{name}=production")), "{name}");
+        assert!(is_given(shared, &format!("{name}=dev")), "{name}");
+        for window in [first, same, other] {
+            leave(window);
+        }
+        sandbox.assert_nothing_left_within(Duration::from_secs(3));
+    }
+    // What no server is given tells no windows apart.
+    let sandbox = configured(&[server("one", &["well-behaved"], "")]);
+    let [mut first, mut other] =
+        ["dev", "production"].map(|value| window_with(&sandbox, "AWS_PROFILE", value));
+    assert_eq!(process(&mut first), process(&mut other));
+    leave(other);
+    leave(first);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+#[test]
+fn f_21_what_a_new_configuration_gives_from_the_environment_is_not_the_other_windows() {
+    let sandbox = configured(&[server("one", &["well-behaved"], ""), server("two", &["well-behaved"], "")]);
+    let [mut first, mut other] =
+        ["dev", "production"].map(|value| window_with(&sandbox, "AWS_PROFILE", value));
+    let shared = process(&mut first);
+    assert_eq!(process(&mut other), shared);
+    let [one, two] = ["inherit-env = true", ""].map(str::to_owned);
+    let text = server("one", &["well-behaved"], &one) + &server("two", &["well-behaved"], &two);
+    fs::write(sandbox.path().join("unhang.toml"), text).expect("a file");
+    first.signal(Signal::HUP);
+    other.signal(Signal::HUP);
+    for (window, profile) in [(&mut first, "dev"), (&mut other, "production")] {
+        wait_until("it has its own", PATIENCE, || {
+            let id = window.call("one__pid", json!({}));
+            let answer = window.answer(id);
+            let pid = answer["result"]["content"][0]["text"].as_str().and_then(|text| text.parse().ok());
+            pid.is_some_and(|pid| pid != shared && is_given(pid, &format!("AWS_PROFILE={profile}")))
+        });
+    }
+    let [ours, theirs] = [&mut first, &mut other].map(|window| window.tool_text("two__pid", json!({})));
+    assert_eq!(ours, theirs, "what is given the same is shared still");
+    leave(other);
+    leave(first);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
 #[test]
 fn f_91_limits_of_the_file_and_of_flags_hold_in_every_window() {
     let tools = "[servers.one.tools.sleep]\ncall-timeout = \"1s\"\n";

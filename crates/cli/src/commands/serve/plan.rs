@@ -7,6 +7,7 @@ use std::{
     cell::RefCell,
     collections::BTreeMap,
     env,
+    ffi::OsString,
     hash::{DefaultHasher, Hash, Hasher},
     io,
     path::{Path, PathBuf},
@@ -22,7 +23,7 @@ use unhang::{
     secrets::Secrets,
     settings::{
         GatewaySettings, HttpSettings, JobSettings, LimitSettings, Loaded, ServerSettings, Settings,
-        TelemetrySettings, ToolSettings,
+        TelemetrySettings, ToolSettings, Transport,
     },
     sharing::Place,
     telemetry::TelemetrySpec,
@@ -36,7 +37,11 @@ use crate::{
         reach::by_settings,
     },
     data_folder::data_folder,
+    inherited::inherited,
 };
+
+/// What servers somewhere else are reached through, in either spelling.
+const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];
 
 /// What is to be served.
 pub(super) struct Plan {
@@ -54,8 +59,36 @@ pub(super) struct Plan {
     pub(super) warnings: Vec<String>,
     /// All files that this was read from.
     pub(super) files: Vec<PathBuf>,
-    /// The variables that the file asks for, with what they hold.
-    variables: BTreeMap<String, Option<String>>,
+    /// What servers are given of our environment: what is the same is shared.
+    given: Given,
+}
+
+/// What servers are given of our environment: the variables that the file names, and those that they inherit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Given {
+    /// With what they hold.
+    named: BTreeMap<String, Option<String>>,
+    inherited: BTreeMap<OsString, OsString>,
+}
+
+impl Given {
+    /// That of these servers.
+    fn to(servers: &[ServerSettings], named: BTreeMap<String, Option<String>>) -> Given {
+        let mut inherited_by_some = BTreeMap::new();
+        for server in servers {
+            match &server.transport {
+                Transport::Stdio { inherits_environment: true, .. } => {
+                    inherited_by_some.extend(env::vars_os());
+                }
+                Transport::Stdio { .. } => inherited_by_some.extend(inherited()),
+                // Proxies are for those that are somewhere else.
+                Transport::Http { .. } => inherited_by_some.extend(env::vars_os().filter(|(name, _)| {
+                    name.to_str().is_some_and(|name| PROXIES.contains(&&*name.to_ascii_uppercase()))
+                })),
+            }
+        }
+        Given { named, inherited: inherited_by_some }
+    }
 }
 
 impl Plan {
@@ -73,11 +106,11 @@ impl Plan {
         let folder = data_folder();
         // Over stdin and stdout there is one session, which is all that its own process serves.
         let own = if serve.http.is_some() { Scope::Session } else { Scope::Process };
-        let servers = servers.iter().map(|settings| {
+        let servers_made = servers.iter().map(|settings| {
             let scope = if settings.per_session { own } else { Scope::Everybody };
             Ok(ServerEntry { scope, ..entry(settings, &flags, joins_none, folder.as_deref())? })
         });
-        let entries = servers.collect::<Result<Vec<ServerEntry>, String>>()?;
+        let entries = servers_made.collect::<Result<Vec<ServerEntry>, String>>()?;
         warnings.extend(entries.iter().flat_map(never_jobs));
         let mut files = vec![path.to_owned()];
         if serve.http.is_some() {
@@ -95,17 +128,36 @@ impl Plan {
         warnings.extend(wrong);
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         warnings.extend(serve.tool_mode.unknown(&names));
-        let variables = variables.take();
+        let given = Given::to(&servers, variables.take());
         let lineup = Lineup { entries, style, own: Vec::new(), capacity: gateway.capacity(), clocks };
-        Ok(Plan { lineup, tools, jobs, door, telemetry, secrets, warnings, files, variables })
+        Ok(Plan { lineup, tools, jobs, state, door, telemetry, secrets, warnings, files, given })
     }
 
-    /// Where windows meet that serve the same file with the same limits and the same variables, of the same version of unhang; none where
-    /// there is nothing to share or no data folder. What the file says may change while they are there.
+    /// What servers are given of our environment.
+    pub(super) fn given(&self) -> &Given {
+        &self.given
+    }
+
+    /// Has each window have its own of these servers, but for those that are made as they were before: the others are given what other
+    /// windows may have otherwise, and where windows meet goes by what was given at the start.
+    pub(super) fn keep_apart(&mut self, before: &[ServerEntry]) {
+        for entry in &mut self.lineup.entries {
+            let is_as_before = before.iter().any(|old| {
+                (&old.spec.name, &old.made_from, old.scope)
+                    == (&entry.spec.name, &entry.made_from, Scope::Everybody)
+            });
+            if entry.scope == Scope::Everybody && !is_as_before {
+                entry.scope = Scope::Process;
+            }
+        }
+    }
+
+    /// Where windows meet that serve the same file with the same limits and would give servers the same environment, of the same version
+    /// of unhang; none where there is nothing to share or no data folder. What the file says may change while they are there.
     pub(super) fn meeting_place(&self, path: &Path, flags: &LimitSettings) -> io::Result<Option<Place>> {
         let Some(folder) = data_folder().filter(|_| !self.lineup.entries.is_empty()) else { return Ok(None) };
         let mut hasher = DefaultHasher::new();
-        (env!("CARGO_PKG_VERSION"), path.canonicalize()?, &self.variables).hash(&mut hasher);
+        (env!("CARGO_PKG_VERSION"), path.canonicalize()?, &self.given).hash(&mut hasher);
         format!("{flags:?}").hash(&mut hasher);
         Place::new(&folder, &format!("{:016x}", hasher.finish())).map(Some)
     }

@@ -26,12 +26,12 @@ use unhang::{
         Toolbox,
         http::{Acceptor, Door as Admission},
     },
-    gateway::Change,
+    gateway::{Change, ServerEntry},
     sharing::Shared,
     tools::{CurrentTable, Table, service::JobService},
 };
 
-use super::plan::Plan;
+use super::plan::{Given, Plan};
 use crate::{arguments::Serve, diagnostics::Diagnostics};
 
 /// How often files are looked at. One that has changed is read when it stays the same for so long, since editors write in pieces.
@@ -50,6 +50,8 @@ pub(super) struct Reload<'a> {
     pub(super) shared: Shared,
     /// For those who come over HTTP.
     pub(super) entrance: Option<Entrance>,
+    /// What servers were given of our environment at the start, by which windows have met.
+    pub(super) given: Given,
     /// What holds.
     pub(super) current: Current,
 }
@@ -67,6 +69,7 @@ pub(super) struct Current {
     /// What is said of tools, and of what nobody can change while it runs.
     tools: String,
     clocks: Clocks,
+    servers: Vec<ServerEntry>,
     fixed: String,
     files: Vec<PathBuf>,
     stamps: Vec<Stamp>,
@@ -80,6 +83,7 @@ impl Current {
         Current {
             tools: format!("{:?}", plan.tools),
             clocks: plan.lineup.clocks.clone(),
+            servers: plan.lineup.entries.clone(),
             fixed: format!(
                 "{:?}{:?}{:?}",
                 plan.jobs,
@@ -173,7 +177,11 @@ impl Reload<'_> {
     }
 
     /// Has this hold from now on, if all of it can. Gives what has changed.
-    fn take(&mut self, current: Current, plan: Plan) -> Result<Vec<String>, String> {
+    fn take(&mut self, mut current: Current, mut plan: Plan) -> Result<Vec<String>, String> {
+        if *plan.given() != self.given {
+            plan.keep_apart(&self.current.servers);
+            current.servers = plan.lineup.entries.clone();
+        }
         let Plan { mut lineup, tools, door, secrets, warnings, .. } = plan;
         let opened = match (&self.entrance, door) {
             (Some(entrance), Some(door)) => {
