@@ -262,7 +262,7 @@ fn parse_patch(text: &str) -> Result<Patch, String> {
     };
     let pointer: Option<Pointer> = pointer.map(str::parse).transpose().map_err(|error| format!("{error}"))?;
     let field = field.parse().map_err(|error| format!("{error}"))?;
-    Ok(Patch { field, pointer })
+    Ok(Patch { field, pointer, is_shared: false })
 }
 
 #[cfg(test)]

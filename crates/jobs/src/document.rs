@@ -1,23 +1,35 @@
 //! The named state: one JSON document for each field, `state/<field>.json`, which is the raw value.
 //!
+//! ```text
+//! state/<field>.json                  of whoever has the data folder, and what is shared
+//! state/owners/<digest>/<field>.json  of one of those who are told from one another, as jobs are (`Record::owner`)
+//! ```
+//!
 //! Theory of operation. The file is the truth about a field. All writers of the state take one lock, so that a document
 //! that a job's result replaces and a document that a person sets come one after the other. See `settle.rs` for how a result is
 //! applied exactly once.
 //!
 //! Invariants
 //!
-//! - A field that exists has a name that is safe as a part of a path.
+//! - A field that exists has a name that is safe as a part of a path. No owner's folder has the name of a file of a field.
+//! - What one owner has under a name is not there for another; whoever wants it shared has it with whoever has the data folder.
 //! - What is not JSON never replaces what is.
 
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use unhang_proc::lock::Lock;
 use unhang_switches::stands;
 
 use crate::{
-    folder::{DataFolder, Durability, FileError, read_at_most, replace},
+    folder::{DataFolder, Durability, FileError, make_folder, read_at_most, replace, sync_all},
     moment::Moment,
     wait::{Limit, look_until},
 };
@@ -30,6 +42,9 @@ const TURN: Duration = Duration::from_secs(10);
 
 /// The pause between two looks at the lock.
 const LOOK: Duration = Duration::from_millis(2);
+
+/// Where the documents of owners are.
+const OWNERS: &str = "owners";
 
 const LOCK: &str = ".lock";
 const EXTENSION: &str = ".json";
@@ -170,24 +185,37 @@ pub struct Listed {
     pub updated_at: Moment,
 }
 
-/// All documents of a data folder.
+/// All documents of a data folder that are one owner's.
 #[derive(Clone, Debug)]
 pub struct Documents {
+    state: PathBuf,
     folder: PathBuf,
 }
 
 /// The turn of one writer. Others wait until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    folder: PathBuf,
+    state: PathBuf,
     _lock: Lock,
 }
 
 impl Documents {
-    /// Those of this data folder.
+    /// Those of whoever has this data folder, and those that are shared.
     #[must_use]
     pub fn of(data: &DataFolder) -> Self {
-        Self { folder: data.state() }
+        Self::owned(data, None)
+    }
+
+    /// Those of this owner; where it is none, as [`Self::of`].
+    #[must_use]
+    pub fn owned(data: &DataFolder, owner: Option<&str>) -> Self {
+        Self { state: data.state(), folder: folder_of(&data.state(), owner) }
+    }
+
+    /// Where the document of this name lies.
+    #[must_use]
+    pub fn path(&self, field: &Field) -> PathBuf {
+        self.folder.join(file_name(field))
     }
 
     /// Reads one; none where the field was never set.
@@ -195,7 +223,7 @@ impl Documents {
     /// # Errors
     /// Where the file cannot be read or is not JSON, as when somebody edited it.
     pub fn get(&self, field: &Field) -> Result<Option<Document>, FileError> {
-        let path = self.folder.join(file_name(field));
+        let path = self.path(field);
         let Some(bytes) = read_at_most(&path, MAX_DOCUMENT)? else { return Ok(None) };
         let value = serde_json::from_slice(&bytes).map_err(|error| FileError::damaged(&path, error))?;
         let changed = path.metadata().and_then(|metadata| metadata.modified());
@@ -205,7 +233,7 @@ impl Documents {
 
     /// The raw bytes of one, checked to be JSON, for a job's input.
     pub(crate) fn raw(&self, field: &Field) -> Result<Option<Vec<u8>>, FileError> {
-        let path = self.folder.join(file_name(field));
+        let path = self.path(field);
         let Some(bytes) = read_at_most(&path, MAX_DOCUMENT)? else { return Ok(None) };
         check(&bytes).map_err(|error| FileError::damaged(&path, error))?;
         Ok(Some(bytes))
@@ -218,7 +246,14 @@ impl Documents {
     pub fn list(&self) -> Result<Vec<Listed>, FileError> {
         let failed = |error| FileError::system("cannot read", &self.folder, error);
         let mut listed = Vec::new();
-        for entry in std::fs::read_dir(&self.folder).map_err(failed)? {
+        let entries = match std::fs::read_dir(&self.folder) {
+            // An owner who has none has no folder.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.folder != self.state => {
+                return Ok(listed);
+            }
+            entries => entries.map_err(failed)?,
+        };
+        for entry in entries {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
             let field = name.to_str().and_then(|name| name.strip_suffix(EXTENSION)?.parse().ok());
@@ -234,23 +269,28 @@ impl Documents {
 
     /// Waits for the turn to write.
     pub(crate) fn turn(&self) -> Result<Turn, FileError> {
-        let path = self.folder.join(LOCK);
+        let path = self.state.join(LOCK);
         let failed = |error| FileError::system("cannot lock", &path, error);
         let taken = look_until(Limit::after(TURN), LOOK, || Lock::try_take(&path)).map_err(failed)?;
         let lock = taken.ok_or_else(|| {
             let text = format!("another process has held it for {} s", TURN.as_secs());
             failed(std::io::Error::new(std::io::ErrorKind::TimedOut, text))
         })?;
-        Ok(Turn { folder: self.folder.clone(), _lock: lock })
+        Ok(Turn { state: self.state.clone(), _lock: lock })
     }
 }
 
 impl Turn {
-    /// Replaces a document.
-    pub(crate) fn write(&self, field: &Field, value: &Value) -> Result<(), FileError> {
+    /// Replaces a document of this owner.
+    pub(crate) fn write(&self, owner: Option<&str>, field: &Field, value: &Value) -> Result<(), FileError> {
         let mut text = value.to_string().into_bytes();
         text.push(b'\n');
-        replace(&self.folder, &file_name(field), &text, Durability::Disk)
+        let folder = folder_of(&self.state, owner);
+        if !folder.is_dir() {
+            make_folder(&folder, true)?;
+            sync_all(&[self.state.clone(), self.state.join(OWNERS)])?;
+        }
+        replace(&folder, &file_name(field), &text, Durability::Disk)
     }
 }
 
@@ -259,12 +299,22 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), serde_json::Error> {
     serde_json::from_slice::<serde::de::IgnoredAny>(bytes).map(drop)
 }
 
+/// Where the documents of this owner lie. Owners have names of any length and letters; whose a folder is says the jobs' `owner`.
+fn folder_of(state: &Path, owner: Option<&str>) -> PathBuf {
+    let Some(owner) = owner else { return state.to_owned() };
+    let digest = digest(&SHA256, owner.as_bytes());
+    let name: String = digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    state.join(OWNERS).join(name)
+}
+
 fn file_name(field: &Field) -> String {
     format!("{field}{EXTENSION}")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use serde_json::json;
 
     use super::*;
@@ -276,6 +326,28 @@ mod tests {
         }
         for name in ["", ".", "..", ".lock", "1a", "a/b", "../x", "a b", "ä", "a\n", &"a".repeat(65)] {
             assert!(name.parse::<Field>().is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn f_14_what_an_owner_has_is_nobody_elses_and_hides_no_field() {
+        let root = tempfile::tempdir().unwrap();
+        let data = DataFolder::open(root.path()).unwrap();
+        let owners = [None, Some("token 1"), Some("token 2"), Some("../../x"), Some("")];
+        let fields: [Field; 2] = ["owners", "a"].map(|name| name.parse().unwrap());
+        for (number, owner) in owners.iter().enumerate() {
+            let documents = Documents::owned(&data, *owner);
+            assert_eq!(documents.list().unwrap(), [], "{owner:?}");
+            for field in &fields {
+                documents.turn().unwrap().write(*owner, field, &json!(number)).unwrap();
+            }
+        }
+        for (number, owner) in owners.iter().enumerate() {
+            let documents = Documents::owned(&data, *owner);
+            assert_eq!(documents.list().unwrap().len(), 2, "{owner:?}");
+            assert_eq!(documents.get(&fields[0]).unwrap().unwrap().value, json!(number), "{owner:?}");
+            assert!(documents.path(&fields[0]).starts_with(data.state()), "{owner:?}");
+            assert_eq!(documents.folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
         }
     }
 

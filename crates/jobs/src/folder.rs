@@ -1,7 +1,7 @@
 //! Where everything lies: the data folder, one folder for each job, and how their files are written and read.
 //!
 //! ```text
-//! unhang.db   jobs/<id>/   jobs/<id>/work/   state/<field>.json   logs/
+//! unhang.db   jobs/<id>/   jobs/<id>/work/   state/<field>.json   state/owners/<digest>/<field>.json   logs/
 //! ```
 //!
 //! A job's folder holds our own files alone: `lock`, `run.json`, `launch.json`, `exit.json`, `job.json` and the two logs, which
@@ -477,7 +477,7 @@ pub(crate) fn open_file(path: &Path) -> Result<Option<File>, FileError> {
     Ok(Some(file))
 }
 
-fn make_folder(path: &Path, may_exist: bool) -> Result<(), FileError> {
+pub(crate) fn make_folder(path: &Path, may_exist: bool) -> Result<(), FileError> {
     DirBuilder::new()
         .recursive(may_exist)
         .mode(0o700)

@@ -162,6 +162,17 @@ pub struct Patch {
     /// Which part of the result it becomes; all of it where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pointer: Option<Pointer>,
+    /// Whether it is a document that all have, and not the one of the job's owner.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_shared: bool,
+}
+
+impl Record {
+    /// Whose document the result goes to.
+    pub(crate) fn patched(&self) -> Option<&str> {
+        let is_shared = self.patch.as_ref().is_some_and(|patch| patch.is_shared);
+        self.owner.as_deref().filter(|_| !is_shared)
+    }
 }
 
 /// What a job is that no command of ours works on: a tool of a server was called, and somebody waits for its answer.

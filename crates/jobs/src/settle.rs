@@ -130,7 +130,7 @@ pub(crate) fn finish_patches(data: &DataFolder, store: &mut Store, turn: &Turn) 
 fn apply(data: &DataFolder, turn: &Turn, record: &mut Record) -> Result<(), FileError> {
     let Some(patch) = &record.patch else { return Ok(()) };
     let outcome = match value(data, record) {
-        Ok(value) => turn.write(&patch.field, &value).map(|()| None)?,
+        Ok(value) => turn.write(record.patched(), &patch.field, &value).map(|()| None)?,
         Err(reason) => Some(reason),
     };
     record.state_applied = Some(outcome.is_none());
@@ -188,10 +188,11 @@ pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &Ending) -> Res
 pub(crate) fn set_document(
     data: &DataFolder,
     store: &mut Store,
+    owner: Option<&str>,
     field: &Field,
     value: &Value,
 ) -> Result<(), StoreError> {
     let turn = Documents::of(data).turn()?;
     finish_patches(data, store, &turn)?;
-    Ok(turn.write(field, value)?)
+    Ok(turn.write(owner, field, value)?)
 }

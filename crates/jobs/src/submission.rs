@@ -92,8 +92,10 @@ pub struct Input {
 /// Where an input comes from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A document of the named state.
+    /// A document of the named state, of whoever has the data folder or shared.
     State(Field),
+    /// The document of this name that the job's owner has.
+    OwnState(Field),
     /// A file somewhere, which is copied.
     File(PathBuf),
     /// These bytes.
@@ -161,7 +163,7 @@ impl Submission {
         let work = folder.work(FORMAT);
         work.create_if_missing()?;
         for input in &self.inputs {
-            let content = input.read(data)?;
+            let content = input.read(data, self.owner.as_deref())?;
             work.add(input.file.as_str(), &content).map_err(JobError::Serialization)?;
         }
         let record = self.record(rules);
@@ -252,13 +254,15 @@ impl Submission {
 }
 
 impl Input {
-    fn read(&self, data: &DataFolder) -> Result<Vec<u8>, JobError> {
+    fn read(&self, data: &DataFolder, owner: Option<&str>) -> Result<Vec<u8>, JobError> {
+        let state = |owner, field: &Field| {
+            let document = Documents::owned(data, owner).raw(field).map_err(JobError::Serialization)?;
+            document.ok_or_else(|| JobError::MissingState(field.clone()))
+        };
         match &self.source {
             Source::Bytes(bytes) => Ok(bytes.clone()),
-            Source::State(field) => {
-                let document = Documents::of(data).raw(field).map_err(JobError::Serialization)?;
-                document.ok_or_else(|| JobError::MissingState(field.clone()))
-            }
+            Source::State(field) => state(None, field),
+            Source::OwnState(field) => state(owner, field),
             Source::File(path) => {
                 let content = read_at_most(path, MAX_DOCUMENT).map_err(JobError::Serialization)?;
                 content.ok_or_else(|| {

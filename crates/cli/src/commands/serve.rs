@@ -309,8 +309,10 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
     if !ties.is_empty() {
         warn(&format!("jobs do not outlive everything here: {}", ties.join("; ")));
     }
-    let service =
-        Arc::new(EngineService::new(engine, inherited().collect()).with_all(all_variables().collect()));
+    let service = EngineService::new(engine, inherited().collect())
+        .with_all(all_variables().collect())
+        .sharing_state(state.shared);
+    let service = Arc::new(service);
     let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _)?;
     Ok(Prepared { path, current, given, table, service, lineup, place, door, telemetry })
 }

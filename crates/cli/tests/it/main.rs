@@ -36,6 +36,7 @@ mod gateway_routing;
 mod gateway_service;
 mod gateway_sessions;
 mod gateway_shared;
+mod gateway_state;
 mod gateway_traces;
 mod guide;
 mod harness;

@@ -57,6 +57,7 @@ pub(super) const PERCENT: (u32, u32) = (1, 100);
 /// The top level of the file.
 pub(super) const FILE: &[Key] = &[
     key("jobs", Kind::Section(JOBS), "How background jobs are run."),
+    key("state", Kind::Section(STATE_SHARING), "Whose the named state is."),
     key("tools", Kind::Sections(TOOL), "Commands that are offered as tools, by name."),
     key("servers", Kind::Sections(SERVER), "MCP servers, by name."),
     key(
@@ -217,6 +218,13 @@ pub(super) const JOBS: &[Key] = &[
          [servers.NAME.tools.TOOL]. Default: false.",
     ),
 ];
+
+/// `[state]`.
+pub(super) const STATE_SHARING: &[Key] = &[key(
+    "shared",
+    Kind::List,
+    "Fields that all callers have together, and `unhang state` with them. Default: none; each field is its caller's, as jobs are.",
+)];
 
 /// `[tools.NAME]`.
 pub(super) const TOOL: &[Key] = &[

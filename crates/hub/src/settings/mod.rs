@@ -24,13 +24,18 @@ mod tool_rules;
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use toml::de::DeTable;
-use unhang_jobs::{document::Field, engine::Options, folder::FileName, record::Patch};
+use unhang_jobs::{
+    document::{Field, NotAField},
+    engine::Options,
+    folder::FileName,
+    record::Patch,
+};
 
 use crate::{
     clients::Clocks,
@@ -47,7 +52,7 @@ pub use section::Complaint;
 pub use server::{HttpDialect, LimitSettings, ServerSettings, Transport};
 pub use telemetry::TelemetrySettings;
 
-use keys::{CONCURRENT, COUNT, FILE, GATEWAY, JOBS, PERCENT};
+use keys::{CONCURRENT, COUNT, FILE, GATEWAY, JOBS, PERCENT, STATE_SHARING};
 use section::{Section, Source};
 
 /// All that the file says, with the defaults in place of what it does not.
@@ -55,6 +60,8 @@ use section::{Section, Source};
 pub struct Settings {
     /// `[jobs]`.
     pub jobs: JobSettings,
+    /// `[state]`.
+    pub state: StateSettings,
     /// `[tools.*]`, in the order of the file.
     pub tools: Vec<ToolSettings>,
     /// `[servers.*]`, in the order of the file.
@@ -69,6 +76,13 @@ pub struct Settings {
     pub gateway: GatewaySettings,
     /// `[telemetry]`.
     pub telemetry: TelemetrySettings,
+}
+
+/// `[state]`: whose the named state is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StateSettings {
+    /// Fields that all have together; any other is its caller's, as jobs are.
+    pub shared: BTreeSet<Field>,
 }
 
 /// `[gateway]`: what all servers have together, as far as the file says it.
@@ -222,6 +236,10 @@ fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Re
         Some(field) => jobs(&field.section(JOBS)?)?,
         None => JobSettings::default(),
     };
+    let state = match top.get("state") {
+        Some(field) => state(&field.section(STATE_SHARING)?)?,
+        None => StateSettings::default(),
+    };
     let tools = match top.get("tools") {
         Some(field) => {
             let tools = field.fields()?.into_iter();
@@ -262,7 +280,15 @@ fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Re
         Some(field) => telemetry::read(&field)?,
         None => TelemetrySettings::default(),
     };
-    Ok(Settings { jobs, tools, servers, style, clocks, http, gateway, telemetry })
+    Ok(Settings { jobs, state, tools, servers, style, clocks, http, gateway, telemetry })
+}
+
+fn state(section: &Section<'_>) -> Result<StateSettings, Complaint> {
+    let Some(list) = section.get("shared") else { return Ok(StateSettings::default()) };
+    let field = |item: section::Field<'_>| {
+        item.plain()?.parse().map_err(|error: NotAField| item.complaint(error.to_string()))
+    };
+    Ok(StateSettings { shared: list.items()?.into_iter().map(field).collect::<Result<_, _>>()? })
 }
 
 fn gateway(section: &Section<'_>) -> Result<GatewaySettings, Complaint> {

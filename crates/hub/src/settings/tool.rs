@@ -113,7 +113,7 @@ fn input_schema(field: Option<&Field<'_>>, tool: &Field<'_>) -> Result<ArgumentS
 fn state(field: &Field<'_>) -> Result<Patch, Complaint> {
     let section = field.section(STATE)?;
     let pointer = section.get("pointer").map(|field| parsed(&field)).transpose()?;
-    Ok(Patch { field: parsed(&section.require("field")?)?, pointer })
+    Ok(Patch { field: parsed(&section.require("field")?)?, pointer, is_shared: false })
 }
 
 /// A text that the engine reads.

@@ -3,7 +3,12 @@
 //! Invariants: a data folder that cannot be used is the answer to every question, and no reason not to serve; a job's
 //! environment is what the owner handed in, with the tool's own variables over it, and nothing else.
 
-use std::{collections::BTreeMap, ffi::OsString, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    sync::Arc,
+    time::Duration,
+};
 
 use serde_json::Value;
 use unhang_jobs::{
@@ -12,7 +17,7 @@ use unhang_jobs::{
     engine::{Engine, Status},
     id::JobId,
     moment::Moment,
-    record::JobState,
+    record::{JobState, Patch},
     store::Whose,
     submission::{Input, STOP_GRACE, Source, Submission},
 };
@@ -41,6 +46,8 @@ pub struct EngineService {
     rest: Arc<BTreeMap<OsString, OsString>>,
     promoted: Option<PromotedCalls>,
     caller: Caller,
+    /// State fields that all have.
+    shared: Arc<BTreeSet<Field>>,
     /// What those who ask call the tools.
     names: ToolNames,
 }
@@ -60,14 +67,32 @@ impl EngineService {
         let environment = Arc::new(environment);
         let promoted = engine.as_ref().ok().cloned().map(PromotedCalls::new);
         let engine = engine.map_err(JobError::from);
-        let (rest, caller, names) = (Arc::default(), Caller::owner(), ToolNames::default());
-        EngineService { engine, environment, rest, promoted, caller, names }
+        EngineService {
+            engine,
+            environment,
+            rest: Arc::default(),
+            promoted,
+            caller: Caller::owner(),
+            shared: Arc::default(),
+            names: ToolNames::default(),
+        }
     }
 
     /// The same, with all variables that there are, for jobs of tools that inherit them.
     #[must_use]
     pub fn with_all(self, environment: BTreeMap<OsString, OsString>) -> EngineService {
         EngineService { rest: Arc::new(environment), ..self }
+    }
+
+    /// The same where all have these state fields together. Any other field is one's own, as jobs are.
+    #[must_use]
+    pub fn sharing_state(self, shared: BTreeSet<Field>) -> EngineService {
+        EngineService { shared: shared.into(), ..self }
+    }
+
+    /// Whose this field is; nobody's where it is shared or the caller has the data folder.
+    fn holder(&self, field: &Field) -> Option<String> {
+        self.caller.name().filter(|_| !self.shared.contains(field)).map(str::to_owned)
     }
 
     /// The same for those who call the tools by these names.
@@ -136,7 +161,15 @@ impl EngineService {
             false => BTreeMap::new(),
         };
         private.extend(request.environment.into_iter().map(|(name, value)| (name.into(), value.into())));
-        let input = |(file, field)| Input { file, source: Source::State(field) };
+        let input = |(file, field)| {
+            let source = match self.holder(&field) {
+                Some(_) => Source::OwnState(field),
+                None => Source::State(field),
+            };
+            Input { file, source }
+        };
+        let patch =
+            request.state.map(|patch| Patch { is_shared: self.shared.contains(&patch.field), ..patch });
         Ok(Submission {
             id,
             name: request.tool.clone(),
@@ -149,7 +182,7 @@ impl EngineService {
             inputs: request.inputs.into_iter().map(input).collect(),
             arguments: Some(request.arguments.into()),
             results: request.results,
-            patch: request.state,
+            patch,
             timeout: request.timeout,
             stop_grace: STOP_GRACE,
             log_limit: request.log_limit,
@@ -262,8 +295,9 @@ impl JobService for EngineService {
     fn get_state(&self, field: Field) -> Pending<'_, Located<DocumentReport>> {
         Box::pin(async move {
             let engine = self.engine()?;
-            let path = engine.options().folder.join("state").join(format!("{field}.json"));
-            let document = engine.document(field.clone()).await?.ok_or_else(|| {
+            let holder = self.holder(&field);
+            let path = engine.document_path(holder.as_deref(), &field);
+            let document = engine.document_of(holder, field.clone()).await?.ok_or_else(|| {
                 JobError(format!("the state field `{field}` was never set; list_state has those that were"))
             })?;
             Ok(Located { report: document.into(), path })
@@ -272,14 +306,23 @@ impl JobService for EngineService {
 
     fn set_state(&self, field: Field, value: Value) -> Pending<'_, Moment> {
         Box::pin(async move {
-            self.engine()?.set_document(field, value).await?;
+            self.engine()?.set_document_of(self.holder(&field), field, value).await?;
             Ok(Moment::now())
         })
     }
 
     fn list_state(&self) -> Pending<'_, Vec<ListedReport>> {
         Box::pin(async move {
-            Ok(self.engine()?.documents().await?.into_iter().map(ListedReport::from).collect())
+            let engine = self.engine()?;
+            let mut listed = engine.documents().await?;
+            if let Some(owner) = self.caller.name() {
+                listed.retain(|document| self.shared.contains(&document.field));
+                let own = engine.documents_of(Some(owner.to_owned())).await?;
+                // One that was the owner's before it was shared is not to be had by its name any more.
+                listed.extend(own.into_iter().filter(|document| !self.shared.contains(&document.field)));
+                listed.sort_by(|one, other| one.field.cmp(&other.field));
+            }
+            Ok(listed.into_iter().map(ListedReport::from).collect())
         })
     }
 }

@@ -506,28 +506,70 @@ impl Engine {
         self.blocking(system::counts).await
     }
 
-    /// A document of the named state.
+    /// A document of the named state, of whoever has the data folder or shared.
     ///
     /// # Errors
     /// Where its file cannot be read or is not JSON.
     pub async fn document(&self, field: Field) -> Result<Option<Document>, JobError> {
-        self.blocking(move |inner| Ok(Documents::of(&inner.data).get(&field)?)).await
+        self.document_of(None, field).await
     }
 
-    /// Replaces a document of the named state.
+    /// The same of this owner; nobody is whoever has the data folder.
+    ///
+    /// # Errors
+    /// As [`Self::document`].
+    pub async fn document_of(
+        &self,
+        owner: Option<String>,
+        field: Field,
+    ) -> Result<Option<Document>, JobError> {
+        self.blocking(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).get(&field)?)).await
+    }
+
+    /// Where a document of this owner lies.
+    #[must_use]
+    pub fn document_path(&self, owner: Option<&str>, field: &Field) -> PathBuf {
+        Documents::owned(&self.inner.data, owner).path(field)
+    }
+
+    /// Replaces a document of the named state, of whoever has the data folder or shared.
     ///
     /// # Errors
     /// Where it cannot be written.
     pub async fn set_document(&self, field: Field, value: Value) -> Result<(), JobError> {
-        self.blocking(move |inner| Ok(set_document(&inner.data, &mut inner.store(), &field, &value)?)).await
+        self.set_document_of(None, field, value).await
     }
 
-    /// All documents of the named state, by name.
+    /// The same of this owner; nobody is whoever has the data folder.
+    ///
+    /// # Errors
+    /// As [`Self::set_document`].
+    pub async fn set_document_of(
+        &self,
+        owner: Option<String>,
+        field: Field,
+        value: Value,
+    ) -> Result<(), JobError> {
+        self.blocking(move |inner| {
+            Ok(set_document(&inner.data, &mut inner.store(), owner.as_deref(), &field, &value)?)
+        })
+        .await
+    }
+
+    /// All documents of the named state, by name: those of whoever has the data folder, and those that are shared.
     ///
     /// # Errors
     /// Where their folder cannot be read.
     pub async fn documents(&self) -> Result<Vec<Listed>, JobError> {
-        self.blocking(|inner| Ok(Documents::of(&inner.data).list()?)).await
+        self.documents_of(None).await
+    }
+
+    /// The same of this owner; nobody is whoever has the data folder.
+    ///
+    /// # Errors
+    /// As [`Self::documents`].
+    pub async fn documents_of(&self, owner: Option<String>) -> Result<Vec<Listed>, JobError> {
+        self.blocking(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).list()?)).await
     }
 
     /// Does what waits for the disk where it delays nobody else.

@@ -165,13 +165,13 @@ fn j_48_a_patch_is_applied_once_and_before_what_was_set_later() {
     let field: crate::document::Field = "answer".parse().unwrap();
     let record = desk.accept(|job| {
         job.results = Some(crate::folder::FileName::new("results.json").unwrap());
-        job.patch = Some(crate::record::Patch { field: field.clone(), pointer: None });
+        job.patch = Some(crate::record::Patch { field: field.clone(), pointer: None, is_shared: false });
     });
     let id = record.job_id;
     desk.admit(None);
     std::fs::write(desk.data.job(id).work(record.format).file("results.json"), "1").unwrap();
     desk.store.write(|transaction| note_patch(transaction, &record, true)).unwrap();
-    settle::set_document(&desk.data, &mut desk.store, &field, &serde_json::json!(2)).unwrap();
+    settle::set_document(&desk.data, &mut desk.store, None, &field, &serde_json::json!(2)).unwrap();
     desk.settle(id, Outcome::Completed);
     let document = crate::document::Documents::of(&desk.data).get(&field).unwrap().unwrap();
     assert_eq!(document.value, serde_json::json!(2));

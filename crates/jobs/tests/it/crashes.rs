@@ -22,7 +22,7 @@ use crate::common::{Bench, Home, Server, fixture, open_with_shim, until};
 /// A job that leaves a line in `runs` each time it runs, and has a result for the state.
 fn change(job: &mut Submission) {
     job.results = Some(FileName::new("results.json").unwrap());
-    job.patch = Some(Patch { field: "answer".parse().unwrap(), pointer: None });
+    job.patch = Some(Patch { field: "answer".parse().unwrap(), pointer: None, is_shared: false });
 }
 
 const SCRIPT: &str = "echo run >> \"$UNHANG_JOB_DIR/runs\"; echo 42 > \"$UNHANG_JOB_DIR/results.json\"";

@@ -297,7 +297,11 @@ async fn a_data_folder_of_the_first_format_loads() {
     let status = |id: &str| engine.status(id.parse().unwrap()).unwrap().record;
     let completed = status("completedaaa");
     assert_eq!((completed.status, completed.state_applied), (JobState::Completed, Some(true)));
-    let patch = Patch { field: "answer".parse().unwrap(), pointer: Some("/value".parse().unwrap()) };
+    let patch = Patch {
+        field: "answer".parse().unwrap(),
+        pointer: Some("/value".parse().unwrap()),
+        is_shared: false,
+    };
     assert_eq!(completed.patch, Some(patch));
     let results = engine.results("completedaaa".parse().unwrap()).await.unwrap();
     let text = fs::read(folder.path().join("jobs/completedaaa/results.json")).unwrap();

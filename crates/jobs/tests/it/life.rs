@@ -225,7 +225,7 @@ async fn j_139_the_result_is_in_the_state_when_the_job_is_completed() {
     let field: Field = "simulation".parse().unwrap();
     let script = r#"echo '{"digester": {"volume": 12.5}, "a/b": 1}' > "$UNHANG_JOB_DIR/results.json""#;
     let with = |pointer: &str| {
-        let patch = Patch { field: field.clone(), pointer: Some(pointer.parse().unwrap()) };
+        let patch = Patch { field: field.clone(), pointer: Some(pointer.parse().unwrap()), is_shared: false };
         move |job: &mut unhang_jobs::submission::Submission| {
             job.results = Some(FileName::new("results.json").unwrap());
             job.patch = Some(patch);

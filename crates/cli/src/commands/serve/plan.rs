@@ -23,7 +23,7 @@ use unhang::{
     secrets::Secrets,
     settings::{
         GatewaySettings, HttpSettings, JobSettings, LimitSettings, Loaded, ServerSettings, Settings,
-        TelemetrySettings, ToolSettings, Transport,
+        StateSettings, TelemetrySettings, ToolSettings, Transport,
     },
     sharing::Place,
     telemetry::TelemetrySpec,
@@ -49,6 +49,7 @@ pub(super) struct Plan {
     pub(super) lineup: Lineup,
     pub(super) tools: Vec<ToolSettings>,
     pub(super) jobs: JobSettings,
+    pub(super) state: StateSettings,
     /// For those who come over HTTP.
     pub(super) door: Option<Door>,
     /// Where requests are told.
@@ -96,7 +97,7 @@ impl Plan {
     pub(super) fn read(serve: &Serve, path: &Path) -> Result<Plan, String> {
         let variables = RefCell::default();
         let (settings, mut warnings) = load(path, &variables)?;
-        let Settings { jobs, tools, servers, style, clocks, http, gateway, telemetry } = settings;
+        let Settings { jobs, state, tools, servers, style, clocks, http, gateway, telemetry } = settings;
         let secrets = servers.iter().map(Secrets::of).collect();
         // How much one client may ask for says nothing of what a server can take.
         let said = serve.limits.settings();
@@ -228,11 +229,12 @@ fn load(
                 }
             }
             let (jobs, http) = (JobSettings::default(), HttpSettings::default());
+            let state = StateSettings::default();
             let (style, gateway) = (Style::default(), GatewaySettings::default());
             let telemetry = TelemetrySettings::default();
             let clocks = Clocks::default();
             let tools = Vec::new();
-            Ok((Settings { jobs, tools, servers, style, clocks, http, gateway, telemetry }, warnings))
+            Ok((Settings { jobs, state, tools, servers, style, clocks, http, gateway, telemetry }, warnings))
         }
     }
 }

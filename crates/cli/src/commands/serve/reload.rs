@@ -85,8 +85,9 @@ impl Current {
             clocks: plan.lineup.clocks.clone(),
             servers: plan.lineup.entries.clone(),
             fixed: format!(
-                "{:?}{:?}{:?}",
+                "{:?}{:?}{:?}{:?}",
                 plan.jobs,
+                plan.state,
                 plan.telemetry,
                 plan.door.as_ref().map(|door| door.sse)
             ),
@@ -222,7 +223,8 @@ impl Reload<'_> {
         }
         if current.fixed != self.current.fixed {
             told.push(
-                "what it says of [jobs], [telemetry] and `sse` counts from the next start on".to_owned(),
+                "what it says of [jobs], [state], [telemetry] and `sse` counts from the next start on"
+                    .to_owned(),
             );
         }
         self.current = current;
