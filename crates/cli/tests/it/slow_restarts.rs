@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{finish, server, window},
+    gateway_access::ONE,
     gateway_http,
     harness::{Client, PATIENCE, Remote, Sandbox, Web, run_to_end, wait_until},
     slow_calls::{Calls, Session, handed_over},
@@ -82,15 +83,17 @@ fn answered_once(client: &mut impl Calls, job: &Value, remote: &Remote) {
 fn a_task_of_a_server_is_taken_up_when_unhang_was_killed() {
     let sandbox = Sandbox::with_jobs();
     let remote = Remote::start(&sandbox, &["http-tasks-modern"]);
-    configure(&sandbox, &far(&remote, ""));
+    // Whoever has a token is known in the next run.
+    let joins = "tools.slow_compute.join-same-call = true";
+    configure(&sandbox, &format!("{}\n[http]\ntokens = [{ONE:?}]\n", far(&remote, joins)));
     let (mut process, web) = Web::start(&sandbox);
-    let mut session = Session::begin(&web, "one");
+    let mut session = Session::begin(&web.with_token(ONE), "one");
     let job = begun(&mut session, "far__slow_compute", 4.0);
     kill(&mut process);
     // Whoever does not have the server leaves it alone.
     assert_eq!(shown(&sandbox, &job)["status"], "running");
     let (process, web) = Web::start(&sandbox);
-    let mut session = Session::begin(&web, "one");
+    let mut session = Session::begin(&web.with_token(ONE), "one");
     // The same call is still the same.
     assert_eq!(begun(&mut session, "far__slow_compute", 4.0), job);
     answered_once(&mut session, &job, &remote);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{gateway, server, window},
+    gateway_access::ONE,
     gateway_http::finish,
     harness::{PATIENCE, Sandbox, Web, run_to_end, signal, wait_until},
     slow_calls::{Calls, Session, handed_over, lasting, slow_server, text},
@@ -164,8 +165,12 @@ fn the_command_line_tells_of_calls_as_of_any_job() {
 #[test]
 fn modern_clients_are_told_apart_by_the_name_that_they_say() {
     let sandbox = Sandbox::with_jobs();
-    fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
+    // Without a token nothing says that two requests are of one session.
+    let config = slow_server("tools.slow.join-same-call = true\n");
+    let config = format!("{config}[http]\ntokens = [{ONE:?}]\n");
+    fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
     let (process, web) = Web::start(&sandbox);
+    let web = web.with_token(ONE);
     let call = |client: &str| {
         let params = json!({ "name": "srv__slow", "arguments": lasting(3.0, "same"), "_meta": {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
