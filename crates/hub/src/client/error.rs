@@ -7,6 +7,7 @@ use std::{fmt, time::Duration};
 
 use serde_json::{Value, value::RawValue};
 
+use super::Unfinished;
 use crate::{
     exit,
     fault::{Evidence, Fault, Kind},
@@ -22,6 +23,9 @@ pub enum Error {
     /// There is no usable answer.
     #[error(transparent)]
     Failure(Box<Failure>),
+    /// The server goes on in the background with what was asked, and it had not ended in time.
+    #[error(transparent)]
+    Unfinished(Box<Unfinished>),
     /// There is no server of this name; the text says which one may be meant.
     #[error("there is no server `{name}`{hint}")]
     NoSuchServer {
@@ -50,6 +54,7 @@ impl Error {
         match self {
             Error::Server(_) => exit::FAILED,
             Error::Failure(failure) => failure.exit_code(),
+            Error::Unfinished(_) => exit::DEADLINE,
             Error::NoSuchServer { .. } => exit::NOT_FOUND,
             Error::InvalidArguments { .. } => exit::USAGE,
             Error::Disposed => exit::FAILED,
@@ -62,6 +67,7 @@ impl Error {
         match self {
             Error::Server(_) => "server_error",
             Error::Failure(failure) => failure.kind.word(),
+            Error::Unfinished(_) => Kind::Deadline.word(),
             Error::NoSuchServer { .. } => "no_such_server",
             Error::InvalidArguments { .. } => "invalid_arguments",
             Error::Disposed => "disposed",
@@ -74,6 +80,12 @@ impl Error {
         match self {
             Error::Server(error) => error.data(),
             Error::Failure(failure) => failure.fault().data(),
+            Error::Unfinished(unfinished) => {
+                let Unfinished { server, tool, job, limit, .. } = &**unfinished;
+                let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+                serde_json::json!({ "origin": "unhang", "kind": Kind::Deadline.word(), "server": server, "tool": tool,
+                    "job_id": job, "limitMs": limit })
+            }
             _ => serde_json::json!({}),
         }
     }

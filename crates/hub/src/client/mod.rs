@@ -27,7 +27,9 @@
 //! - [`Client::dispose`] and [`Pool::dispose`] end by themselves, in time, however often and wherever they are called (C-47 to C-61).
 //! - Results are what the server wrote, byte for byte.
 
+mod background;
 mod error;
+pub(crate) mod in_words;
 mod listener;
 mod lists;
 mod mirrors;
@@ -49,6 +51,7 @@ use unhang_wire::Json;
 
 pub(crate) use self::subscription::LISTEN;
 pub use self::{
+    background::{Background, Unfinished},
     error::{Error, Failure, ServerError},
     listener::{Answer, Listener, Silent, declined},
     lists::List,
@@ -161,10 +164,7 @@ impl Client {
     pub(crate) fn start_knowing(spec: ClientSpec, is_legacy: bool) -> Self {
         let ClientSpec { name, endpoint, limits, listener } = spec;
         let (link, mailbox) = upstream::link();
-        let introduction = Introduction::new(
-            &json!({ "name": "unhang", "version": env!("CARGO_PKG_VERSION") }),
-            &listener.capabilities().into(),
-        );
+        let introduction = Introduction::new(&introduced(), &listener.capabilities().into());
         let client = Client {
             name: name.as_str().into(),
             limits: limits.clone(),
@@ -463,6 +463,11 @@ impl Wanted {
         };
         Some(Self { input_requests, request_state: members.remove("requestState") })
     }
+}
+
+/// Who we are.
+fn introduced() -> Value {
+    json!({ "name": "unhang", "version": env!("CARGO_PKG_VERSION") })
 }
 
 /// What is written as an object is one.

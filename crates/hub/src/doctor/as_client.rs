@@ -16,7 +16,7 @@ use super::{
     session::{CALLS, IDLE, LONG, QUICK, refusal},
 };
 use crate::{
-    client::{self, Client, ClientSpec, Error, Options},
+    client::{self, Client, ClientSpec, Endpoint, Error, Options},
     fault::Kind,
 };
 
@@ -51,6 +51,9 @@ pub(super) async fn observe(spec: &ClientSpec, seen: &mut Observations) {
         }
         Err(Error::Failure(failure)) if failure.kind == Kind::Deadline => {
             seen.cold = Some(Start::Silent(since.elapsed()));
+        }
+        Err(error) if matches!(spec.endpoint, Endpoint::Http(_)) => {
+            seen.cold = Some(Start::Unreachable(error.to_string()));
         }
         Err(error) => seen.cold = Some(Start::Failed(error.to_string())),
     }
@@ -123,7 +126,8 @@ async fn ping(client: &Client, seen: &mut Observations) -> Result<(), Error> {
 async fn call(client: &Client, name: &str, seen: &mut Observations) -> Result<(), (String, Error)> {
     let what = format!("`tools/call` of `{name}`");
     let (since, options) = (Instant::now(), Options::default());
-    let mut call = pin!(client.call_tool(name, Map::new(), &options));
+    // What goes on in the background is followed, as whoever uses it would.
+    let mut call = pin!(client.call_tool_to_its_end(name, Map::new(), &options));
     let mut blocked = false;
     let answer = match timeout(QUICK, &mut call).await {
         Ok(answer) => answer,
@@ -140,6 +144,11 @@ async fn call(client: &Client, name: &str, seen: &mut Observations) -> Result<()
     let answer = match answer {
         Ok(result) => Ok(result.get().to_owned()),
         Err(Error::Server(error)) => Err((error.code, error.message.clone())),
+        Err(Error::Unfinished(_)) => {
+            // The rest of it may be well.
+            seen.troubles.push(Trouble::Silence(what, took));
+            return Ok(());
+        }
         Err(error) => return Err((what, error)),
     };
     notice_slow(what, true, took, seen);

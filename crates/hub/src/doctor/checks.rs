@@ -74,8 +74,11 @@ checks! {
         "look at the other findings first; `--timeout` gives it longer";
 
     CANNOT_START = "cannot-start", Error, anywhere,
-        "the server cannot be started or reached",
+        "the server cannot be started",
         "check its command and its folder: `unhang servers` shows what is configured";
+    CANNOT_REACH = "cannot-reach", Error, anywhere,
+        "nobody answers at the server's URL, or something that is no MCP server",
+        "check the URL, its port and path, and that the server runs; then the network, a proxy, and the headers or the login that it wants";
     DIES_AT_START = "dies-at-start", Error, process,
         "it ends before it has answered anything",
         "run its command in a terminal; its stderr usually says what is missing";

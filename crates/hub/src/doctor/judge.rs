@@ -88,6 +88,7 @@ impl Verdict {
     fn start(&mut self, seen: &Observations) {
         match &seen.cold {
             Some(Start::Failed(why)) => return self.find(checks::CANNOT_START, why),
+            Some(Start::Unreachable(why)) => return self.find(checks::CANNOT_REACH, why),
             Some(Start::Ended(exit)) => return self.find(checks::DIES_AT_START, exit),
             Some(Start::Silent(waited)) if !matches!(seen.modern, Some(Modern::Spoken { .. })) => {
                 return self.find(
@@ -98,7 +99,9 @@ impl Verdict {
             _ => {}
         }
         match &seen.warm {
-            Some(Start::Failed(why) | Start::Ended(why)) => self.find(checks::DIES_AT_SECOND_START, why),
+            Some(Start::Failed(why) | Start::Unreachable(why) | Start::Ended(why)) => {
+                self.find(checks::DIES_AT_SECOND_START, why)
+            }
             Some(Start::Silent(waited)) => {
                 let evidence = format!("no answer within {} at the second start", in_words(*waited));
                 self.find(checks::DIES_AT_SECOND_START, evidence);

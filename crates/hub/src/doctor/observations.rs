@@ -54,6 +54,8 @@ pub enum Start {
     Answered(Duration),
     /// The command could not be executed, for this reason.
     Failed(String),
+    /// Its URL could not be asked, for this reason.
+    Unreachable(String),
     /// It ended in this way before it answered.
     Ended(String),
     /// It did not answer within this.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use tokio::time::Instant;
 
 use super::{
@@ -14,7 +14,10 @@ use super::{
     stdio::{END_PATIENCE, Examination},
     talk::{Answer, Failed, Talk},
 };
-use crate::config::LIST_PAGES;
+use crate::{
+    client::in_words::{JobInWords, StatusInWords},
+    config::LIST_PAGES,
+};
 
 /// Safe tools that are called.
 pub(super) const CALLS: usize = 3;
@@ -31,6 +34,8 @@ const AFTER_CANCEL: Duration = Duration::from_millis(1500);
 const AFTERMATH: Duration = Duration::from_millis(300);
 /// How long the server is left alone.
 pub(super) const IDLE: Duration = Duration::from_secs(2);
+/// How long a job is waited for with one question.
+const JOB_LOOK: Duration = Duration::from_secs(5);
 /// Pages that are read of a list; a tenth of what [`LIST_PAGES`] allows shows as well that there is no end.
 const PAGES: usize = LIST_PAGES / 10;
 
@@ -194,6 +199,10 @@ impl Session<'_, '_> {
                 pinged = answered.map(drop).map_err(|failed| (format!("`{}`", self.era.ping()), failed));
             }
         }
+        let answer = match answer {
+            Ok(answer) => self.at_its_end(tool, answer, since + limits.call_timeout).await,
+            silent => silent,
+        };
         let took = since.elapsed();
         match answer {
             Ok(answer) => {
@@ -207,6 +216,39 @@ impl Session<'_, '_> {
             Err(failed) => return Err((what, failed)),
         }
         pinged
+    }
+
+    /// What a call comes to with which the server goes on as a job of ours, until this moment; every other answer as it is.
+    async fn at_its_end(&mut self, tool: &str, answer: Answer, by: Instant) -> Result<Answer, Failed> {
+        let raw = |result: &str| RawValue::from_string(result.to_owned()).ok();
+        let job = answer.as_ref().ok().and_then(|result| JobInWords::read(&*raw(result)?, tool));
+        let Some(job) = job else { return Ok(answer) };
+        let since = Instant::now();
+        loop {
+            let remaining = by.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                return Err(Failed::Silence(since.elapsed()));
+            }
+            let wait = remaining.min(JOB_LOOK).as_secs();
+            let arguments = json!({ "job_id": job.job, "wait_seconds": wait });
+            let told = self.about(&job.status_tool(), &arguments, remaining).await?;
+            let Ok(told) = told else { return Ok(answer) };
+            let status = raw(&told).and_then(|told| StatusInWords::read(&told, job.job));
+            match status {
+                Some(status) if status.state.is_final() => break,
+                Some(_) => self.talk.listen(QUICK.min(remaining)).await,
+                None => return Ok(answer),
+            }
+        }
+        let limit = self.examination.limits.request_timeout;
+        self.about(&job.results_tool(), &json!({ "job_id": job.job }), limit).await
+    }
+
+    /// Asks a tool about jobs.
+    async fn about(&mut self, tool: &str, arguments: &Value, limit: Duration) -> Result<Answer, Failed> {
+        let params = json!({ "name": tool, "arguments": arguments });
+        let params = self.examination.params(self.era, &params);
+        self.talk.ask("tools/call", &params, limit).await.map(|(answer, _)| answer)
     }
 
     /// Calls a slow tool once more, and cancels that.

@@ -64,6 +64,7 @@ fn nothing_follows_from_what_was_not_seen() {
 fn each_way_not_to_start_has_its_name() {
     let only = |cold| Observations { cold: Some(cold), ..Observations::default() };
     assert_eq!(ids(&only(Start::Failed("no such file".to_owned()))), ["cannot-start"]);
+    assert_eq!(ids(&only(Start::Unreachable("refused".to_owned()))), ["cannot-reach"], "F-78");
     assert_eq!(ids(&only(Start::Ended("exit code 1".to_owned()))), ["dies-at-start"]);
     assert_eq!(ids(&only(Start::Silent(seconds(55)))), ["silent-at-start"]);
     assert_eq!(ids(&only(Start::Unusable)), ["silent-at-start"], "it is not well");
