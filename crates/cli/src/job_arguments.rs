@@ -1,6 +1,6 @@
 //! What can be typed after `unhang job` and `unhang state`.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
 use unhang::{
@@ -168,20 +168,48 @@ pub(crate) struct JobList {
     pub(crate) limit: u32,
 }
 
+/// A job, as it is typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum JobReference {
+    /// By its id.
+    Id(JobId),
+    /// By the beginning of its id, which no other has.
+    Beginning(String),
+    /// The newest.
+    Last,
+}
+
+impl FromStr for JobReference {
+    type Err = <JobId as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            Ok(id) => Ok(JobReference::Id(id)),
+            Err(_) if text == "last" => Ok(JobReference::Last),
+            // A beginning is what could become an id.
+            Err(error) => {
+                let is_beginning = || format!("{text:a<12}").parse::<JobId>().is_ok();
+                let beginning = (!text.is_empty() && is_beginning()).then(|| text.to_owned());
+                beginning.map(JobReference::Beginning).ok_or(error)
+            }
+        }
+    }
+}
+
 /// One job.
 #[derive(Debug, Args)]
 pub(crate) struct OneJob {
-    /// Which job
+    /// Which job: its id, the beginning of it that no other has, or `last` for the newest
     #[arg(value_name = "ID")]
-    pub(crate) id: JobId,
+    pub(crate) id: JobReference,
 }
 
 /// Some jobs.
 #[derive(Debug, Args)]
 pub(crate) struct ManyJobs {
-    /// Which jobs
+    /// Which jobs: ids, beginnings of ids that no other has, or `last` for the newest
     #[arg(value_name = "ID", required = true)]
-    pub(crate) ids: Vec<JobId>,
+    pub(crate) ids: Vec<JobReference>,
 }
 
 /// `unhang job logs`.
@@ -189,9 +217,9 @@ pub(crate) struct ManyJobs {
 #[command(after_help = "Where stdout is a terminal, what would steer it is taken out. As JSON, one\n\
     page of at most 1 MiB is printed, and with -f one page a line.")]
 pub(crate) struct JobLogs {
-    /// Which job
+    /// Which job: its id, the beginning of it that no other has, or `last` for the newest
     #[arg(value_name = "ID")]
-    pub(crate) id: JobId,
+    pub(crate) id: JobReference,
     /// Go on until the job has ended
     #[arg(short, long)]
     pub(crate) follow: bool,
@@ -209,9 +237,9 @@ pub(crate) struct JobLogs {
 /// `unhang job wait`.
 #[derive(Debug, Args)]
 pub(crate) struct JobWait {
-    /// Which jobs
+    /// Which jobs: ids, beginnings of ids that no other has, or `last` for the newest
     #[arg(value_name = "ID", required = true)]
-    pub(crate) ids: Vec<JobId>,
+    pub(crate) ids: Vec<JobReference>,
     /// Wait no longer than this, then exit with 4 [default: as long as it takes]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
@@ -268,6 +296,17 @@ fn parse_patch(text: &str) -> Result<Patch, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn f_75_a_job_is_typed_by_its_id_its_beginning_or_as_the_last() {
+        let read = |text: &str| text.parse::<JobReference>().ok();
+        assert_eq!(read("abcdefgh2345"), "abcdefgh2345".parse().ok().map(JobReference::Id));
+        assert_eq!(read("abc2"), Some(JobReference::Beginning("abc2".to_owned())));
+        assert_eq!(read("last"), Some(JobReference::Last));
+        for none in ["", "abcdefgh23456", "../x", "ABC", "a1", "a.b", "ä"] {
+            assert_eq!(read(none), None, "{none}");
+        }
+    }
 
     #[test]
     fn a_patch_is_a_field_and_perhaps_a_pointer() {

@@ -239,6 +239,81 @@ pub(super) fn lines(table: &Table) -> String {
     table.lines().map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(&line).trim_end())).collect()
 }
 
+/// Lines of words behind an indent, none wider than [`COLUMNS`] but where a word is.
+pub(super) fn wrapped_in(indent: &str, text: &str) -> String {
+    let mut lines = String::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        let length = indent.len() + line.chars().count() + 1 + word.chars().count();
+        if !line.is_empty() && length > usize::from(COLUMNS) {
+            lines.push_str(&format!("{indent}{line}\n"));
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    if !line.is_empty() {
+        lines.push_str(&format!("{indent}{line}\n"));
+    }
+    lines
+}
+
+/// A word as it would be typed: what a shell would split stands in quotes.
+pub(super) fn quoted_word(word: &str) -> String {
+    let is_plain = !word.is_empty()
+        && word.chars().all(|character| character.is_alphanumeric() || "-_./=:,@%+".contains(character));
+    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// At most so many characters of a text, the last of which says that there were more.
+pub(super) fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+        None => text.to_owned(),
+    }
+}
+
+/// Whether what is printed is set off by marks and colours: on a terminal that has them, unless NO_COLOR says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Marks {
+    has_marks: bool,
+    has_colours: bool,
+}
+
+/// A colour of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Colour {
+    Red = 31,
+    Green = 32,
+    Yellow = 33,
+    Cyan = 36,
+}
+
+impl Marks {
+    /// As a file or a pipe has them: not at all.
+    pub(super) const NONE: Marks = Marks { has_marks: false, has_colours: false };
+
+    /// What stdout can show.
+    pub(super) fn of_stdout() -> Marks {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let has_marks = io::stdout().is_terminal();
+        Marks { has_marks, has_colours: has_marks && !is_dumb && !is_set("NO_COLOR") }
+    }
+
+    /// The mark, where there are any.
+    pub(super) fn mark(self, mark: char) -> String {
+        if self.has_marks { format!("{mark} ") } else { String::new() }
+    }
+
+    /// The text in this colour, where there are any.
+    pub(super) fn paint(self, colour: Colour, text: &str) -> String {
+        if self.has_colours { format!("\u{1b}[{}m{text}\u{1b}[0m", colour as u8) } else { text.to_owned() }
+    }
+}
+
 /// `1 job`, `2 jobs`.
 pub(super) fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
@@ -264,6 +339,15 @@ pub(super) fn failure(error: &JobError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marks_and_colours_are_for_terminals() {
+        let all = Marks { has_marks: true, has_colours: true };
+        assert_eq!(all.paint(Colour::Red, "failed"), "\u{1b}[31mfailed\u{1b}[0m");
+        assert_eq!((all.mark('✓'), Marks::NONE.mark('✓')), ("✓ ".to_owned(), String::new()));
+        assert_eq!(Marks::NONE.paint(Colour::Red, "failed"), "failed");
+        assert_eq!(shortened("abcd", 3), "ab…");
+    }
 
     #[test]
     fn a_table_wraps_what_may_be_wrapped_and_has_80_columns() {

@@ -155,7 +155,7 @@ fn x_10_what_is_no_id_is_wrong_usage_and_reaches_no_path() {
     let sandbox = Sandbox::new();
     for verb in ["show", "logs", "result", "wait", "cancel", "remove"] {
         for id in
-            ["../../../etc", "/etc/passwd", "..", "", "abc", "ABCDEFGHIJKL", "abcdefgh234/", "aaaaaaaaaaaaa"]
+            ["../../../etc", "/etc/passwd", "..", "", "a1c", "ABCDEFGHIJKL", "abcdefgh234/", "aaaaaaaaaaaaa"]
         {
             let mut command = sandbox.unhang();
             command.args(["job", verb, "--", id]);

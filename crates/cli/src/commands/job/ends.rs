@@ -13,17 +13,17 @@ use unhang::{
 use super::run::distinct;
 use crate::{
     commands::engine::{Desk, Outcome, counted, failure},
-    job_arguments::JobPrune,
+    job_arguments::{JobPrune, JobReference},
     terminal_text::escaped,
 };
 
-pub(super) async fn cancel(desk: &Desk, ids: Vec<JobId>) -> Outcome {
+pub(super) async fn cancel(desk: &Desk, references: &[JobReference]) -> Outcome {
     let cancel = async |engine: Engine, id| {
         let status = engine.cancel(id).await?;
         Ok(JobReport::new(&status, Reader::Person))
     };
     let text = |report: &JobReport| format!("{} cancelled ({})\n", report.job_id, escaped(&report.name));
-    each(desk, &ids, cancel, text).await
+    each(desk, references, cancel, text).await
 }
 
 /// What is said of a job that was removed.
@@ -33,18 +33,18 @@ struct Removed {
     removed: bool,
 }
 
-pub(super) async fn remove(desk: &Desk, ids: Vec<JobId>) -> Outcome {
+pub(super) async fn remove(desk: &Desk, references: &[JobReference]) -> Outcome {
     let remove = async |engine: Engine, id| {
         engine.remove(id).await?;
         Ok(Removed { job_id: id, removed: true })
     };
-    each(desk, &ids, remove, |removed| format!("{} removed\n", removed.job_id)).await
+    each(desk, references, remove, |removed| format!("{} removed\n", removed.job_id)).await
 }
 
 /// Does something with each job, and all at the same time: one that is slow to end delays no other (promise 8).
 async fn each<T: Serialize + Send + 'static, Doing>(
     desk: &Desk,
-    ids: &[JobId],
+    references: &[JobReference],
     work: impl Fn(Engine, JobId) -> Doing,
     text: impl Fn(&T) -> String,
 ) -> Outcome
@@ -52,8 +52,9 @@ where
     Doing: Future<Output = Result<T, JobError>> + Send + 'static,
 {
     let engine = desk.engine().await?;
-    let tasks: Vec<_> = distinct(ids).into_iter().map(|id| tokio::spawn(work(engine.clone(), id))).collect();
-    let (mut done, mut code) = (Vec::new(), exit::DONE);
+    let (ids, code) = desk.all_meant(&engine, references).await;
+    let tasks: Vec<_> = distinct(&ids).into_iter().map(|id| tokio::spawn(work(engine.clone(), id))).collect();
+    let (mut done, mut code) = (Vec::new(), code);
     for task in tasks {
         match task.await.unwrap_or(Err(JobError::Closed)) {
             Ok(report) => done.push(report),

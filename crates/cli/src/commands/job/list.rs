@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use comfy_table::{ColumnConstraint, Width};
 use unhang::{
     fault::in_words,
     job_report::{JobReport, Reader},
@@ -11,13 +10,15 @@ use unhang::{
 
 use super::progress::words;
 use crate::{
-    commands::engine::{Desk, Outcome, failure, lines, table},
+    commands::engine::{Colour, Desk, Marks, Outcome, failure, shortened},
     job_arguments::JobList,
     terminal_text::escaped,
 };
 
 /// Characters of a name in the table.
 const NAME: usize = 16;
+/// Characters of a line.
+const COLUMNS: usize = 80;
 
 pub(super) async fn run(desk: &Desk, arguments: &JobList) -> Outcome {
     let engine = desk.engine().await?;
@@ -27,32 +28,54 @@ pub(super) async fn run(desk: &Desk, arguments: &JobList) -> Outcome {
         .map_err(|error| failure(&error))?;
     let reports: Vec<JobReport> =
         statuses.iter().map(|status| JobReport::new(status, Reader::Person)).collect();
-    Ok(desk.report(&reports, || text(&reports, arguments.status, Moment::now())))
+    Ok(desk.report(&reports, || text(&reports, arguments.status, Moment::now(), Marks::of_stdout())))
 }
 
-fn text(reports: &[JobReport], state: Option<JobState>, now: Moment) -> String {
+fn text(reports: &[JobReport], state: Option<JobState>, now: Moment, marks: Marks) -> String {
     if reports.is_empty() {
         let state = state.map_or_else(String::new, |state| format!(" {state}"));
         return format!("There are no{state} jobs.\n");
     }
-    // The last column is what may be wrapped.
-    let mut table = table(["ID", "NAME", "STATUS", "AGE", "TOOK", "DETAIL"], 5);
-    for report in reports {
-        table.add_row([
+    let head = ["ID", "NAME", "STATUS", "AGE", "TOOK", "DETAIL"].map(str::to_owned);
+    let rows = reports.iter().map(|report| {
+        let took = |_| in_words(Duration::from_secs_f64(report.elapsed_time_seconds));
+        let row = [
             report.job_id.to_string(),
             shortened(&escaped(&report.name), NAME),
             report.status.to_string(),
             rough(now.since(report.created_at)),
-            report
-                .started_at
-                .map_or_else(String::new, |_| in_words(Duration::from_secs_f64(report.elapsed_time_seconds))),
+            report.started_at.map_or_else(String::new, took),
             detail(report),
-        ]);
+        ];
+        line(&row, Some(report.status), marks)
+    });
+    std::iter::once(line(&head, None, marks)).chain(rows).collect()
+}
+
+/// One line. Whatever a job is called and says, it is no more than that.
+fn line(
+    [id, name, status, age, took, detail]: &[String; 6],
+    state: Option<JobState>,
+    marks: Marks,
+) -> String {
+    let (before, after) = (format!("{id:<12}  {name:<NAME$}  "), format!("  {age:>4}  {took:>7}  "));
+    let padded = format!("{status:<9}");
+    // What took long leaves less room.
+    let taken = before.chars().count() + padded.chars().count() + after.chars().count();
+    let detail = shortened(detail, COLUMNS.saturating_sub(taken));
+    let status = state.and_then(colour).map_or_else(|| padded.clone(), |colour| marks.paint(colour, &padded));
+    let line = format!("{before}{status}{after}{detail}");
+    format!("{}\n", line.trim_end())
+}
+
+fn colour(state: JobState) -> Option<Colour> {
+    match state {
+        JobState::Completed => Some(Colour::Green),
+        JobState::Failed | JobState::Lost => Some(Colour::Red),
+        JobState::Starting | JobState::Running => Some(Colour::Cyan),
+        JobState::Cancelled => Some(Colour::Yellow),
+        JobState::Queued => None,
     }
-    if let Some(column) = table.column_mut(5) {
-        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(12)));
-    }
-    lines(&table)
 }
 
 /// What there is to say beside the status.
@@ -72,13 +95,6 @@ fn detail(report: &JobReport) -> String {
         }
         JobState::Completed if report.state_applied == Some(false) => "the state was not changed".to_owned(),
         JobState::Completed | JobState::Starting | JobState::Cancelled => String::new(),
-    }
-}
-
-pub(super) fn shortened(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some(_) => text.chars().take(most - 1).chain(['…']).collect(),
-        None => text.to_owned(),
     }
 }
 
@@ -133,14 +149,26 @@ mod tests {
         failed.reason = Some(Reason::ResultsInvalid);
         failed.detail = Some("results.json is not JSON: expected value at line 1 column 1".to_owned());
         let now = Moment::from_millis(1_774_872_000_000 + 4_000_000);
-        let text = text(&[running, failed], None, now);
+        let text = text(&[running, failed], None, now, Marks::NONE);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert_eq!(text.lines().count(), 3, "one line each: {text}");
         assert!(!text.contains('\u{1b}') && text.contains("40 %") && text.contains(" 1h "), "{text}");
         assert!(text.contains("a\\nb"), "{text}");
     }
 
     #[test]
+    fn f_75_a_long_cause_stays_on_its_line() {
+        let mut failed = report("call", JobState::Failed);
+        failed.detail = Some(
+            "the unhang process that waited ended\nbefore it came; look before calling it again".repeat(9),
+        );
+        let text = text(&[failed], None, Moment::now(), Marks::NONE);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80) && text.contains('…'), "{text}");
+    }
+
+    #[test]
     fn nothing_is_said_to_be_nothing() {
-        assert_eq!(text(&[], Some(JobState::Lost), Moment::now()), "There are no lost jobs.\n");
+        assert_eq!(text(&[], Some(JobState::Lost), Moment::now(), Marks::NONE), "There are no lost jobs.\n");
     }
 }

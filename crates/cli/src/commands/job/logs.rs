@@ -18,6 +18,7 @@ use unhang::{
     job_report::LogReport,
     jobs::{
         engine::Engine,
+        id::JobId,
         log::{MAX_PAGE, Page, Stream},
     },
 };
@@ -39,13 +40,15 @@ const PIECE: usize = 64 << 10;
 
 pub(super) async fn run(desk: &Desk, arguments: &JobLogs) -> Outcome {
     let engine = desk.engine().await?;
-    let mut reader = Reader::new(engine, arguments, desk.plain_format());
+    let id = desk.meant(&engine, &arguments.id).await?;
+    let mut reader = Reader::new(engine, id, arguments, desk.plain_format());
     if arguments.follow { reader.follow().await } else { reader.read().await }
 }
 
 /// Reads a log from where it is, and prints it.
 struct Reader<'a> {
     engine: Engine,
+    id: JobId,
     arguments: &'a JobLogs,
     stream: Stream,
     offset: u64,
@@ -75,7 +78,7 @@ struct Look {
 }
 
 impl<'a> Reader<'a> {
-    fn new(engine: Engine, arguments: &'a JobLogs, format: Format) -> Self {
+    fn new(engine: Engine, id: JobId, arguments: &'a JobLogs, format: Format) -> Self {
         let form = match format {
             Format::Json => Form::Json,
             Format::Text if io::stdout().is_terminal() => Form::Terminal(Terminal::default()),
@@ -83,6 +86,7 @@ impl<'a> Reader<'a> {
         };
         Self {
             engine,
+            id,
             arguments,
             stream: if arguments.stderr { Stream::Stderr } else { Stream::Stdout },
             offset: arguments.offset,
@@ -123,7 +127,7 @@ impl<'a> Reader<'a> {
             tokio::select! {
                 biased;
                 stop = signals.recv() => {
-                    let status = self.engine.status(self.arguments.id).map_err(|error| failure(&error))?;
+                    let status = self.engine.status(self.id).map_err(|error| failure(&error))?;
                     return Ok(leave_running(&[status], stop.unwrap_or(Stop::Terminate)));
                 }
                 // There may be more already.
@@ -154,7 +158,7 @@ impl<'a> Reader<'a> {
 
     async fn look_for_page(&mut self) -> Result<Look, Failure> {
         let length = usize::try_from(self.left).map_or(MAX_PAGE, |left| left.min(MAX_PAGE));
-        let page = self.engine.logs(self.arguments.id, self.stream, self.offset, length).await;
+        let page = self.engine.logs(self.id, self.stream, self.offset, length).await;
         let page = LogReport::from(page.map_err(|error| failure(&error))?);
         let (is_new, is_last) = (page.next_offset > page.offset, page.eof);
         let is_told = is_new || is_last || !self.arguments.follow;
@@ -176,7 +180,7 @@ impl<'a> Reader<'a> {
     }
 
     async fn raw_page(&self, offset: u64, length: usize) -> Result<Page<Vec<u8>>, Failure> {
-        let page = self.engine.raw_logs(self.arguments.id, self.stream, offset, length).await;
+        let page = self.engine.raw_logs(self.id, self.stream, offset, length).await;
         page.map_err(|error| failure(&error))
     }
 }

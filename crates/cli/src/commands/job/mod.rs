@@ -12,6 +12,7 @@ mod list;
 mod logs;
 mod progress;
 mod rebuild;
+mod reference;
 mod result;
 mod run;
 mod show;
@@ -23,12 +24,12 @@ pub(super) fn run(job: Job, verbose: bool) -> ExitCode {
     engine::run(&common, verbose, async |desk| match verb {
         JobVerb::Run(arguments) => run::run(desk, arguments).await,
         JobVerb::List(arguments) => list::run(desk, &arguments).await,
-        JobVerb::Show(arguments) => show::run(desk, arguments.id).await,
+        JobVerb::Show(arguments) => show::run(desk, &arguments.id).await,
         JobVerb::Logs(arguments) => logs::run(desk, &arguments).await,
-        JobVerb::Result(arguments) => result::run(desk, arguments.id).await,
+        JobVerb::Result(arguments) => result::run(desk, &arguments.id).await,
         JobVerb::Wait(arguments) => wait::run(desk, &arguments).await,
-        JobVerb::Cancel(arguments) => ends::cancel(desk, arguments.ids).await,
-        JobVerb::Remove(arguments) => ends::remove(desk, arguments.ids).await,
+        JobVerb::Cancel(arguments) => ends::cancel(desk, &arguments.ids).await,
+        JobVerb::Remove(arguments) => ends::remove(desk, &arguments.ids).await,
         JobVerb::Prune(arguments) => ends::prune(desk, &arguments).await,
         JobVerb::Rebuild => rebuild::run(desk).await,
     })

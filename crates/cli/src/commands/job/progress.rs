@@ -11,8 +11,8 @@ use unhang::{
     jobs::engine::Status,
 };
 
-use super::{list::shortened, wait::has_ended};
-use crate::terminal_text::escaped;
+use super::wait::has_ended;
+use crate::{commands::engine::shortened, terminal_text::escaped};
 
 /// How often the elapsed time is drawn anew.
 const TICK: Duration = Duration::from_millis(250);

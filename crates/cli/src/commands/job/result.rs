@@ -3,18 +3,19 @@
 use unhang::{
     exit,
     job_report::{Reader, ResultsReport},
-    jobs::{id::JobId, record::JobState},
+    jobs::record::JobState,
 };
 
 use crate::{
     commands::engine::{Desk, Outcome, failure, json},
-    job_arguments::Format,
+    job_arguments::{Format, JobReference},
     output::{self, Failure},
     terminal_text::escaped,
 };
 
-pub(super) async fn run(desk: &Desk, id: JobId) -> Outcome {
+pub(super) async fn run(desk: &Desk, reference: &JobReference) -> Outcome {
     let engine = desk.engine().await?;
+    let id = desk.meant(&engine, reference).await?;
     let results = engine.results(id).await.map_err(|error| failure(&error))?;
     let is_agreed = results.status.record.results.is_some();
     let report = ResultsReport::new(results, Reader::Person);

@@ -6,11 +6,12 @@ use serde::Serialize;
 use unhang::{
     fault::in_words,
     job_report::{JobReport, Reader},
-    jobs::{id::JobId, record::Record},
+    jobs::record::Record,
 };
 
 use crate::{
-    commands::engine::{Desk, Outcome, failure},
+    commands::engine::{Desk, Outcome, failure, quoted_word},
+    job_arguments::JobReference,
     terminal_text::escaped,
 };
 
@@ -25,11 +26,14 @@ struct Shown {
     work_folder: PathBuf,
 }
 
-pub(super) async fn run(desk: &Desk, id: JobId) -> Outcome {
+pub(super) async fn run(desk: &Desk, reference: &JobReference) -> Outcome {
     let engine = desk.engine().await?;
+    let id = desk.meant(&engine, reference).await?;
     let status = engine.status(id).map_err(|error| failure(&error))?;
     let Record { command, folder, .. } = status.record.clone();
-    let job = JobReport::new(&status, Reader::Person);
+    let mut job = JobReport::new(&status, Reader::Person);
+    // This is what they would show.
+    job.next_steps.retain(|step| !step.starts_with("unhang job show"));
     let (job_folder, work_folder) = (engine.job_folder(id), engine.work_folder(&status.record));
     let shown = Shown { job, command, folder, job_folder, work_folder };
     Ok(desk.report(&shown, || text(&shown, &status.record)))
@@ -76,21 +80,15 @@ fn text(shown: &Shown, record: &Record) -> String {
     line("works in", &shown.folder.to_string_lossy());
     line("files", &shown.work_folder.to_string_lossy());
     line("logs", &shown.job_folder.to_string_lossy());
-    line("next", &job.next_steps.join(", or "));
+    if !job.next_steps.is_empty() {
+        line("next", &job.next_steps.join(", or "));
+    }
     text
 }
 
 /// A command as it would be typed: what a shell would split stands in quotes.
 fn quoted(command: &[String]) -> String {
-    let is_plain = |word: &String| {
-        !word.is_empty()
-            && word.chars().all(|character| character.is_alphanumeric() || "-_./=:,@%+".contains(character))
-    };
-    let quote = |word: &String| match is_plain(word) {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    };
-    command.iter().map(quote).collect::<Vec<_>>().join(" ")
+    command.iter().map(|word| quoted_word(word)).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

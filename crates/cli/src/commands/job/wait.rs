@@ -40,8 +40,12 @@ pub(super) enum Waited {
 }
 
 pub(super) async fn run(desk: &Desk, arguments: &JobWait) -> Outcome {
-    let ids = distinct(&arguments.ids);
     let engine = desk.engine().await?;
+    let mut ids = Vec::with_capacity(arguments.ids.len());
+    for reference in &arguments.ids {
+        ids.push(desk.meant(&engine, reference).await?);
+    }
+    let ids = distinct(&ids);
     let format = desk.report_format();
     let say = |status: &Status| {
         if format == Format::Text {

@@ -1,0 +1,86 @@
+//! Which job is meant: by its id, by the beginning of one, or as the newest.
+//!
+//! Invariant: what was typed is compared with ids that there are, and is no part of a path.
+
+use std::{collections::BTreeSet, fs};
+
+use unhang::{
+    exit,
+    jobs::{engine::Engine, id::JobId, store::Whose},
+};
+
+use crate::{
+    commands::engine::{Desk, failure},
+    job_arguments::JobReference,
+    output::Failure,
+};
+
+/// Jobs that are looked through by their records. Older ones are found by their folders.
+const NEWEST: u32 = 1000;
+/// Ids that are told where several are meant.
+const TOLD: usize = 5;
+
+impl Desk {
+    /// The id of the job that is meant.
+    pub(super) async fn meant(&self, engine: &Engine, reference: &JobReference) -> Result<JobId, Failure> {
+        let limit = match reference {
+            JobReference::Id(id) => return Ok(*id),
+            JobReference::Last => 1,
+            JobReference::Beginning(_) => NEWEST,
+        };
+        let newest = engine.list(None, Whose::Anybodys, limit).await.map_err(|error| failure(&error))?;
+        let newest = newest.into_iter().map(|status| status.record.job_id);
+        let JobReference::Beginning(beginning) = reference else {
+            return newest.into_iter().next().ok_or_else(|| unknown("there are no jobs yet".to_owned()));
+        };
+        let mut found: BTreeSet<JobId> = newest.filter(|id| id.as_str().starts_with(beginning)).collect();
+        let (folder, wanted) = (self.options.folder.join("jobs"), beginning.clone());
+        let in_folders = self.blocking("be looked through", move || {
+            let names = fs::read_dir(folder).into_iter().flatten().flatten();
+            let ids = names.filter_map(|entry| entry.file_name().to_str()?.parse::<JobId>().ok());
+            Ok(ids.filter(|id| id.as_str().starts_with(&wanted)).collect::<Vec<_>>())
+        });
+        // A folder without a record is no job.
+        found.extend(in_folders.await?.into_iter().filter(|id| engine.status(*id).is_ok()));
+        let mut ids = found.iter();
+        match (ids.next(), ids.len()) {
+            (Some(id), 0) => Ok(*id),
+            (None, _) => Err(unknown(format!("no job has an id that begins with `{beginning}`"))),
+            (Some(_), more) => Err(several(beginning, &found, more + 1)),
+        }
+    }
+
+    /// The same of several. One that cannot be found is told of, and spoils no other; the code is that of the first.
+    pub(super) async fn all_meant(&self, engine: &Engine, references: &[JobReference]) -> (Vec<JobId>, u8) {
+        let (mut ids, mut code) = (Vec::new(), exit::DONE);
+        for reference in references {
+            match self.meant(engine, reference).await {
+                Ok(id) => ids.push(id),
+                Err(failure) => {
+                    self.complain(&failure);
+                    code = if code == exit::DONE { failure.code } else { code };
+                }
+            }
+        }
+        (ids, code)
+    }
+}
+
+fn unknown(message: String) -> Failure {
+    Failure {
+        code: exit::NOT_FOUND,
+        kind: "no_such_job",
+        message,
+        hint: Some("`unhang job list` has the newest".to_owned()),
+        data: None,
+    }
+}
+
+fn several(beginning: &str, found: &BTreeSet<JobId>, count: usize) -> Failure {
+    let mut told: Vec<String> = found.iter().take(TOLD).map(ToString::to_string).collect();
+    if count > TOLD {
+        told.push(format!("{} more", count - TOLD));
+    }
+    let message = format!("{count} jobs have an id that begins with `{beginning}`: {}", told.join(", "));
+    Failure::usage(message, Some("type more of it"))
+}
