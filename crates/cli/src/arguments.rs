@@ -15,7 +15,7 @@ use unhang::{config::parse_duration, tools::ModeOverrides};
 use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 
 use self::{
-    client::{Batch, Call, Listing, Prompt, Read, Servers},
+    client::{Batch, Call, Listing, Prompt, Read, Servers, Tools},
     doctor::Doctor,
     limits::{GuardLimits, SessionLimits},
     logging::Logging,
@@ -57,8 +57,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// List the configured servers, and where each was found
     Servers(Servers),
-    /// List the tools of a server, or of all
-    Tools(Listing),
+    /// List the tools of a server, or of all, or show one
+    Tools(Tools),
     /// List the resources of a server, or of all
     Resources(Listing),
     /// List the prompts of a server, or of all

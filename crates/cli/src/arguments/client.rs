@@ -36,6 +36,36 @@ pub(crate) struct ServerCommon {
     pub(crate) limits: AskingLimits,
 }
 
+/// What a server gets that is in no file.
+#[derive(Debug, Default, Args)]
+pub(crate) struct AdHoc {
+    /// Send this header to a URL; may be given several times. Other users of the machine can see it while unhang runs
+    #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
+    pub(crate) header: Vec<(String, String)>,
+    /// Set this variable for the command after `--`, above the environment that it inherits; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Run the command after `--` in this folder [default: the current one]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) cwd: Option<PathBuf>,
+}
+
+/// A header, as HTTP writes it or with `=`. A name can have neither sign.
+fn header(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once([':', '=']).ok_or("write NAME: VALUE")?;
+    if name.trim().is_empty() {
+        return Err("the name is missing: write NAME: VALUE");
+    }
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn variable(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE"),
+    }
+}
+
 /// `unhang servers`.
 #[derive(Debug, Args)]
 #[command(after_help = "Looked for in this order, the first of a name counts: unhang.toml here or in\n\
@@ -49,7 +79,33 @@ pub(crate) struct Servers {
     pub(crate) common: ServerCommon,
 }
 
-/// `unhang tools`, `resources`, `prompts` and `ping`.
+/// `unhang tools`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "unhang tools [OPTIONS] [S] [TOOL]\n       unhang tools [OPTIONS] [TOOL] -- <CMD>...",
+    after_help = ending!(
+        "\n\nExamples:\
+        \n  unhang tools time get_current_time\
+        \n  unhang tools -- uvx mcp-server-time"
+    )
+)]
+pub(crate) struct Tools {
+    /// The server [default: all that are configured]
+    #[arg(value_name = "S")]
+    pub(crate) server: Option<String>,
+    /// Show this tool alone: its arguments with their types, and what it says of itself
+    #[arg(value_name = "TOOL")]
+    pub(crate) tool: Option<String>,
+    /// The command of a server that is in no file, after `--`
+    #[arg(last = true, value_name = "CMD", conflicts_with = "tool")]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) ad_hoc: AdHoc,
+    #[command(flatten)]
+    pub(crate) common: ServerCommon,
+}
+
+/// `unhang resources`, `prompts` and `ping`.
 #[derive(Debug, Args)]
 #[command(after_help = ending!(""))]
 pub(crate) struct Listing {
@@ -60,6 +116,8 @@ pub(crate) struct Listing {
     #[arg(last = true, value_name = "CMD", conflicts_with = "server")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
+    pub(crate) ad_hoc: AdHoc,
+    #[command(flatten)]
     pub(crate) common: ServerCommon,
 }
 
@@ -69,12 +127,17 @@ pub(crate) struct Request {
     /// The words of the usage above: the server, what is asked of it, the arguments
     #[arg(value_name = "WORD")]
     pub(crate) words: Vec<String>,
+    /// Print the content alone, byte for byte as the server gave it; a terminal gets text that cannot steer it
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) raw: bool,
     /// Where what is no text is put, as text output [default: here]
     #[arg(long, value_name = "FOLDER", default_value = ".", hide_default_value = true)]
     pub(crate) save: PathBuf,
     /// The command of a server that is in no file, after `--`
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) ad_hoc: AdHoc,
     #[command(flatten)]
     pub(crate) common: ServerCommon,
 }
@@ -86,13 +149,18 @@ pub(crate) struct Request {
     after_help = ending!(
         "\n\nExamples:\
         \n  unhang call time get_current_time timezone=Europe/Vienna\
-        \n  unhang call get_current_time timezone=UTC -- uvx mcp-server-time"
+        \n  unhang call get_current_time timezone=UTC -- uvx mcp-server-time\
+        \n\nA call that the server goes on with in the background, as a job or a task, is\
+        \nfollowed to its end within --call-timeout."
     )
 )]
 pub(crate) struct Call {
     /// The arguments as a JSON object, as a file with one after `@`, or `-` for stdin; KEY=VALUE goes above it
     #[arg(long, value_name = "TEXT|@FILE|-")]
     pub(crate) json: Option<String>,
+    /// Call the tool without comparing the arguments with its schema
+    #[arg(long)]
+    pub(crate) no_check: bool,
     #[command(flatten)]
     pub(crate) request: Request,
 }
@@ -104,6 +172,7 @@ pub(crate) struct Call {
     after_help = ending!(
         "\n\nExamples:\
         \n  unhang read docs file:///notes.md\
+        \n  unhang read docs file:///notes.md --raw > notes.md\
         \n  unhang read file:///notes.md -- ./docs-server --stdio"
     )
 )]
@@ -132,7 +201,8 @@ pub(crate) struct Prompt {
     after_help = "In: {\"id\"?, \"server\", \"tool\", \"arguments\"?}, or with \"uri\" or \"prompt\" in\n\
     the place of \"tool\"; without \"server\" the command after `--` is asked. Out,\n\
     in the order in which they are done: {\"id\", \"line\", \"ok\", \"result\" or\n\
-    \"error\", \"ms\"}.\n\n\
+    \"error\", \"ms\"}. A call that its server goes on with in the background is\n\
+    followed to its end within --call-timeout; what has not ended by then is not ok.\n\n\
     Examples:\n  \
     unhang batch requests.jsonl > outcomes.jsonl\n  \
     unhang batch -j 16 --resume outcomes.jsonl requests.jsonl\n\n\
@@ -159,6 +229,8 @@ pub(crate) struct Batch {
     /// The command of a server that is in no file, after `--`
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) ad_hoc: AdHoc,
     #[command(flatten)]
     pub(crate) common: ServerCommon,
 }

@@ -5,7 +5,7 @@ use std::{ffi::OsString, time::Duration};
 use clap::Args;
 use unhang::config::parse_duration;
 
-use super::client::ServerCommon;
+use super::client::{AdHoc, ServerCommon};
 
 /// `unhang doctor`.
 #[derive(Debug, Args)]
@@ -17,10 +17,10 @@ use super::client::ServerCommon;
     Exit codes: 0 nothing was found (notes do not count); 1 findings; 2 wrong usage\n\
     or configuration; 6 no such server; 130 and 143 ended by SIGINT and SIGTERM.")]
 pub(crate) struct Doctor {
-    /// The server [default: all that are configured]
+    /// The servers [default: all that are configured]
     #[arg(value_name = "S")]
-    pub(crate) server: Option<String>,
-    /// Print JSON, as `--output json` does
+    pub(crate) servers: Vec<String>,
+    /// Print JSON, an array with one object a server, as `--output json` does
     #[arg(long, conflicts_with = "junit")]
     pub(crate) json: bool,
     /// Print JUnit's XML: a suite a server, a case a check
@@ -30,8 +30,10 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "3m")]
     pub(crate) timeout: Duration,
     /// The command of a server that is in no file, after `--`
-    #[arg(last = true, value_name = "CMD", conflicts_with = "server")]
+    #[arg(last = true, value_name = "CMD", conflicts_with = "servers")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) ad_hoc: AdHoc,
     #[command(flatten)]
     pub(crate) common: ServerCommon,
 }

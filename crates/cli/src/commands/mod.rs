@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::State(state) => state::run(state, verbose),
         Command::Serve(serve) => serve::run(&serve, verbose),
         Command::Servers(servers) => client::servers(&servers, verbose),
-        Command::Tools(listing) => client::list(List::Tools, &listing, verbose),
+        Command::Tools(tools) => client::tools(&tools, verbose),
         Command::Resources(listing) => client::list(List::Resources, &listing, verbose),
         Command::Prompts(listing) => client::list(List::Prompts, &listing, verbose),
         Command::Ping(listing) => client::ping(&listing, verbose),

@@ -150,6 +150,15 @@ fn examine(sandbox: &Sandbox, words: &[&str], animal: &[&str]) -> (i32, String, 
     run_to_end(command)
 }
 
+/// The report of the only server, as JSON, since nobody looks at a terminal.
+#[track_caller]
+fn only(stdout: &str) -> Value {
+    let reports: Vec<Value> =
+        serde_json::from_str(stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"));
+    assert_eq!(reports.len(), 1, "{stdout}");
+    reports[0].clone()
+}
+
 fn ids(report: &Value) -> BTreeSet<&str> {
     let findings = report["findings"].as_array().expect("findings");
     findings.iter().filter_map(|finding| finding["id"].as_str()).collect()
@@ -218,7 +227,7 @@ fn a_server_that_behaves_is_clean() {
     assert_eq!(code, 0, "{stdout}{stderr}");
     assert!(stdout.lines().count() == 2 && stdout.lines().all(|line| line.len() <= 80), "{stdout}");
     let (code, stdout, _) = examine(&sandbox, &[], &["well-behaved"]);
-    let report: Value = serde_json::from_str(&stdout).expect("an object, since nobody looks at a terminal");
+    let report = only(&stdout);
     assert!(code == 0 && report["clean"] == true && ids(&report).is_empty(), "{report:#}");
     let facts = &report["facts"];
     assert_eq!((&facts["revision"], &facts["stateless"]), (&"2025-11-25".into(), &true.into()));
@@ -313,7 +322,7 @@ fn it_comes_home_when_its_time_is_up() {
         examine(&sandbox, &["--timeout", "1s", "--start-timeout", "8s", "--json"], &["silent-at-start"])
     });
     assert_eq!(code, 1);
-    let report: Value = serde_json::from_str(&stdout).expect("JSON");
+    let report = only(&stdout);
     assert_eq!(ids(&report), BTreeSet::from(["did-not-finish"]));
     assert!(took < Duration::from_secs(20), "{took:?}");
     sandbox.assert_nothing_left();
@@ -381,4 +390,27 @@ fn the_guide_has_every_check_as_it_is() {
         })
         .collect();
     assert_eq!(rows, expected, "put these into docs/guide/doctor.md:\n{}", expected.join("\n"));
+}
+
+#[test]
+fn f_78_several_names_are_examined_and_a_dead_url_gets_advice_about_urls() {
+    let sandbox = Sandbox::new();
+    let config = sandbox.path().join("two.toml");
+    let entry =
+        |name: &str| format!("[servers.{name}]\ncommand = {UNHANG:?}\nargs = [\"zoo\", \"well-behaved\"]\n");
+    fs::write(&config, ["one", "two", "three"].map(entry).concat()).expect("a file");
+    let config = config.display().to_string();
+    let dead = "http://127.0.0.1:9/mcp";
+    let (code, stdout, stderr) =
+        run_to_end(doctor(&sandbox, &["three", "one", dead, "three", "--config", &config, "--json"]));
+    assert_eq!(code, 1, "{stderr}");
+    let reports: Vec<Value> = serde_json::from_str(&stdout).expect("an array");
+    let servers: Vec<&str> = reports.iter().filter_map(|report| report["server"].as_str()).collect();
+    assert_eq!(servers, ["three", "one", dead], "as they were named, each once");
+    let finding = &reports[2]["findings"][0];
+    let remedy = finding["remedy"].as_str().expect("text");
+    assert_eq!(finding["id"], "cannot-reach", "{finding}");
+    assert!(remedy.contains("URL") && !remedy.contains("command"), "{remedy}");
+    let (code, _, stderr) = run_to_end(doctor(&sandbox, &["one", "threee", "--config", &config]));
+    assert!(code == 6 && stderr.contains("did you mean `three`?"), "{code} {stderr}");
 }

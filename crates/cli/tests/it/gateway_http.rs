@@ -45,9 +45,9 @@ fn clients_of_both_eras_share_one_process_a_server() {
     let pid = text(web.call(&first, 1, "one__pid", json!({})));
     assert_eq!(text(web.call(&second, 1, "one__pid", json!({}))), pid);
     // The command line speaks the newest revision.
-    for tool in ["one__pid", "modern__echo"] {
+    for (tool, arguments) in [("one__pid", &[][..]), ("modern__echo", &["text=x"])] {
         let mut command = sandbox.unhang();
-        command.args(["call", &web.url(), tool, "text=x", "--output", "json"]);
+        command.args(["call", &web.url(), tool, "--output", "json"]).args(arguments);
         let (code, stdout, stderr) = run_to_end(command);
         assert_eq!(code, 0, "{stderr}");
         let result: Value = serde_json::from_str(&stdout).expect("JSON");

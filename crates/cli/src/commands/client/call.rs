@@ -22,9 +22,10 @@ use unhang::{
 
 use super::{
     Desk, Target,
+    argument_check::{check_prompt, check_tool},
     ask::is_asking,
     content::Writer,
-    run,
+    raw, run,
     typed::{arguments, texts},
 };
 use crate::{
@@ -36,52 +37,65 @@ use crate::{
 };
 
 /// Calls a tool.
-pub(in crate::commands) fn call(Call { json, request }: &Call, verbose: bool) -> ExitCode {
-    run(&request.common, verbose, async |desk| {
+pub(in crate::commands) fn call(Call { json, no_check, request }: &Call, verbose: bool) -> ExitCode {
+    run(&request.common, &request.ad_hoc, verbose, async |desk| {
         let (client, tool, pairs) = desk.asked(request, "tool").await?;
         let declared = one_of(&client, List::Tools, "tool", tool).await?;
         let arguments = arguments(json.as_deref(), pairs, declared.get("inputSchema"))?;
-        let result = with_progress(async |options| client.call_tool(tool, arguments, options).await).await?;
+        if !no_check {
+            check_tool(tool, &arguments, declared.get("inputSchema"))?;
+        }
+        let result =
+            with_progress(async |options| client.call_tool_to_its_end(tool, arguments, options).await).await;
+        let result = result.map_err(|error| desk.failed(error))?;
         let members = parsed(&result);
         let has_failed = members["isError"] == true;
         let writer = writer(request, tool);
-        if has_failed && desk.format() == Format::Text {
+        if has_failed && (request.raw || desk.format() == Format::Text) {
             let text = writer.tool(&members);
             output::error(&format!("`{}` failed: {}", escaped(tool), text.trim_end()), None);
             return Ok(exit::FAILED);
         }
-        let printed = desk.print_result(&result, || writer.tool(&members)).await;
+        if request.raw && !writer.is_terminal {
+            return Ok(desk.print(raw::of_tool(&members)?).await);
+        }
+        let printed = desk.print_result(request, &result, || writer.tool(&members)).await;
         Ok(if has_failed { exit::FAILED } else { printed })
     })
 }
 
 /// Reads a resource.
 pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitCode {
-    run(&request.common, verbose, async |desk| {
+    run(&request.common, &request.ad_hoc, verbose, async |desk| {
         let (client, uri, rest) = desk.asked(request, "resource").await?;
         if !rest.is_empty() {
             return Err(Failure::usage("a resource has no arguments".to_owned(), Some("see --help")));
         }
-        let result = with_progress(async |options| client.read_resource(uri, options).await).await;
+        let result = with_progress(async |options| client.read_resource_to_its_end(uri, options).await).await;
         let result = match result {
             Err(Error::Server(error)) if is_unknown(error.code) => {
                 let known = listed(&client, List::Resources, "uri").await.unwrap_or_default();
                 return Err(unknown(&client, "resource", uri, &known, Some(&error.message)));
             }
-            result => result?,
+            result => result.map_err(|error| desk.failed(error))?,
         };
-        Ok(desk.print_result(&result, || writer(request, "resource").resource(&parsed(&result))).await)
+        let writer = writer(request, "resource");
+        if request.raw && !writer.is_terminal {
+            return Ok(desk.print(raw::of_resource(&parsed(&result))?).await);
+        }
+        Ok(desk.print_result(request, &result, || writer.resource(&parsed(&result))).await)
     })
 }
 
 /// Gets a prompt.
 pub(in crate::commands) fn prompt(Prompt { request }: &Prompt, verbose: bool) -> ExitCode {
-    run(&request.common, verbose, async |desk| {
+    run(&request.common, &request.ad_hoc, verbose, async |desk| {
         let (client, name, pairs) = desk.asked(request, "prompt").await?;
-        one_of(&client, List::Prompts, "prompt", name).await?;
+        let declared = one_of(&client, List::Prompts, "prompt", name).await?;
         let arguments = texts(pairs)?;
+        check_prompt(name, &arguments, &declared)?;
         let result = with_progress(async |options| client.get_prompt(name, arguments, options).await).await?;
-        Ok(desk.print_result(&result, || writer(request, name).prompt(&parsed(&result))).await)
+        Ok(desk.print_result(request, &result, || writer(request, name).prompt(&parsed(&result))).await)
     })
 }
 
@@ -98,7 +112,7 @@ fn is_unknown(code: i64) -> bool {
     matches!(code, -32002 | -32602)
 }
 
-impl Desk {
+impl Desk<'_> {
     /// The server that is asked, what it is asked for, and the words behind that.
     async fn asked<'a>(
         &self,
@@ -110,10 +124,10 @@ impl Desk {
     }
 
     /// Prints a result as received, or as text.
-    async fn print_result(&self, result: &RawValue, text: impl FnOnce() -> String) -> u8 {
+    async fn print_result(&self, request: &Request, result: &RawValue, text: impl FnOnce() -> String) -> u8 {
         match self.format() {
-            Format::Json => self.print(format!("{}\n", result.get()).into_bytes()).await,
-            Format::Text => self.print(text().into_bytes()).await,
+            Format::Json if !request.raw => self.print(format!("{}\n", result.get()).into_bytes()).await,
+            _ => self.print(text().into_bytes()).await,
         }
     }
 }
@@ -129,7 +143,7 @@ async fn listed(client: &Client, list: List, member: &str) -> Result<Vec<String>
 }
 
 /// The item of this name.
-async fn one_of(client: &Client, list: List, what: &str, name: &str) -> Result<Value, Failure> {
+pub(super) async fn one_of(client: &Client, list: List, what: &str, name: &str) -> Result<Value, Failure> {
     let items = client.list(list, &Options::default()).await?;
     let items: Vec<Value> = items.iter().filter_map(|item| serde_json::from_str(item.get()).ok()).collect();
     if let Some(found) = items.iter().find(|item| item["name"] == name) {

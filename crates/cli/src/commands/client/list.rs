@@ -2,8 +2,12 @@
 //!
 //! Invariants: servers are asked side by side; one that fails is told of on stderr and keeps no other from being listed.
 
-use std::process::ExitCode;
+use std::{
+    io::{self, IsTerminal},
+    process::ExitCode,
+};
 
+use comfy_table::ContentArrangement;
 use serde_json::{Map, Value, value::RawValue};
 use tokio::task::JoinSet;
 use unhang::{
@@ -11,14 +15,17 @@ use unhang::{
     exit,
 };
 
-use super::{Desk, Target, run};
+use super::{Desk, Target, call::one_of, one_tool, run};
 use crate::{
-    arguments::client::Listing,
-    commands::engine::{Outcome, lines, table},
+    arguments::client::{Listing, Tools},
+    commands::engine::{Outcome, lines, table, wrapped_in},
     job_arguments::Format,
     output::Failure,
     terminal_text::escaped,
 };
+
+/// Characters of a URI that leave room for what it is beside it.
+const LONGEST_IN_TABLE: usize = 40;
 
 impl Target {
     /// The server that a list is of; none where it is of all.
@@ -33,16 +40,43 @@ impl Target {
 
 /// Lists what one server has, or all.
 pub(in crate::commands) fn list(list: List, listing: &Listing, verbose: bool) -> ExitCode {
-    run(&listing.common, verbose, async |desk| listed(desk, list, listing).await)
+    run(&listing.common, &listing.ad_hoc, verbose, async |desk| listed(desk, list, Target::of(listing)).await)
 }
 
-async fn listed(desk: &Desk, list: List, listing: &Listing) -> Outcome {
-    if let Some(target) = Target::of(listing) {
+/// Lists the tools of one server, or of all, or shows one.
+pub(in crate::commands) fn tools(tools: &Tools, verbose: bool) -> ExitCode {
+    let Tools { server, tool, command, ad_hoc, common } = tools;
+    run(common, ad_hoc, verbose, async |desk| match (server, tool, &command[..]) {
+        (Some(tool), _, [_, ..]) => shown(desk, &Target::Command(command.clone()), tool).await,
+        (Some(server), Some(tool), []) => shown(desk, &Target::Named(server.clone()), tool).await,
+        (Some(server), None, []) => listed(desk, List::Tools, Some(Target::Named(server.clone()))).await,
+        (None, _, [_, ..]) => listed(desk, List::Tools, Some(Target::Command(command.clone()))).await,
+        (None, _, []) => listed(desk, List::Tools, None).await,
+    })
+}
+
+/// Shows one tool.
+async fn shown(desk: &Desk<'_>, target: &Target, tool: &str) -> Outcome {
+    let client = desk.client(target).await?;
+    let found = one_of(&client, List::Tools, "tool", tool).await?;
+    let server = match target {
+        Target::Named(name) => Some(name.as_str()),
+        Target::Command(_) => None,
+    };
+    Ok(match desk.format() {
+        Format::Json => desk.print_json(&found).await,
+        Format::Text => desk.print(one_tool::page(&found, server).into_bytes()).await,
+    })
+}
+
+async fn listed(desk: &Desk<'_>, list: List, target: Option<Target>) -> Outcome {
+    let fits = io::stdout().is_terminal();
+    if let Some(target) = target {
         let client = desk.client(&target).await?;
         let items = all_of(&client, list).await?;
         return Ok(match desk.format() {
             Format::Json => desk.print(array(&items).into_bytes()).await,
-            Format::Text => desk.print(text(list, &parsed(&items), false).into_bytes()).await,
+            Format::Text => desk.print(text(list, &parsed(&items), false, fits).into_bytes()).await,
         });
     }
     let (answers, code) = each(desk, async move |client: Client| all_of(&client, list).await).await?;
@@ -59,7 +93,7 @@ async fn listed(desk: &Desk, list: List, listing: &Listing) -> Outcome {
     }
     let printed = match desk.format() {
         Format::Json => desk.print_json(&items).await,
-        Format::Text => desk.print(text(list, &items, true).into_bytes()).await,
+        Format::Text => desk.print(text(list, &items, true, fits).into_bytes()).await,
     };
     Ok(if code == exit::DONE { printed } else { code })
 }
@@ -81,7 +115,7 @@ async fn all_of(client: &Client, list: List) -> Result<Vec<Box<RawValue>>, Error
 
 /// Asks every configured server the same, side by side. What failed has been told; the code says whether anything did.
 pub(super) async fn each<T: Send + 'static>(
-    desk: &Desk,
+    desk: &Desk<'_>,
     ask: impl AsyncFn(Client) -> Result<T, Error> + Clone + 'static,
 ) -> Result<(Vec<(String, T)>, u8), Failure> {
     let mut code = exit::DONE;
@@ -144,7 +178,8 @@ fn parsed(items: &[Box<RawValue>]) -> Vec<Value> {
     items.iter().filter_map(|item| serde_json::from_str(item.get()).ok()).collect()
 }
 
-fn text(list: List, items: &[Value], with_server: bool) -> String {
+/// The list for a person. What does not fit a terminal is told on lines of its own; a program that reads on gets one line each.
+fn text(list: List, items: &[Value], with_server: bool, fits: bool) -> String {
     let what = match list {
         List::Tools => "tools",
         List::Prompts => "prompts",
@@ -154,26 +189,43 @@ fn text(list: List, items: &[Value], with_server: bool) -> String {
         return format!("There are no {what}.\n");
     }
     let title = if what == "resources" { "URI" } else { "NAME" };
+    let rows: Vec<[String; 3]> = items.iter().map(|item| row(list, item)).collect();
+    let longest = rows.iter().map(|[_, name, _]| name.chars().count()).max().unwrap_or_default();
+    if fits && what == "resources" && longest > LONGEST_IN_TABLE {
+        // A URI that is broken cannot be copied.
+        return rows.iter().map(|row| below_each_other(row, with_server)).collect();
+    }
     let header = with_server.then_some("SERVER").into_iter().chain([title, "DESCRIPTION"]);
     let mut table = table(header.collect::<Vec<_>>(), usize::from(with_server));
-    for item in items {
-        let text = |name: &str| item[name].as_str().unwrap_or_default();
-        let server = with_server.then(|| escaped(text("server")));
-        let name = match list {
-            List::Tools => format!("{}{}", text("name"), signature(&item["inputSchema"])),
-            List::Prompts => format!("{}{}", text("name"), prompt_signature(&item["arguments"])),
-            _ => [text("uri"), text("uriTemplate")].concat(),
-        };
-        let described =
-            [text("description"), text("title"), text("name")].into_iter().find(|text| !text.is_empty());
-        let described =
-            described.filter(|_| list != List::Tools || !text("description").is_empty()).unwrap_or_default();
-        // One paragraph is what a table has room for.
-        let first = described.trim().split("\n\n").next().unwrap_or_default().split_whitespace();
-        let described = first.collect::<Vec<_>>().join(" ");
-        table.add_row(server.into_iter().chain([escaped(&name), escaped(&described)]));
+    if !fits {
+        table.set_content_arrangement(ContentArrangement::Disabled);
+    }
+    for [server, name, described] in rows {
+        table.add_row(with_server.then_some(server).into_iter().chain([name, described]));
     }
     lines(&table)
+}
+
+fn below_each_other([server, uri, described]: &[String; 3], with_server: bool) -> String {
+    let server = if with_server { format!(" ({server})") } else { String::new() };
+    format!("{uri}{server}\n{}", wrapped_in("    ", described))
+}
+
+/// The server, the name and what it is, of one item.
+fn row(list: List, item: &Value) -> [String; 3] {
+    let text = |name: &str| item[name].as_str().unwrap_or_default();
+    let name = match list {
+        List::Tools => format!("{}{}", text("name"), signature(&item["inputSchema"])),
+        List::Prompts => format!("{}{}", text("name"), prompt_signature(&item["arguments"])),
+        _ => [text("uri"), text("uriTemplate")].concat(),
+    };
+    let described =
+        [text("description"), text("title"), text("name")].into_iter().find(|text| !text.is_empty());
+    let described =
+        described.filter(|_| list != List::Tools || !text("description").is_empty()).unwrap_or_default();
+    // One paragraph is what a table has room for.
+    let first = described.trim().split("\n\n").next().unwrap_or_default().split_whitespace();
+    [escaped(text("server")), escaped(&name), escaped(&first.collect::<Vec<_>>().join(" "))]
 }
 
 /// The arguments of a tool: those that it needs, then the others in brackets.
@@ -197,4 +249,23 @@ fn prompt_signature(arguments: &Value) -> String {
 fn words(needed: impl Iterator<Item = String>, others: impl Iterator<Item = String>) -> String {
     let needed = needed.map(|name| format!(" {name}="));
     needed.chain(others.map(|name| format!(" [{name}=]"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn f_77_a_uri_stays_whole() {
+        let uri = format!("https://example.org/{}", "part/".repeat(30));
+        let items = [json!({ "uri": uri, "name": "far", "description": "away ".repeat(30), "server": "s" })];
+        for (with_server, fits) in [(false, true), (true, true), (false, false), (true, false)] {
+            let text = text(List::Resources, &items, with_server, fits);
+            assert!(text.lines().any(|line| line.contains(&uri)), "{text}");
+        }
+        let piped = text(List::Resources, &items, false, false);
+        assert_eq!(piped.lines().count(), 2, "one line each: {piped}");
+    }
 }

@@ -6,20 +6,25 @@
 //! - However it ends, every server that it started is ended, and the exit code is that of the outcome.
 //! - Data goes to stdout, everything else to stderr; nobody reading it is a quiet end.
 
+mod argument_check;
 mod ask;
 mod batch;
 mod call;
 mod content;
 pub(super) mod files;
 mod form;
+mod left;
 mod list;
+mod one_tool;
 mod ping;
+mod raw;
 pub(super) mod reach;
 mod servers;
 mod typed;
 
 use std::{
-    cell::OnceCell,
+    cell::{OnceCell, RefCell},
+    collections::HashSet,
     ffi::OsString,
     io::{self, IsTerminal},
     process::ExitCode,
@@ -29,22 +34,22 @@ use std::{
 use serde::Serialize;
 use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
 use unhang::{
-    client::{Client, ClientSpec, Error, Pool},
+    client::{Client, ClientSpec, Endpoint, Error, Pool},
     config::EXIT_LIMIT,
     exit,
     guard::Stop,
     settings::LimitSettings,
 };
 
-use self::ask::Person;
 pub(crate) use self::files::Choice;
+use self::{ask::Person, left::Left};
 pub(super) use self::{
-    batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, ping::ping,
+    batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, list::tools, ping::ping,
     servers::servers,
 };
 use super::engine::{Outcome, to_its_end};
 use crate::{
-    arguments::client::{Request, ServerCommon},
+    arguments::client::{AdHoc, Request, ServerCommon},
     commands::client::files::{Found, Known},
     job_arguments::Format,
     output::{self, Failure},
@@ -54,23 +59,30 @@ use crate::{
 };
 
 /// One command at work.
-pub(super) struct Desk {
+pub(super) struct Desk<'a> {
     pool: Pool,
+    /// What was typed for a server that is in no file.
+    ad_hoc: &'a AdHoc,
     /// Which files are read.
     choice: Choice,
     known: OnceCell<Known>,
     limits: LimitSettings,
     format: Option<Format>,
+    /// What went on in the background when it was waited for no longer.
+    left: RefCell<Option<Left>>,
+    /// The servers that are reached over HTTP.
+    remote: RefCell<HashSet<String>>,
 }
 
 /// Lets a command work to its end, ends its servers, and tells what went wrong.
 pub(super) fn run(
     common: &ServerCommon,
+    ad_hoc: &AdHoc,
     verbose: bool,
-    work: impl AsyncFnOnce(&Desk) -> Outcome,
+    work: impl AsyncFnOnce(&Desk<'_>) -> Outcome,
 ) -> ExitCode {
     to_its_end(common.output, verbose, async || {
-        let desk = Desk::new(common);
+        let desk = Desk::new(common, ad_hoc);
         let mut stops = signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
         let outcome = tokio::select! {
             outcome = work(&desk) => outcome,
@@ -81,7 +93,11 @@ pub(super) fn run(
             }
         };
         desk.end(&mut stops).await;
-        outcome
+        // Whether it goes on without us is known only now.
+        match desk.left.take() {
+            Some(left) => Err(left.told().await),
+            None => outcome,
+        }
     })
 }
 
@@ -108,9 +124,12 @@ impl Target {
     }
 }
 
-impl Desk {
-    fn new(common: &ServerCommon) -> Desk {
+impl<'a> Desk<'a> {
+    fn new(common: &ServerCommon, ad_hoc: &'a AdHoc) -> Self {
         Desk {
+            ad_hoc,
+            left: RefCell::default(),
+            remote: RefCell::default(),
             pool: Pool::default(),
             choice: common.files.choice(),
             known: OnceCell::new(),
@@ -134,10 +153,26 @@ impl Desk {
     /// The server that is meant, which is started now.
     async fn client(&self, target: &Target) -> Result<Client, Failure> {
         match target {
-            Target::Command(command) => self.launch(self.of_command(command)),
+            Target::Command(command) => self.launch(self.of_command(command)?),
             Target::Named(url) if url.contains("://") => self.launch(self.of_url(url)?),
-            Target::Named(name) => self.start(self.named(name).await?),
+            Target::Named(name) => {
+                self.demand_no_ad_hoc(name)?;
+                self.start(self.named(name).await?)
+            }
         }
+    }
+
+    /// What was typed for a server that is in no file has no place in one that is.
+    pub(super) fn demand_no_ad_hoc(&self, name: &str) -> Result<(), Failure> {
+        let AdHoc { header, env, cwd } = self.ad_hoc;
+        if header.is_empty() && env.is_empty() && cwd.is_none() {
+            return Ok(());
+        }
+        let message = format!(
+            "--header, --env and --cwd are for servers that are in no file, and `{}` is in one",
+            escaped(name)
+        );
+        Err(Failure::usage(message, Some("change them in the file that `unhang servers` names")))
     }
 
     /// A configured server, which is started now.
@@ -152,9 +187,9 @@ impl Desk {
     }
 
     /// How a server is reached whose command was typed.
-    pub(super) fn of_command(&self, command: &[OsString]) -> ClientSpec {
+    pub(super) fn of_command(&self, command: &[OsString]) -> Result<ClientSpec, Failure> {
         let name = server_name(command);
-        reach::by_command(&name, command, &self.limits, Arc::new(Person::new(&name)))
+        reach::by_command(&name, command, self.ad_hoc, &self.limits, Arc::new(Person::new(&name)))
     }
 
     /// How a configured server is reached.
@@ -171,11 +206,19 @@ impl Desk {
             // It differs in what is not shown.
             name.push('\'');
         }
-        reach::by_url(&name, url, &self.limits, Arc::new(Person::new(&name)))
+        reach::by_url(&name, url, self.ad_hoc, &self.limits, Arc::new(Person::new(&name)))
+    }
+
+    /// Whether the server of this name is not a process of ours.
+    fn is_remote(&self, name: &str) -> bool {
+        self.remote.borrow().contains(name)
     }
 
     fn launch(&self, spec: ClientSpec) -> Result<Client, Failure> {
         let name = spec.name.clone();
+        if matches!(spec.endpoint, Endpoint::Http(_)) {
+            self.remote.borrow_mut().insert(name.clone());
+        }
         self.pool.register(spec);
         self.pool.client(&name).map_err(Failure::from)
     }

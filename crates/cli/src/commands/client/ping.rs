@@ -16,10 +16,10 @@ struct Pinged {
 
 /// Pings one server, or all.
 pub(in crate::commands) fn ping(listing: &Listing, verbose: bool) -> ExitCode {
-    run(&listing.common, verbose, async |desk| pinged(desk, listing).await)
+    run(&listing.common, &listing.ad_hoc, verbose, async |desk| pinged(desk, listing).await)
 }
 
-async fn pinged(desk: &Desk, listing: &Listing) -> Outcome {
+async fn pinged(desk: &Desk<'_>, listing: &Listing) -> Outcome {
     let asked = async |client: unhang::client::Client| client.ping(&Options::default()).await;
     if let Some(target) = Target::of(listing) {
         let client = desk.client(&target).await?;

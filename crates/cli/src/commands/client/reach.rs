@@ -14,20 +14,36 @@ use unhang::{
 };
 
 use crate::{
-    commands::login::authorization, inherited::inherited, output::Failure, own_program::lifeline_command,
-    terminal_text::escaped,
+    arguments::client::AdHoc, commands::login::authorization, inherited::inherited, output::Failure,
+    own_program::lifeline_command, terminal_text::escaped,
 };
 
-/// A server by its command, which gets our environment and folder as they are.
+/// A server by its command, which gets our environment and folder but for what was typed.
 pub(super) fn by_command(
     name: &str,
     command: &[OsString],
+    ad_hoc: &AdHoc,
     flags: &LimitSettings,
     listener: Arc<dyn Listener>,
-) -> ClientSpec {
-    let arguments = command[1..].to_vec();
-    let server = process(command[0].clone(), arguments, Environment::Inherit, None);
-    spec(name, Endpoint::Stdio(server), &LimitSettings::default(), flags, listener)
+) -> Result<ClientSpec, Failure> {
+    if !ad_hoc.header.is_empty() {
+        let message = "--header is for a URL, and what is asked is a command".to_owned();
+        return Err(Failure::usage(message, Some("--env hands a variable to a command")));
+    }
+    let folder = ad_hoc.cwd.as_ref().map(|folder| {
+        folder.canonicalize().ok().filter(|folder| folder.is_dir()).ok_or_else(|| {
+            Failure::usage(format!("--cwd: {} is no folder that can be entered", folder.display()), None)
+        })
+    });
+    let environment = if ad_hoc.env.is_empty() {
+        Environment::Inherit
+    } else {
+        // Of two with the same name the later counts.
+        let typed = ad_hoc.env.iter().map(|(name, value)| (name.into(), value.into()));
+        Environment::Exactly(std::env::vars_os().chain(typed).collect())
+    };
+    let server = process(command[0].clone(), command[1..].to_vec(), environment, folder.transpose()?);
+    Ok(spec(name, Endpoint::Stdio(server), &LimitSettings::default(), flags, listener))
 }
 
 /// A configured server.
@@ -63,26 +79,31 @@ pub(in crate::commands) fn by_settings(
 pub(super) fn by_url(
     name: &str,
     url: &str,
+    ad_hoc: &AdHoc,
     flags: &LimitSettings,
     listener: Arc<dyn Listener>,
 ) -> Result<ClientSpec, Failure> {
-    let server = remote(url, checked(url)?, None, ClientSettings::default(), flags);
+    if !ad_hoc.env.is_empty() || ad_hoc.cwd.is_some() {
+        let message = "--env and --cwd are for a command after `--`, and what is asked is a URL".to_owned();
+        return Err(Failure::usage(message, Some("--header sends a header to a URL")));
+    }
+    let server = remote(url, checked(url, &ad_hoc.header)?, None, ClientSettings::default(), flags);
     Ok(spec(name, Endpoint::Http(server), &LimitSettings::default(), flags, listener))
 }
 
 /// What a server is called of which only the URL is known.
 pub(super) fn url_name(url: &str) -> Result<String, Failure> {
-    Ok(checked(url)?.shown())
+    Ok(checked(url, &[])?.shown())
 }
 
-fn checked(url: &str) -> Result<Address, Failure> {
+fn checked(url: &str, headers: &[(String, String)]) -> Result<Address, Failure> {
     if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
         // The rest may be secret.
         let scheme = url.split("://").next().unwrap_or_default();
         let message = format!("`{}://` is no URL of http:// or https://", escaped(scheme));
         return Err(Failure::usage(message, None));
     }
-    let address = address(url.to_owned(), Vec::new());
+    let address = address(url.to_owned(), headers.to_vec());
     address.check().map_err(|error| unusable("what was given", &error))?;
     Ok(address)
 }

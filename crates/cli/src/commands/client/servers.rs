@@ -7,7 +7,7 @@ use unhang::settings::{ServerSettings, Transport};
 
 use super::{Desk, reach::address, run};
 use crate::{
-    arguments::client::Servers,
+    arguments::client::{AdHoc, Servers},
     commands::client::files::Found,
     commands::engine::{lines, table},
     job_arguments::Format,
@@ -34,7 +34,7 @@ struct Listed {
 
 /// Lists the servers.
 pub(in crate::commands) fn servers(servers: &Servers, verbose: bool) -> ExitCode {
-    run(&servers.common, verbose, async |desk: &Desk| {
+    run(&servers.common, &AdHoc::default(), verbose, async |desk: &Desk<'_>| {
         let listed: Vec<Listed> = desk.known().await?.servers.iter().map(Listed::new).collect();
         Ok(match desk.format() {
             Format::Json => desk.print_json(&listed).await,

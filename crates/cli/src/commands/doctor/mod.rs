@@ -7,55 +7,78 @@ mod json;
 mod junit;
 mod text;
 
-use std::{collections::BTreeSet, process::ExitCode, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
-use tokio::task::JoinSet;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, interval},
+};
 use unhang::{
     doctor::{Patient, Report, Starts, examine},
     exit,
+    fault::in_words,
     settings::Transport,
 };
 
 use super::{
     client::{Desk, files::Found, no_server, run as at_a_desk},
-    engine::{Outcome, counted},
+    engine::{Marks, Outcome, counted, shortened},
 };
-use crate::{arguments::doctor::Doctor, job_arguments::Format, output::Failure, progress};
+use crate::{
+    arguments::doctor::Doctor, job_arguments::Format, output::Failure, progress, terminal_text::escaped,
+};
+
+/// How often the line is drawn anew.
+const TICK: Duration = Duration::from_millis(500);
+/// The width of a line that is written over: a longer one would break.
+const COLUMNS: usize = 79;
 
 /// Examines one server, or all.
 pub(super) fn run(doctor: &Doctor, verbose: bool) -> ExitCode {
-    at_a_desk(&doctor.common, verbose, async |desk| examined(desk, doctor).await)
+    at_a_desk(&doctor.common, &doctor.ad_hoc, verbose, async |desk| examined(desk, doctor).await)
 }
 
-async fn examined(desk: &Desk, doctor: &Doctor) -> Outcome {
-    let asked: Vec<Asked> = match (&doctor.server, &doctor.command[..]) {
-        (Some(url), _) if url.contains("://") => {
-            let spec = desk.of_url(url)?;
-            vec![Asked::Patient(Box::new(Patient { spec, inherited: Vec::new(), limit: doctor.timeout }))]
+async fn examined(desk: &Desk<'_>, doctor: &Doctor) -> Outcome {
+    let mut named = doctor.servers.clone();
+    let mut seen = BTreeSet::new();
+    named.retain(|name| seen.insert(name.clone()));
+    let asked: Vec<Asked> = match (&named[..], &doctor.command[..]) {
+        ([_, ..], _) => {
+            let mut asked = Vec::with_capacity(named.len());
+            for name in &named {
+                asked.push(Asked::named(desk, doctor, name).await?);
+            }
+            asked
         }
-        (Some(name), _) => vec![Asked::configured(desk, doctor, desk.named(name).await?)],
-        (None, [_, ..]) => vec![Asked::typed(desk, doctor)],
-        (None, []) => {
+        ([], [_, ..]) => vec![Asked::typed(desk, doctor)?],
+        ([], []) => {
             desk.known().await?.in_use().map(|found| Asked::configured(desk, doctor, found)).collect()
         }
     };
     if asked.is_empty() {
         return Err(no_server());
     }
-    let is_one = doctor.server.is_some() || !doctor.command.is_empty();
+    let is_one = named.len() == 1 || !doctor.command.is_empty();
     let reports = examine_all(asked).await;
     let printed = print(desk, doctor, &reports, is_one).await;
     let is_clean = reports.iter().all(Report::is_clean);
     Ok(if printed == exit::DONE && !is_clean { exit::FAILED } else { printed })
 }
 
-async fn print(desk: &Desk, doctor: &Doctor, reports: &[Report], is_one: bool) -> u8 {
+async fn print(desk: &Desk<'_>, doctor: &Doctor, reports: &[Report], is_one: bool) -> u8 {
     if doctor.junit {
         return desk.print(junit::document(reports).into_bytes()).await;
     }
-    match (doctor.json, desk.format(), reports) {
-        (false, Format::Text, _) => desk.print(text::document(reports, is_one).into_bytes()).await,
-        (_, _, [report]) if is_one => desk.print_json(&json::Document::of(report)).await,
+    match (doctor.json, desk.format()) {
+        (false, Format::Text) => {
+            let marks = Marks::of_stdout();
+            desk.print(text::document(reports, is_one, marks).into_bytes()).await
+        }
         _ => desk.print_json(&reports.iter().map(json::Document::of).collect::<Vec<_>>()).await,
     }
 }
@@ -67,12 +90,28 @@ enum Asked {
 }
 
 impl Asked {
-    fn typed(desk: &Desk, doctor: &Doctor) -> Asked {
-        let spec = desk.of_command(&doctor.command);
-        Asked::Patient(Box::new(Patient { spec, inherited: variables(), limit: doctor.timeout }))
+    /// Of several names, each has to be right before anything starts.
+    async fn named(desk: &Desk<'_>, doctor: &Doctor, name: &str) -> Result<Asked, Failure> {
+        if name.contains("://") {
+            let spec = desk.of_url(name)?;
+            return Ok(Asked::Patient(Box::new(Patient {
+                spec,
+                inherited: Vec::new(),
+                limit: doctor.timeout,
+            })));
+        }
+        desk.demand_no_ad_hoc(name)?;
+        Ok(Asked::configured(desk, doctor, desk.named(name).await?))
     }
 
-    fn configured(desk: &Desk, doctor: &Doctor, found: &Found) -> Asked {
+    fn typed(desk: &Desk<'_>, doctor: &Doctor) -> Result<Asked, Failure> {
+        let spec = desk.of_command(&doctor.command)?;
+        let mut inherited = variables();
+        inherited.retain(|name| doctor.ad_hoc.env.iter().all(|(typed, _)| typed != name));
+        Ok(Asked::Patient(Box::new(Patient { spec, inherited, limit: doctor.timeout })))
+    }
+
+    fn configured(desk: &Desk<'_>, doctor: &Doctor, found: &Found) -> Asked {
         let inherited = match found.settings.as_ref().map(|settings| &settings.transport) {
             Ok(Transport::Stdio { inherits_environment: true, environment, .. }) => {
                 let own: BTreeSet<&str> = environment.keys().map(String::as_str).collect();
@@ -92,28 +131,66 @@ fn variables() -> Vec<String> {
     std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
 }
 
-/// Examines all, and says how far it has got. The reports come in the order of the servers.
+/// Examines all, and says whom it waits for. The reports come in the order of the servers.
 async fn examine_all(asked: Vec<Asked>) -> Vec<Report> {
     let (starts, count) = (Arc::new(Starts::default()), asked.len());
     let mut reports: Vec<(usize, Report)> = Vec::new();
     let mut examinations = JoinSet::new();
+    let mut waiting: BTreeMap<usize, String> = BTreeMap::new();
     for (place, asked) in asked.into_iter().enumerate() {
         match asked {
             Asked::Untried(name, failure) => reports.push((place, Report::untried(&name, failure.message))),
             Asked::Patient(patient) => {
+                waiting.insert(place, escaped(&patient.spec.name));
                 let starts = starts.clone();
                 examinations.spawn(async move { (place, examine(&patient, &starts).await) });
             }
         }
     }
-    let servers = counted(count, "server");
-    progress::show(&format!("examining {servers}: some ten seconds, longer where something hangs"));
-    while let Some(report) = examinations.join_next().await {
-        // A panic has been told.
-        reports.extend(report.ok());
-        progress::show(&format!("{} of {servers} examined", reports.len()));
+    let since = Instant::now();
+    let mut ticks = interval(TICK);
+    while !waiting.is_empty() {
+        tokio::select! {
+            report = examinations.join_next() => match report {
+                Some(report) => {
+                    // A panic has been told.
+                    if let Ok((place, report)) = report {
+                        waiting.remove(&place);
+                        reports.push((place, report));
+                    }
+                }
+                None => break,
+            },
+            _ = ticks.tick() => {}
+        }
+        progress::show(&waited_for(&waiting, reports.len(), count, since.elapsed()));
     }
     progress::end();
     reports.sort_by_key(|(place, _)| *place);
     reports.into_iter().map(|(_, report)| report).collect()
+}
+
+/// The line that says how far it is and whom it waits for.
+fn waited_for(waiting: &BTreeMap<usize, String>, done: usize, count: usize, elapsed: Duration) -> String {
+    let names = waiting.values().cloned().collect::<Vec<_>>().join(", ");
+    let line = format!(
+        "{done} of {} examined, {}; waiting for {names}",
+        counted(count, "server"),
+        in_words(Duration::from_secs(elapsed.as_secs()))
+    );
+    shortened(&line, COLUMNS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f_78_the_progress_names_whom_it_waits_for_and_stays_on_one_line() {
+        let mut waiting = BTreeMap::from([(0, "time".to_owned()), (2, "search".to_owned())]);
+        let line = waited_for(&waiting, 1, 3, Duration::from_secs(4));
+        assert_eq!(line, "1 of 3 servers examined, 4s; waiting for time, search");
+        waiting.insert(3, "n".repeat(100));
+        assert_eq!(waited_for(&waiting, 1, 4, Duration::ZERO).chars().count(), COLUMNS);
+    }
 }

@@ -16,7 +16,7 @@ use unhang::{
 
 use super::json::answered;
 use crate::{
-    commands::engine::{counted, lines},
+    commands::engine::{Colour, Marks, counted, lines, wrapped_in},
     terminal_text::escaped,
 };
 
@@ -28,12 +28,12 @@ const INDENT: &str = "           ";
 const NOTHING: &str = "-";
 
 /// The whole document.
-pub(super) fn document(reports: &[Report], is_one: bool) -> String {
-    let mut text = table(reports);
+pub(super) fn document(reports: &[Report], is_one: bool, marks: Marks) -> String {
+    let mut text = table(reports, marks);
     for report in reports.iter().filter(|report| is_one || !report.is_clean()) {
         let told =
             report.findings.iter().filter(|finding| is_one || finding.check.severity != Severity::Note);
-        let told: String = told.map(told_of).collect();
+        let told: String = told.map(|finding| told_of(finding, marks)).collect();
         if !told.is_empty() {
             text.push('\n');
             if !is_one {
@@ -49,7 +49,7 @@ pub(super) fn document(reports: &[Report], is_one: bool) -> String {
     text
 }
 
-fn table(reports: &[Report]) -> String {
+fn table(reports: &[Report], marks: Marks) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
@@ -68,7 +68,7 @@ fn table(reports: &[Report]) -> String {
             tools.map_or_else(|| NOTHING.to_owned(), |list| size(list.bytes as u64)),
             time(seen.slowest.as_ref().map(|slowest| slowest.took)),
             ends(seen.stdin_end.as_ref()),
-            verdict(report),
+            verdict(report, marks),
         ]);
     }
     for (place, column) in table.column_iter_mut().enumerate() {
@@ -79,7 +79,31 @@ fn table(reports: &[Report]) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    lines(&table)
+    lines(&table).lines().map(|line| format!("{}\n", marked(line, marks))).collect()
+}
+
+/// A line of the table with its mark in colour. Cells cannot have any: they are counted by their characters.
+fn marked(line: &str, marks: Marks) -> String {
+    let found = SIGNS.iter().filter_map(|(sign, colour)| Some((line.rfind(*sign)?, *sign, *colour)));
+    match found.max_by_key(|(place, ..)| *place).filter(|_| marks != Marks::NONE) {
+        Some((place, sign, colour)) => {
+            let end = place + sign.len_utf8();
+            format!("{}{}{}", &line[..place], marks.paint(colour, &line[place..end]), &line[end..])
+        }
+        None => line.to_owned(),
+    }
+}
+
+/// The mark of an outcome, and its colour: nothing found, warnings, errors.
+const SIGNS: [(char, Colour); 3] = [('✓', Colour::Green), ('⚠', Colour::Yellow), ('✗', Colour::Red)];
+
+/// The place among [`SIGNS`] of a severity.
+fn sign(severity: Option<Severity>) -> (char, Colour) {
+    match severity {
+        Some(Severity::Error) => SIGNS[2],
+        Some(Severity::Warning) => SIGNS[1],
+        Some(Severity::Note) | None => SIGNS[0],
+    }
 }
 
 fn time(length: Option<Duration>) -> String {
@@ -105,7 +129,7 @@ fn ends(ending: Option<&Ending>) -> String {
     }
 }
 
-fn verdict(report: &Report) -> String {
+fn verdict(report: &Report, marks: Marks) -> String {
     let count =
         |severity| report.findings.iter().filter(|finding| finding.check.severity == severity).count();
     let parts: Vec<String> = [(count(Severity::Error), "error"), (count(Severity::Warning), "warning")]
@@ -113,20 +137,21 @@ fn verdict(report: &Report) -> String {
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| counted(count, what))
         .collect();
-    if parts.is_empty() { "ok".to_owned() } else { parts.join(", ") }
+    let worst = report.findings.iter().map(|finding| finding.check.severity).max();
+    let mark = marks.mark(sign(worst).0);
+    if parts.is_empty() { format!("{mark}ok") } else { format!("{mark}{}", parts.join(", ")) }
 }
 
 /// One finding: its name, what shows it, what it means and what to do.
-fn told_of(finding: &Finding) -> String {
+fn told_of(finding: &Finding, marks: Marks) -> String {
     let check = finding.check;
     let about = format!("{}. {}.", sentence(check.means), sentence(check.remedy));
-    format!(
-        "  {:<8} {}\n{}{}",
-        check.severity.word(),
-        check.id,
-        wrapped(&escaped(&finding.evidence)),
-        wrapped(&about)
-    )
+    let word = format!("{:<8}", check.severity.word());
+    let word = match check.severity {
+        Severity::Note => word,
+        severity => marks.paint(sign(Some(severity)).1, &word),
+    };
+    format!("  {word} {}\n{}{}", check.id, wrapped(&escaped(&finding.evidence)), wrapped(&about))
 }
 
 fn sentence(text: &str) -> String {
@@ -166,27 +191,6 @@ fn wrapped(text: &str) -> String {
     wrapped_in(INDENT, text)
 }
 
-/// Lines of words behind an indent.
-fn wrapped_in(indent: &str, text: &str) -> String {
-    let mut lines = String::new();
-    let mut line = String::new();
-    for word in text.split_whitespace() {
-        let length = indent.len() + line.chars().count() + 1 + word.chars().count();
-        if !line.is_empty() && length > usize::from(COLUMNS) {
-            lines.push_str(&format!("{indent}{line}\n"));
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    if !line.is_empty() {
-        lines.push_str(&format!("{indent}{line}\n"));
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use unhang::doctor::CHECKS;
@@ -199,7 +203,7 @@ mod tests {
         let names = ["server-everything", "a-server-with-a-rather-long-name-for-a-table"];
         let reports: Vec<Report> = names.map(|name| Report::untried(name, why.clone())).into();
         for is_one in [true, false] {
-            let text = document(&reports, is_one);
+            let text = document(&reports, is_one, Marks::NONE);
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
             assert!(!text.contains('\u{1b}') && text.contains("cannot-start"), "{text}");
             assert!(!text.contains("over HTTP"), "{text}");
@@ -210,10 +214,10 @@ mod tests {
     fn what_is_not_checked_over_http_is_said() {
         let unchecked: Vec<_> = CHECKS.iter().copied().filter(|check| check.needs_process).collect();
         let report = Report { unchecked, ..Report::untried("web", "no route".to_owned()) };
-        let one = document(std::slice::from_ref(&report), true);
+        let one = document(std::slice::from_ref(&report), true, Marks::NONE);
         assert!(one.contains("web: not checked over HTTP: dies-at-start, "), "{one}");
         assert!(one.lines().all(|line| line.chars().count() <= 80), "{one}");
-        let all = document(&[report, Report::untried("gone", "no such file".to_owned())], false);
+        let all = document(&[report, Report::untried("gone", "no such file".to_owned())], false, Marks::NONE);
         assert!(
             all.lines()
                 .any(|line| line.starts_with("  web: not checked over HTTP: ") && line.ends_with(" checks")),

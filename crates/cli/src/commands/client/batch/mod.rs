@@ -33,16 +33,16 @@ use self::{
     out::{Earlier, Out},
     tally::Tally,
 };
-use super::{Desk, Target, run};
+use super::{Desk, Target, left::Left, run};
 use crate::{arguments::client::Batch, commands::engine::Outcome, output::Failure};
 
 /// Runs a batch.
 pub(in crate::commands) fn batch(batch: &Batch, verbose: bool) -> ExitCode {
-    run(&batch.common, verbose, async |desk| Work::new(desk, batch).await?.through().await)
+    run(&batch.common, &batch.ad_hoc, verbose, async |desk| Work::new(desk, batch).await?.through().await)
 }
 
 struct Work<'a> {
-    desk: &'a Desk,
+    desk: &'a Desk<'a>,
     batch: &'a Batch,
     earlier: Earlier,
     lines: Lines,
@@ -60,7 +60,7 @@ struct Done {
 }
 
 impl<'a> Work<'a> {
-    async fn new(desk: &'a Desk, batch: &'a Batch) -> Result<Self, Failure> {
+    async fn new(desk: &'a Desk<'a>, batch: &'a Batch) -> Result<Self, Failure> {
         let unusable = |what: &str, error: &std::io::Error| {
             Failure::usage(format!("{what} cannot be used: {error}"), None)
         };
@@ -158,10 +158,17 @@ impl<'a> Work<'a> {
         match self.client(server.as_deref()).await {
             Ok(client) => {
                 self.tally.ask(client.name(), &asked);
+                let is_remote = self.desk.is_remote(client.name());
                 running.spawn(async move {
                     let answer = asked.of(&client, &Options::default()).await;
-                    let answer = answer.map_err(|error| Failure::from(error).members());
-                    outcome(id, number, answer.map(|result| result.get().to_owned()), begun)
+                    let answer = match answer {
+                        Ok(result) => Ok(result.get().to_owned()),
+                        Err(error) => Err(match Left::behind(&error, is_remote) {
+                            Some(left) => left.told_beforehand().await.members(),
+                            None => Failure::from(error).members(),
+                        }),
+                    };
+                    outcome(id, number, answer, begun)
                 });
             }
             Err(failure) => {
@@ -219,8 +226,8 @@ impl Asked {
         options: &Options,
     ) -> Result<Box<serde_json::value::RawValue>, unhang::client::Error> {
         match self {
-            Asked::Tool(tool, arguments) => client.call_tool(&tool, arguments, options).await,
-            Asked::Resource(uri) => client.read_resource(&uri, options).await,
+            Asked::Tool(tool, arguments) => client.call_tool_to_its_end(&tool, arguments, options).await,
+            Asked::Resource(uri) => client.read_resource_to_its_end(&uri, options).await,
             Asked::Prompt(prompt, arguments) => client.get_prompt(&prompt, arguments, options).await,
         }
     }

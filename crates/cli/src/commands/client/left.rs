@@ -1,0 +1,160 @@
+//! What goes on in the background once a command has waited for it long enough: whether it lives on, and what fetches its result.
+//!
+//! Invariant: it is said to live on only where that is known: its server is not ours to end, or the data folder has it running.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::{task::spawn_blocking, time::timeout};
+use unhang::{
+    client::{Background, Error, Unfinished},
+    exit,
+    jobs::{
+        engine::{Engine, Options, Status},
+        id::JobId,
+        record::JobState,
+    },
+};
+
+use super::Desk;
+use crate::{commands::engine, output::Failure, terminal_text::escaped};
+
+/// How long the data folder may take to say how a job is.
+const LOOK_LIMIT: Duration = Duration::from_secs(5);
+
+/// A call that goes on in the background.
+pub(super) struct Left {
+    unfinished: Unfinished,
+    /// Its server was not started by us, and does not end with us.
+    is_remote: bool,
+}
+
+/// What becomes of it.
+enum Fate {
+    /// It goes on, and this fetches what comes of it.
+    GoesOn(String),
+    /// It has ended well since.
+    Completed,
+    /// It is over, or will be when its server ends, for this reason.
+    Ends(&'static str),
+    /// Its server ends with us, and this shows whether it does too: what jobs outlive depends on the machine.
+    Uncertain(String),
+}
+
+impl Desk<'_> {
+    /// Tells of what a server goes on with when its fate is known, and of everything else now.
+    pub(super) fn failed(&self, error: Error) -> Failure {
+        if let Error::Unfinished(unfinished) = &error {
+            self.left.replace(Left::behind(&error, self.is_remote(&unfinished.server)));
+        }
+        Failure::from(error)
+    }
+}
+
+impl Left {
+    /// What this error leaves behind at a server, which may not be ours.
+    pub(super) fn behind(error: &Error, is_remote: bool) -> Option<Self> {
+        let Error::Unfinished(unfinished) = error else { return None };
+        Some(Left { unfinished: Unfinished::clone(unfinished), is_remote })
+    }
+
+    /// How it is told, now that the servers that were started have ended.
+    pub(super) async fn told(self) -> Failure {
+        let fate = match self.found().await {
+            Some(status) if status.record.status == JobState::Completed => Fate::Completed,
+            Some(status) if status.record.status.is_final() => {
+                Fate::Ends("it ended with the server, which this command had started")
+            }
+            Some(_) => Fate::GoesOn(self.command_here()),
+            None => self.foreseen("it ended with the server, which this command had started"),
+        };
+        self.with(fate)
+    }
+
+    /// The same while they still run.
+    pub(super) async fn told_beforehand(self) -> Failure {
+        let ends = "it ends with the server, which this command has started";
+        let fate = match self.found().await {
+            Some(status) if status.record.call.is_none() => Fate::Uncertain(self.look_here()),
+            _ => self.foreseen(ends),
+        };
+        self.with(fate)
+    }
+
+    /// The job in the data folder of this command, unless its server is elsewhere.
+    async fn found(&self) -> Option<Status> {
+        if self.is_remote || matches!(self.unfinished.what, Background::CancelledTask) {
+            return None;
+        }
+        let id: JobId = self.unfinished.job.parse().ok()?;
+        let options = Options { keeps_recorded_limits: true, ..engine::options(&[]).ok()? };
+        let opened = spawn_blocking(move || {
+            // Nothing is made where nothing was.
+            let is_there = options.folder.join("jobs").join(id.as_str()).is_dir();
+            is_there.then(|| Engine::open(options).ok()).flatten().map(|(engine, _)| engine)
+        });
+        let engine = timeout(LOOK_LIMIT, opened).await.ok()?.ok()??;
+        let status = engine.status(id).ok();
+        if let Ok(Err(error)) = timeout(LOOK_LIMIT, engine.close()).await {
+            tracing::warn!("{error}");
+        }
+        status
+    }
+
+    fn foreseen(&self, ends: &'static str) -> Fate {
+        let Unfinished { server, job, what, .. } = &self.unfinished;
+        match what {
+            Background::CancelledTask => Fate::Ends("the server was told that nobody waits for it any more"),
+            Background::Call(tool) | Background::Command(tool) if self.is_remote => {
+                Fate::GoesOn(format!("unhang call {} {} job_id={job}", escaped(server), escaped(tool)))
+            }
+            _ if self.is_remote => Fate::GoesOn(format!("unhang read {} job://{job}", escaped(server))),
+            Background::Command(_) => {
+                Fate::Uncertain(format!("{}, with UNHANG_HOME as the server has it,", self.look_here()))
+            }
+            _ => Fate::Ends(ends),
+        }
+    }
+
+    fn command_here(&self) -> String {
+        let job = &self.unfinished.job;
+        format!("unhang job wait {job}, then unhang job result {job},")
+    }
+
+    fn look_here(&self) -> String {
+        format!("unhang job show {}", self.unfinished.job)
+    }
+
+    fn with(&self, fate: Fate) -> Failure {
+        let base = Failure::from(Error::Unfinished(Box::new(self.unfinished.clone())));
+        let mut data = base.data.unwrap_or_default();
+        let (message, hint) = match fate {
+            Fate::GoesOn(command) => {
+                data["goes_on"] = Value::from(true);
+                (format!("{}; it goes on", base.message), format!("{command} fetches its result"))
+            }
+            Fate::Completed => (
+                format!("{}; it has completed since", base.message),
+                format!("unhang job result {} prints its result", self.unfinished.job),
+            ),
+            Fate::Uncertain(command) => (
+                format!("{}; its server ends with this command", base.message),
+                format!("{command} says whether the job goes on"),
+            ),
+            Fate::Ends(how) => {
+                data["goes_on"] = Value::from(false);
+                let hint = "raise --call-timeout; calls of a server that stays, as behind `unhang serve --http`, outlive \
+                            the command that makes them";
+                (format!("{}; {how}", base.message), hint.to_owned())
+            }
+        };
+        data["hint"] = Value::from(hint.as_str());
+        Failure {
+            code: exit::DEADLINE,
+            kind: base.kind,
+            message: escaped(&message),
+            hint: Some(hint),
+            data: Some(data),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The command line in front of servers that go on with calls in the background: it follows each to its end, and never takes what has not
+//! ended for done (F-70).
+
+use std::{fs, process::Command};
+
+use serde_json::{Value, json};
+
+use crate::{
+    gateway_http::finish,
+    harness::{Sandbox, Web, run_to_end},
+};
+
+const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
+
+/// `unhang WORDS -- unhang wrap --promote-after 300ms -- unhang zoo ANIMAL…`.
+fn guarded(sandbox: &Sandbox, words: &[&str], animal: &[&str]) -> Command {
+    let mut command = sandbox.unhang();
+    command.args(words).args(["--", UNHANG, "wrap", "--name", "srv", "--promote-after", "300ms"]);
+    command.args(["--", UNHANG, "zoo"]).args(animal);
+    command
+}
+
+/// The text of a result's first content.
+fn first(result: &Value) -> &str {
+    result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("a text: {result}"))
+}
+
+/// What the only line of a batch came to.
+#[track_caller]
+fn only(text: &str) -> Value {
+    serde_json::from_str(text.trim_end()).unwrap_or_else(|error| panic!("one line ({error}): {text}"))
+}
+
+#[test]
+fn f_70_a_call_that_becomes_a_job_is_followed_to_its_own_answer() {
+    for era in ["dual", "legacy"] {
+        let sandbox = Sandbox::with_jobs();
+        let words = ["call", "slow", "seconds=1.5", "size=60000"];
+        let (code, stdout, stderr) = run_to_end(guarded(&sandbox, &words, &["slow-answers", "--era", era]));
+        assert_eq!(code, 0, "{era}: {stderr}");
+        let result: Value = serde_json::from_str(&stdout).expect("JSON");
+        assert_eq!(
+            first(&result),
+            crate::slow_calls::text(60_000),
+            "{era}: whole, as if it had come at once"
+        );
+        let words = ["call", "slow", "seconds=1.5", "fail=true"];
+        let (code, stdout, stderr) = run_to_end(guarded(&sandbox, &words, &["slow-answers", "--era", era]));
+        assert_eq!(code, 1, "{era}: the outcome is that of the tool: {stdout}{stderr}");
+        sandbox.assert_nothing_left();
+    }
+}
+
+#[test]
+fn f_70_a_call_that_has_not_ended_in_time_says_that_its_job_ends_with_its_server() {
+    let sandbox = Sandbox::with_jobs();
+    let words = ["call", "--call-timeout", "2s", "slow", "seconds=600"];
+    let (code, stdout, stderr) = run_to_end(guarded(&sandbox, &words, &["slow-answers"]));
+    assert_eq!((code, &*stdout), (4, ""), "{stderr}");
+    for expect in ["had not ended within 2s", "it ended with the server", "hint: raise --call-timeout"] {
+        assert!(stderr.contains(expect), "{expect}: {stderr}");
+    }
+    let mut list = sandbox.unhang();
+    list.args(["job", "list"]);
+    let (_, listed, _) = run_to_end(list);
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let job = listed[0]["job_id"].as_str().expect("a job");
+    assert!(stderr.contains(job) && listed[0]["status"] == "failed", "it is true: {listed} {stderr}");
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn f_70_a_batch_waits_for_jobs_and_calls_nothing_done_that_is_not() {
+    let sandbox = Sandbox::with_jobs();
+    let file = sandbox.path().join("in.jsonl");
+    let run = |seconds: f64, limit: &str| {
+        fs::write(&file, format!("{}\n", json!({ "tool": "slow", "arguments": { "seconds": seconds } })))
+            .expect("a file");
+        let words = ["batch", "--call-timeout", limit, file.to_str().expect("text")];
+        run_to_end(guarded(&sandbox, &words, &["slow-answers"]))
+    };
+    let (code, stdout, stderr) = run(1.5, "60s");
+    let done = only(&stdout);
+    assert_eq!((code, &done["ok"]), (0, &json!(true)), "{stdout}{stderr}");
+    assert_eq!(first(&done["result"]), crate::slow_calls::text(64), "{done}");
+    let (code, stdout, stderr) = run(600.0, "2s");
+    let late = only(&stdout);
+    assert_eq!((code, &late["ok"]), (1, &json!(false)), "{stdout}{stderr}");
+    let error = &late["error"];
+    assert_eq!((&error["kind"], &error["data"]["goes_on"]), (&json!("deadline"), &json!(false)), "{late}");
+    assert!(error["data"]["job_id"].is_string(), "{late}");
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn f_70_tasks_of_either_dialect_are_followed() {
+    for (animal, tool) in [("tasks-modern", "slow_compute"), ("tasks-legacy", "batch_compute")] {
+        let ask = |words: &[&str]| {
+            let sandbox = Sandbox::new();
+            let mut command = sandbox.unhang();
+            command.arg("call").args(words).args(["--", UNHANG, "zoo", animal]);
+            run_to_end(command)
+        };
+        let (code, stdout, stderr) = ask(&[tool, "seconds=1", "label=a"]);
+        assert_eq!(code, 0, "{animal}: {stderr}");
+        let result: Value = serde_json::from_str(&stdout).expect("JSON");
+        assert_eq!(first(&result), "computed a", "{animal}: {result}");
+        let (code, stdout, stderr) = ask(&["failing_job", "seconds=0.2"]);
+        assert_eq!(code, 1, "{animal}: {stdout}{stderr}");
+        let (code, _, stderr) = ask(&["protocol_error_job", "seconds=0.2"]);
+        assert!(code == 1 && stderr.contains("-32603"), "{animal}: {code} {stderr}");
+        let (code, _, stderr) = ask(&["--call-timeout", "1s", tool, "seconds=600"]);
+        assert!(code == 4 && stderr.contains("nobody waits for it any more"), "{animal}: {code} {stderr}");
+    }
+}
+
+/// A command that is a job, which ends when there is a file `go`.
+const SIMULATE: &str = r#"
+[tools.simulate]
+description = "Simulates"
+command = ["sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; echo '{\"a\": 7}' > $UNHANG_JOB_DIR/results.json"]
+results = "results.json"
+mode = "job"
+"#;
+
+#[test]
+fn f_70_a_job_that_outlives_the_command_is_named_with_what_fetches_its_result() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), SIMULATE).expect("a file");
+    let mut serve = sandbox.unhang();
+    serve.env("UNHANG_MEMORY_LIMIT", "100").args([
+        "-v",
+        "serve",
+        "--http",
+        "127.0.0.1:0",
+        "--config",
+        "unhang.toml",
+    ]);
+    let (process, web) = Web::start_as(serve);
+    let run = |words: &[&str]| {
+        let mut command = sandbox.unhang();
+        command.args(words);
+        run_to_end(command)
+    };
+    let (code, stdout, stderr) = run(&["call", "--call-timeout", "2s", &web.url(), "simulate"]);
+    assert_eq!((code, &*stdout), (4, ""), "{stderr}");
+    assert!(stderr.contains("; it goes on\n"), "{stderr}");
+    let (_, hint) = stderr.split_once("hint: unhang ").expect("what fetches the result");
+    let words: Vec<&str> = hint.split(" fetches its result").next().expect("a command").split(' ').collect();
+    // What fetches the result waits for it, and takes no job that runs for one that is done.
+    let (code, stdout, stderr) = run(&[&words[..], &["--call-timeout", "1s"]].concat());
+    assert_eq!((code, &*stdout), (4, ""), "{stderr}");
+    fs::write(sandbox.path().join("go"), "").expect("a file");
+    let (code, stdout, stderr) = run(&words);
+    assert!(
+        code == 0 && stdout.contains("completed") && stdout.contains('7'),
+        "{words:?}: {stdout} {stderr}"
+    );
+    // One that ends in time is as if it had answered at once.
+    let (code, stdout, stderr) = run(&["call", "--call-timeout", "60s", &web.url(), "simulate"]);
+    let result: Value = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{code} {stdout} {stderr}"));
+    assert_eq!((code, &result["structuredContent"]["results"]), (0, &json!({ "a": 7 })), "{result}");
+    finish(process, &sandbox);
+}
+
+#[test]
+fn f_70_what_becomes_of_a_job_whose_server_ends_with_the_command_is_what_the_folder_says() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("jobs.toml"), SIMULATE).expect("a file");
+    let mut command = sandbox.unhang();
+    command.env("UNHANG_MEMORY_LIMIT", "100");
+    command.args([
+        "call",
+        "--call-timeout",
+        "2s",
+        "simulate",
+        "--",
+        UNHANG,
+        "serve",
+        "--own",
+        "--config",
+        "jobs.toml",
+    ]);
+    let (code, stdout, stderr) = run_to_end(command);
+    assert_eq!((code, &*stdout), (4, ""), "{stderr}");
+    let mut list = sandbox.unhang();
+    list.args(["job", "list"]);
+    let listed: Value = serde_json::from_str(&run_to_end(list).1).expect("JSON");
+    // Whether jobs outlive a server that a lifeline ends depends on the machine; what is said does not.
+    let is_over = ["failed", "cancelled", "lost"].contains(&listed[0]["status"].as_str().expect("a word"));
+    assert_eq!(stderr.contains("it ended with the server"), is_over, "{listed} {stderr}");
+    assert_eq!(stderr.contains("; it goes on"), !is_over, "{listed} {stderr}");
+    fs::write(sandbox.path().join("go"), "").expect("a file");
+    sandbox.assert_nothing_left();
+}
