@@ -6,11 +6,15 @@ pub(crate) mod files;
 pub(crate) mod limits;
 pub(crate) mod logging;
 pub(crate) mod login;
+pub(crate) mod number;
 pub(crate) mod trust;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{
+    Args, CommandFactory, Parser, Subcommand,
+    error::{ContextKind, ContextValue},
+};
 use unhang::{config::parse_duration, tools::ModeOverrides};
 use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 
@@ -20,6 +24,7 @@ use self::{
     limits::{GuardLimits, SessionLimits},
     logging::Logging,
     login::{Login, Logout},
+    number::whole_number,
     trust::Trust,
 };
 use crate::{
@@ -210,7 +215,7 @@ pub(crate) struct Bench {
     #[arg(long)]
     pub(crate) check: bool,
     /// Ended jobs in the folder that is compared with an empty one [default: 5000; with --check 100000]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "COUNT", value_parser = whole_number::<u32>(1, 1_000_000))]
     pub(crate) ended: Option<u32>,
     /// A few hundred calls only: shows that it works, not how fast
     #[arg(long)]
@@ -342,6 +347,29 @@ pub(crate) fn meant(words: impl Iterator<Item = OsString>) -> String {
         command = below;
     }
     path
+}
+
+/// The flag that a value is wrong of, and the variable that has said the value in its place.
+pub(crate) fn blamed(error: &clap::Error, words: &[OsString]) -> Option<(String, String)> {
+    let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else { return None };
+    let ContextValue::String(value) = error.get(ContextKind::InvalidValue)? else { return None };
+    let flag = argument.split_whitespace().next()?.strip_prefix("--")?;
+    let is_typed = |word: &OsString| {
+        let rest = word.to_str().and_then(|word| word.strip_prefix("--")?.strip_prefix(flag));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    };
+    // What stands behind `--` is for others.
+    if words.iter().take_while(|word| *word != "--").any(is_typed) {
+        return None;
+    }
+    fn all(command: &clap::Command) -> Vec<&clap::Arg> {
+        command.get_arguments().chain(command.get_subcommands().flat_map(all)).collect()
+    }
+    let whole = Arguments::command();
+    let variables = all(&whole).into_iter().filter(|argument| argument.get_long() == Some(flag));
+    let mut names = variables.filter_map(|argument| argument.get_env()?.to_str());
+    let name = names.find(|name| std::env::var(name).is_ok_and(|said| said == *value))?;
+    Some((argument.clone(), name.to_owned()))
 }
 
 /// What a user may see of the declaration: all but hidden commands, which completions would tell of otherwise.

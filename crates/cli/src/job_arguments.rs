@@ -14,7 +14,7 @@ use unhang::{
     settings::JobSettings,
 };
 
-use crate::arguments::files::Files;
+use crate::arguments::{files::Files, number::whole_number};
 
 /// How the outcome is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -69,10 +69,10 @@ pub(crate) struct Common {
 #[command(next_help_heading = "Limits")]
 pub(crate) struct JobLimits {
     /// Jobs at the same time, over all of the data folder [default: half the processors, at least 2]
-    #[arg(long, global = true, env = "UNHANG_MAX_CONCURRENT", hide_env = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, global = true, env = "UNHANG_MAX_CONCURRENT", hide_env = true, value_name = "COUNT", value_parser = whole_number::<u32>(1, u32::MAX))]
     pub(crate) max_concurrent: Option<u32>,
     /// Per cent of the memory in use above which nothing starts [default: 90]
-    #[arg(long, global = true, env = "UNHANG_MEMORY_LIMIT", hide_env = true, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(long, global = true, env = "UNHANG_MEMORY_LIMIT", hide_env = true, value_name = "PERCENT", value_parser = whole_number::<u8>(1, 100))]
     pub(crate) memory_limit: Option<u8>,
     /// How long an ended job is kept [default: 7d]
     #[arg(long, global = true, env = "UNHANG_RETENTION", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
@@ -164,7 +164,7 @@ pub(crate) struct JobList {
     #[arg(long, value_name = "STATUS")]
     pub(crate) status: Option<JobState>,
     /// How many at most
-    #[arg(long, value_name = "COUNT", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "COUNT", default_value = "20", value_parser = whole_number::<u32>(1, 1000))]
     pub(crate) limit: u32,
 }
 
@@ -227,10 +227,10 @@ pub(crate) struct JobLogs {
     #[arg(long)]
     pub(crate) stderr: bool,
     /// Begin at this byte
-    #[arg(long, value_name = "BYTES", default_value = "0")]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = whole_number::<u64>(0, u64::MAX))]
     pub(crate) offset: u64,
     /// Print so many bytes at most [default: all]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "BYTES", value_parser = whole_number::<u64>(1, u64::MAX))]
     pub(crate) max_bytes: Option<u64>,
 }
 

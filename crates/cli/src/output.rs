@@ -1,6 +1,7 @@
 //! The one printer. Data goes to stdout, everything else to stderr; a broken pipe is a quiet success.
 
 use std::{
+    ffi::OsString,
     io::{self, Write},
     process::ExitCode,
 };
@@ -10,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use unhang::exit;
 
-use crate::{job_arguments::Format, terminal_text::escaped};
+use crate::{arguments, job_arguments::Format, terminal_text::escaped};
 
 /// What went wrong, as it is told.
 #[derive(Debug)]
@@ -131,7 +132,17 @@ pub(crate) fn usage_error(error: &clap::Error, command: &str) -> ExitCode {
     let told = match error.kind() {
         // A help, which says all there is to say.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.render().to_string(),
-        _ => usage_told(&error.render().to_string(), command),
+        _ => {
+            let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+            let told = error.render().to_string();
+            let told = match arguments::blamed(error, &words) {
+                Some((flag, variable)) => {
+                    told.replacen(&format!("'{flag}'"), &format!("the variable {variable}"), 1)
+                }
+                None => told,
+            };
+            usage_told(&told, command)
+        }
     };
     let _nobody_reads = io::stderr().lock().write_all(told.as_bytes());
     ExitCode::from(exit::USAGE)

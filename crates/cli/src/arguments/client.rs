@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::Args;
 use unhang::config::parse_duration;
 
-use super::{files::Files, limits::AskingLimits};
+use super::{files::Files, limits::AskingLimits, number::whole_number};
 use crate::job_arguments::Format;
 
 /// The end of the help of each of them, with its examples.
@@ -215,7 +215,7 @@ pub(crate) struct Batch {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// How many requests run at the same time [default: 8]
-    #[arg(short, long, value_name = "COUNT", default_value = "8", hide_default_value = true, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(short, long, value_name = "COUNT", default_value = "8", hide_default_value = true, value_parser = whole_number::<u16>(1, 1000))]
     jobs: u16,
     /// Stop at the first that is not ok
     #[arg(long)]

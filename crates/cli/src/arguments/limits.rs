@@ -12,6 +12,8 @@ use unhang::{
     settings::LimitSettings,
 };
 
+use super::number::whole_number;
+
 /// What a call and its answer may take, whoever makes it.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits")]
@@ -64,7 +66,7 @@ struct ClientLimits {
     #[arg(long, env = "UNHANG_EOF_GRACE", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     eof_grace: Option<Duration>,
     /// Requests of one client at the same time [default: 1000]
-    #[arg(long, env = "UNHANG_MAX_IN_FLIGHT", hide_env = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, env = "UNHANG_MAX_IN_FLIGHT", hide_env = true, value_name = "COUNT", value_parser = whole_number::<u32>(1, u32::MAX))]
     max_in_flight: Option<u32>,
     /// Bytes that may wait for a client or a server that does not read [default: 16MiB]
     #[arg(long, env = "UNHANG_QUEUE_BYTES", hide_env = true, value_name = "SIZE", value_parser = parse_size)]
@@ -109,7 +111,7 @@ pub(crate) struct GuardLimits {
     #[arg(long, env = "UNHANG_RESTART_DELAY", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     restart_delay: Option<Duration>,
     /// Failures in a row after which a server is left alone [default: 5]
-    #[arg(long, env = "UNHANG_BREAKER_FAILURES", hide_env = true, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, env = "UNHANG_BREAKER_FAILURES", hide_env = true, value_name = "COUNT", value_parser = whole_number::<u32>(1, u32::MAX))]
     breaker_failures: Option<u32>,
     /// For how long it is left alone [default: 30s]
     #[arg(long, env = "UNHANG_BREAKER_COOLDOWN", hide_env = true, value_name = "TIME", value_parser = parse_duration)]

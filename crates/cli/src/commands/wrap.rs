@@ -22,10 +22,20 @@ use crate::{
     own_program::lifeline_command,
     server_name::server_name,
     signals::signals,
+    terminal_text::escaped,
 };
 
 /// Guards the server until the client or a signal ends it.
 pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
+    if let Some(url) = wrap.command[0].to_str().filter(|word| is_url(word)) {
+        // The rest of it may be secret.
+        let shown = url.split(['?', '#']).next().unwrap_or_default();
+        let message = format!("`{}` is a URL, and `unhang wrap` guards a command", escaped(shown));
+        let hint = "write it as `url` under [servers.NAME] of unhang.toml and give the client `unhang serve --config unhang.toml`; \
+                    `unhang tools URL` asks it from here";
+        output::error(&message, Some(hint));
+        return ExitCode::from(exit::USAGE);
+    }
     let name = wrap.name.clone().unwrap_or_else(|| server_name(&wrap.command));
     let limits = wrap.limits.limits();
     let log = Log { name: &name, cap: limits.stderr_log, logging: &wrap.logging, may_be_stderr: false };
@@ -71,6 +81,11 @@ pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
             ExitCode::from(exit::BUG)
         }
     }
+}
+
+fn is_url(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    word.starts_with("http://") || word.starts_with("https://")
 }
 
 /// Opens what slow calls become jobs with; nothing, where there is no place for it.

@@ -46,6 +46,7 @@ mod job_commands;
 mod jobs;
 mod login;
 mod manual;
+mod named_culprits;
 mod processes;
 mod promise_1_answered;
 mod promise_2_clean_wire;

@@ -106,7 +106,8 @@ pub fn read_foreign(
     if is_known {
         return Ok(servers);
     }
-    Err(source.complaint(0, "", "has none of the keys under which MCP clients keep their servers: mcpServers, servers, mcp_servers, mcp"))
+    let hint = top.meant(&["mcpServers", "servers", "mcp_servers"]);
+    Err(source.complaint(0, "", format!("has none of the keys under which MCP clients keep their servers: mcpServers, servers, mcp_servers, mcp{hint}")))
 }
 
 /// What the inputs are where nobody is asked.
@@ -118,8 +119,15 @@ pub(super) fn defaults(inputs: &Field<'_>) -> BTreeMap<String, String> {
 /// The servers of a table by name, or of a list whose items have one.
 fn all(field: &Field<'_>, at: ForeignFile<'_>) -> Result<Vec<ForeignServer>, Complaint> {
     if field.is_list() {
-        let named = field.items()?.into_iter().filter_map(|item| Some((item.member("name")?.loose()?, item)));
-        return Ok(named.map(|(name, item)| server(&name, &item, at)).collect());
+        let items = field.items()?;
+        if items.is_empty() {
+            return Err(field.complaint("is an empty list; write a table of servers by their names, as in {\"NAME\": {\"command\": \"...\"}}"));
+        }
+        let named = items.into_iter().map(|item| match item.member("name").and_then(|name| name.loose()) {
+            Some(name) => Ok(server(&name, &item, at)),
+            None => Err(item.complaint("has no `name`; a server of a list needs one")),
+        });
+        return named.collect();
     }
     Ok(field.fields()?.into_iter().map(|(name, field)| server(name, &field, at)).collect())
 }
@@ -200,7 +208,10 @@ fn read(name: &str, field: &Field<'_>, at: ForeignFile<'_>) -> Result<ServerSett
         (Some(command), None) => {
             return Err(command.complaint(format!("a server of type `{kind}` has a URL and not a command")));
         }
-        (None, None) => return Err(field.complaint("has neither a command nor a URL")),
+        (None, None) => {
+            let hint = field.meant(&["command", "url", "httpUrl", "serverUrl"]);
+            return Err(field.complaint(format!("has neither a command nor a URL{hint}")));
+        }
     };
     Ok(ServerSettings {
         name: name.to_owned(),

@@ -14,7 +14,7 @@ use super::{expand::expand, keys::Key};
 use crate::{
     config::{parse_duration, parse_size},
     promotion::{NoPromotion, Promotion},
-    wording::did_you_mean,
+    wording::{did_you_mean, nearest},
 };
 
 /// What is wrong at one place of the file, or looks wrong.
@@ -118,9 +118,27 @@ impl<'a> Section<'a> {
 
     /// What stands behind a key that must be there.
     pub(super) fn require(&self, name: &str) -> Result<Field<'a>, Complaint> {
-        let missing = || self.source.complaint(self.at, &self.path, format!("`{name}` is missing"));
+        let missing = || {
+            let hint = self.meant(&[name]);
+            self.source.complaint(self.at, &self.path, format!("`{name}` is missing{hint}"))
+        };
         self.get(name).ok_or_else(missing)
     }
+
+    /// Which key of the table may be one of these that is spelt wrongly, as the end of a sentence.
+    pub(super) fn meant(&self, names: &[&str]) -> String {
+        let known = |key: &str| self.keys.iter().any(|declared| declared.name == key);
+        let written = self.table.keys().map(|key| key.get_ref().as_ref()).filter(|key| !known(key));
+        misspelt(written, names)
+    }
+}
+
+/// Which of the keys that are there may be one of these that is wanted, as the end of a sentence.
+fn misspelt<'k>(written: impl Iterator<Item = &'k str>, wanted: &[&str]) -> String {
+    let mut pairs = written.filter_map(|key| Some((key, nearest(key, wanted.iter().copied())?)));
+    pairs
+        .next()
+        .map_or_else(String::new, |(key, wanted)| format!("; `{key}` is not known: did you mean `{wanted}`?"))
 }
 
 fn below(path: &str, name: &str) -> String {
@@ -209,6 +227,12 @@ impl<'a> Field<'a> {
     pub(super) fn member(&self, name: &str) -> Option<Field<'a>> {
         let (key, value) = self.table().ok()?.iter().find(|(key, _)| key.get_ref() == name)?;
         Some(Field { source: self.source, path: below(&self.path, name), at: key.span(), value })
+    }
+
+    /// Which key of this table may be one of these that is spelt wrongly, as the end of a sentence.
+    pub(super) fn meant(&self, names: &[&str]) -> String {
+        let keys = self.table().into_iter().flat_map(|table| table.keys());
+        misspelt(keys.map(|key| key.get_ref().as_ref()), names)
     }
 
     /// What the environment says.

@@ -207,7 +207,10 @@ pub(super) fn read(name: &str, field: &Field<'_>, folder: &Path) -> Result<Serve
     limits.quiet = section.get("quiet").map(|field| field.flag()).transpose()?;
     let transport = match (section.get("command"), section.get("url")) {
         (Some(_), Some(url)) => return Err(url.complaint("a server has a command or a URL, not both")),
-        (None, None) => return Err(field.complaint("`command` or `url` is missing")),
+        (None, None) => {
+            let hint = section.meant(&["command", "url"]);
+            return Err(field.complaint(format!("`command` or `url` is missing{hint}")));
+        }
         (Some(command), None) => stdio(&section, &command, folder)?,
         (None, Some(url)) => http(&section, &url)?,
     };

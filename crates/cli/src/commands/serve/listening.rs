@@ -2,7 +2,7 @@
 //!
 //! Invariant: where other machines come, nobody is let in unasked, whoever has opened the socket.
 
-use std::{fmt, net::SocketAddr, os::fd::OwnedFd};
+use std::{fmt, io, net::SocketAddr, os::fd::OwnedFd};
 
 use rustix::net::{
     AddressFamily, SocketType,
@@ -44,9 +44,25 @@ pub(super) async fn listen(address: &str, sockets: Vec<OwnedFd>, door: &Door) ->
         .map_err(|error| wrong(&format!("{error}; give an address and a port, as in 127.0.0.1:8808")))?;
     let all: Vec<SocketAddr> = all.collect();
     suffices(door, &all, "an address of this machine alone, as 127.0.0.1").map_err(|why| wrong(&why))?;
-    let listener = TcpListener::bind(&*all).await.map_err(|error| wrong(&error))?;
+    let listener = TcpListener::bind(&*all).await.map_err(|error| wrong(&unbound(&all, &error)))?;
     let address = listener.local_addr().map_err(|error| wrong(&error))?;
     Ok(Listening::new(vec![listener.into()], vec![address], door))
+}
+
+/// Why there is no listening at these addresses, with the port.
+fn unbound(addresses: &[SocketAddr], error: &io::Error) -> String {
+    let port = addresses.first().map(SocketAddr::port).unwrap_or_default();
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!(
+                "port {port} is in use; end the program that listens there, or give another port (0: any that is free)"
+            )
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("port {port} is not for this user; give one of 1024 or above")
+        }
+        _ => format!("port {port}: {error}"),
+    }
 }
 
 /// Takes the sockets of a service manager.

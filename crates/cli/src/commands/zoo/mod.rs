@@ -9,9 +9,24 @@ use std::process::ExitCode;
 use crate::arguments::{self, Zoo};
 use crate::output;
 
+const HELP: &str = "Run one of the bundled servers and clients that misbehave
+
+Usage: unhang zoo NAME [ARGUMENTS...]
+       unhang zoo run [OPTIONS] [-- WRAPPER...]
+
+  NAME      an animal: it misbehaves in its own way, on stdin and stdout
+  run       score a wrapper on all of them; `unhang zoo run --help` says more
+  --list    list the animals (also without any word)
+  --page    the same as a page of Markdown
+  --help    this help
+
+Exit codes: 0 done; 2 wrong usage; an animal ends as it likes.
+";
+
 /// Runs the animal, runs the corpus, or lists the animals.
 pub(crate) fn run(zoo: &Zoo) -> ExitCode {
     match zoo.words.first().map(String::as_str) {
+        Some("--help" | "-h" | "help") if zoo.words.len() == 1 => output::data(HELP),
         None => unhang_zoo::command(&["--list".to_owned()]),
         Some("run") => match arguments::parse_zoo_run(&zoo.words) {
             Ok(arguments) => run::run(&arguments),
