@@ -290,7 +290,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ("[tools.a]\ncommand = [\"a\"]\nmode = \"direct\"", "tools.a.mode: expected \"job\" or \"child\""),
         ("[tools.\"a b\"]\ncommand = [\"a\"]", "tools.\"a b\": is no name for a tool"),
         ("[tools.a]\ncommand = [\"a\"]\nresults = \"../x\"", "`../x` cannot be a file of a job"),
-        ("[tools.a]\ncommand = [\"a\"]\nresults = \"exit.json\"", "`exit.json` cannot be a file of a job"),
+        ("[tools.a]\ncommand = [\"a\"]\nresults = \"error.json\"", "`error.json` cannot be a file of a job"),
         ("[tools.a]\ncommand = [\"a\"]\ninputs = { \"a/b\" = \"c\" }", "`a/b` cannot be a file of a job"),
         ("[tools.a]\ncommand = [\"a\"]\ninputs = { a = \"../c\" }", "`../c` is no name of a state field"),
         ("[tools.a]\ncommand = [\"a\"]\nstate = { field = \"f\" }", "`state` needs `results`"),
