@@ -123,11 +123,8 @@ fn all(field: &Field<'_>, at: ForeignFile<'_>) -> Result<Vec<ForeignServer>, Com
         if items.is_empty() {
             return Err(field.complaint("is an empty list; write a table of servers by their names, as in {\"NAME\": {\"command\": \"...\"}}"));
         }
-        let named = items.into_iter().map(|item| match item.member("name").and_then(|name| name.loose()) {
-            Some(name) => Ok(server(&name, &item, at)),
-            None => Err(item.complaint("has no `name`; a server of a list needs one")),
-        });
-        return named.collect();
+        let named = items.into_iter().filter_map(|item| Some((item.member("name")?.loose()?, item)));
+        return Ok(named.map(|(name, item)| server(&name, &item, at)).collect());
     }
     Ok(field.fields()?.into_iter().map(|(name, field)| server(name, &field, at)).collect())
 }
