@@ -1,5 +1,4 @@
 //! The binary `unhang`. Parse, run, map to an exit code.
-
 use std::process::ExitCode;
 
 mod arguments;

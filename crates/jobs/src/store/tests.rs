@@ -102,7 +102,7 @@ fn f_05_of_different_retentions_the_longest_holds_unless_somebody_says_otherwise
 fn wait_for_the_clock() {
     let begin = Moment::now().millis();
     while Moment::now().millis() <= begin {
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }
 

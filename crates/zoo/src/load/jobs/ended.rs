@@ -94,24 +94,36 @@ fn run_one(place: &Place, data: &str) -> io::Result<String> {
     Ok(job)
 }
 
-/// The files of an ended job.
+/// The files of an ended job, and the folders among them.
 struct Template {
     id: String,
+    folders: Vec<String>,
     files: Vec<(String, Vec<u8>)>,
 }
 
 impl Template {
     fn read(jobs: &Path, id: &str) -> io::Result<Self> {
-        let file = |entry: io::Result<fs::DirEntry>| {
-            let entry = entry?;
-            let name = entry.file_name().into_string().map_err(|_| io::ErrorKind::InvalidData)?;
-            Ok((name, fs::read(entry.path())?))
-        };
-        let files: io::Result<_> = fs::read_dir(jobs.join(id))?.map(file).collect();
-        Ok(Self { id: id.to_owned(), files: files? })
+        let mut template = Self { id: id.to_owned(), folders: Vec::new(), files: Vec::new() };
+        template.add(&jobs.join(id), "")?;
+        Ok(template)
     }
 
-    /// Makes so many copies; returns the ids of the first and of the last.
+    /// Takes what lies in a folder, by its path from the job's folder.
+    fn add(&mut self, folder: &Path, prefix: &str) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let name = entry.file_name().into_string().map_err(|_| io::ErrorKind::InvalidData)?;
+            let path = format!("{prefix}{name}");
+            if entry.file_type()?.is_dir() {
+                self.folders.push(path.clone());
+                self.add(&entry.path(), &format!("{path}/"))?;
+            } else {
+                self.files.push((path, fs::read(entry.path())?));
+            }
+        }
+        Ok(())
+    }
+
     fn copy(&self, jobs: &Path, count: usize) -> io::Result<Vec<String>> {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
@@ -120,6 +132,9 @@ impl Template {
             let id = id(number);
             let folder = jobs.join(&id);
             DirBuilder::new().mode(0o700).create(&folder)?;
+            for inner in &self.folders {
+                DirBuilder::new().mode(0o700).create(folder.join(inner))?;
+            }
             for (name, content) in &self.files {
                 let content = with_other_id(content, self.id.as_bytes(), id.as_bytes());
                 options.open(folder.join(name))?.write_all(&content)?;
