@@ -245,7 +245,7 @@ impl JobFolder {
 
     /// Puts one of our files in its place, unless it stands there word for word.
     pub(crate) fn restore(&self, name: &str, content: &str) -> Result<(), FileError> {
-        restore(&self.0, name, self.text(name, content.len()), content)
+        restore(&self.0, name, self.text(name, content.len()).as_deref(), content)
     }
 
     /// Puts one of our files in its place, durably.
@@ -338,7 +338,7 @@ impl WorkFolder {
 
     /// Puts these bytes in the place of a file, unless it has them already. They may be gone after a power failure.
     pub(crate) fn restore(&self, name: &str, content: &str) -> Result<(), FileError> {
-        restore(&self.0, name, self.text(name, content.len()), content)
+        restore(&self.0, name, self.text(name, content.len()).as_deref(), content)
     }
 
     /// Puts these bytes in the place of a file, durably.
@@ -357,8 +357,8 @@ fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-fn restore(folder: &Path, name: &str, found: Option<String>, content: &str) -> Result<(), FileError> {
-    if found.as_deref() == Some(content) {
+fn restore(folder: &Path, name: &str, found: Option<&str>, content: &str) -> Result<(), FileError> {
+    if found == Some(content) {
         return Ok(());
     }
     replace(folder, name, content.as_bytes(), Durability::Memory)

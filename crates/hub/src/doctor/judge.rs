@@ -100,7 +100,7 @@ impl Verdict {
         }
         match &seen.warm {
             Some(Start::Failed(why) | Start::Unreachable(why) | Start::Ended(why)) => {
-                self.find(checks::DIES_AT_SECOND_START, why)
+                self.find(checks::DIES_AT_SECOND_START, why);
             }
             Some(Start::Silent(waited)) => {
                 let evidence = format!("no answer within {} at the second start", in_words(*waited));

@@ -221,7 +221,7 @@ impl Session<'_, '_> {
     /// What a call comes to with which the server goes on as a job of ours, until this moment; every other answer as it is.
     async fn at_its_end(&mut self, tool: &str, answer: Answer, by: Instant) -> Result<Answer, Failed> {
         let raw = |result: &str| RawValue::from_string(result.to_owned()).ok();
-        let job = answer.as_ref().ok().and_then(|result| JobInWords::read(&*raw(result)?, tool));
+        let job = answer.as_ref().ok().and_then(|result| JobInWords::read(&raw(result)?, tool));
         let Some(job) = job else { return Ok(answer) };
         let since = Instant::now();
         loop {

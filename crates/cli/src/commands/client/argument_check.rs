@@ -44,11 +44,11 @@ pub(super) fn check_tool(
         match ArgumentSchema::new(schema.clone()) {
             Ok(compiled) => complaints.extend(compiled.check(&arguments.clone().into()).err()),
             Err(why) => {
-                tracing::debug!("the arguments of `{tool}` are not compared with its schema, which {why}")
+                tracing::debug!("the arguments of `{tool}` are not compared with its schema, which {why}");
             }
         }
     }
-    told(tool, complaints)
+    told(tool, &complaints)
 }
 
 /// Compares the arguments of a prompt with those that it lists.
@@ -64,7 +64,7 @@ pub(super) fn check_prompt(
         listed.iter().filter(|argument| argument["required"] == true).map(name).collect();
     let mut complaints = missing(arguments, needed.iter().map(String::as_str));
     complaints.extend(unknown(prompt, arguments, &names.iter().map(String::as_str).collect::<Vec<_>>()));
-    told(prompt, complaints)
+    told(prompt, &complaints)
 }
 
 fn missing<'a>(arguments: &Map<String, Value>, needed: impl Iterator<Item = &'a str>) -> Vec<String> {
@@ -85,7 +85,7 @@ fn unknown(tool: &str, arguments: &Map<String, Value>, known: &[&str]) -> Vec<St
     arguments.keys().filter(|name| !known.contains(&name.as_str())).map(complaint).collect()
 }
 
-fn told(tool: &str, complaints: Vec<String>) -> Result<(), Failure> {
+fn told(tool: &str, complaints: &[String]) -> Result<(), Failure> {
     if complaints.is_empty() {
         return Ok(());
     }

@@ -92,7 +92,7 @@ impl Known {
                 },
                 Err(error) if is_absent(&error) => {}
                 Err(error) => {
-                    known.warnings.push(format!("{} cannot be read: {error}", place.path.display()))
+                    known.warnings.push(format!("{} cannot be read: {error}", place.path.display()));
                 }
             }
         }
