@@ -259,7 +259,7 @@ fn what_cannot_be_used_is_told_before_anything_starts() {
     for (words, expect) in [
         (&["nowhere.jsonl"][..], "nowhere.jsonl cannot be used: No such file"),
         (&[text(&file), "--resume", "/nowhere/out"], "/nowhere/out cannot be used"),
-        (&[text(&file), "-j", "0"], "0 is not in 1..=1000"),
+        (&[text(&file), "-j", "0"], "write a whole number from 1 to 1000"),
     ] {
         let (code, _, stderr) = run_to_end(batch(&sandbox, words, &["well-behaved"]));
         assert!(code == 2 && stderr.contains(expect), "{words:?}: {code} {stderr}");

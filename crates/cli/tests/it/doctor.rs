@@ -37,7 +37,7 @@ const EXPECTED: &[Expected] = &[
     expect("answers-after-cancel", &[], &["no-answer", "answers-after-cancel"]),
     expect("answers-twice", &[], &["answers-twice"]),
     // Not seen: it asks only about a call that another client has given up.
-    expect("asks-late", &[], &[]),
+    expect("asks-late", &[], &["no-answer", "asks-undeclared"]),
     expect("batch-answers", &[], &["batch-answer"]),
     expect("both-outcomes", &[], &["invalid-message"]),
     expect("busy-not-hung", &[], &["blocks-while-busy"]),

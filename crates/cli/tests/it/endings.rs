@@ -124,7 +124,7 @@ fn the_guide_the_help_and_the_environment_agree() {
             assert!(entry.contains(&format!("[default: {default}")), "{flag} is not {default}: {entry}");
             let (code, _, stderr) = run(&sandbox, &["wrap", "--", "cat"], &[(variable, "nonsense")]);
             assert_eq!(code, 2, "{variable} is not listened to");
-            assert!(stderr.contains(flag) && stderr.contains("nonsense"), "{variable}: {stderr}");
+            assert!(stderr.contains(variable) && stderr.contains("nonsense"), "{flag}: {stderr}");
         }
     }
 }
