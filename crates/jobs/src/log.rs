@@ -126,15 +126,46 @@ pub fn tail(path: &Path, max_bytes: usize) -> Result<String, FileError> {
     read().map_err(|error| FileError::system("cannot read", path, error))
 }
 
-fn read(file: &File, offset: u64, max_bytes: usize, has_ended: bool, cut: Cut) -> io::Result<Page<Vec<u8>>> {
-    let dropped_before = first_byte(file)?;
-    // Whoever asks for what is not there yet waits at the end.
-    let end = file.metadata()?.len();
-    let mut offset = offset.clamp(dropped_before, end.max(dropped_before));
-    let mut bytes = vec![0; max_bytes];
-    let length = read_full(file, &mut bytes, offset)?;
-    bytes.truncate(length);
-    let reached_end = offset + wide(length) >= end;
+/// Bytes of a file that were all there at one moment.
+struct Piece {
+    bytes: Vec<u8>,
+    offset: u64,
+    dropped_before: u64,
+    /// How long the file was before they were read.
+    end: u64,
+}
+
+/// How often a piece is read again that was dropped while it was read. A log that is dropped faster than it is read has nothing to say at
+/// that offset; whoever asked goes on from where its data begins.
+const TRIES: usize = 8;
+
+/// Reads from this offset on. The head of the log may be dropped at any moment, and what is dropped reads as zeros: so the look at where
+/// the data begins is repeated after the read.
+fn read_piece(file: &File, wanted: u64, max_bytes: usize) -> io::Result<Piece> {
+    let mut dropped_before = first_byte(file)?;
+    let mut tries = 0;
+    loop {
+        // Whoever asks for what is not there yet waits at the end.
+        let end = file.metadata()?.len();
+        let mut offset = wanted.clamp(dropped_before, end.max(dropped_before));
+        let mut bytes = vec![0; max_bytes];
+        let length = read_full(file, &mut bytes, offset)?;
+        bytes.truncate(length);
+        dropped_before = first_byte(file)?;
+        let dropped = usize::try_from(dropped_before.saturating_sub(offset)).unwrap_or(usize::MAX);
+        tries += 1;
+        if dropped > 0 && dropped >= length && tries < TRIES {
+            continue;
+        }
+        bytes.drain(..dropped.min(length));
+        offset = offset.max(dropped_before);
+        return Ok(Piece { bytes, offset, dropped_before, end });
+    }
+}
+
+fn read(file: &File, wanted: u64, max_bytes: usize, has_ended: bool, cut: Cut) -> io::Result<Page<Vec<u8>>> {
+    let Piece { mut bytes, mut offset, dropped_before, end } = read_piece(file, wanted, max_bytes)?;
+    let reached_end = offset + wide(bytes.len()) >= end;
     // A page may have been begun in the middle of a character, by a hole or by whoever asked.
     if cut == Cut::BetweenCharacters && stands("pages-cut-between-characters") {
         let begin = bytes.iter().take(3).take_while(|byte| is_continuation(**byte)).count();
@@ -205,7 +236,11 @@ fn wide(length: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{
+        fs,
+        io::Write,
+        sync::atomic::{AtomicBool, Ordering},
+    };
 
     use rustix::fs::{FallocateFlags, fallocate};
 
@@ -271,6 +306,34 @@ mod tests {
             (16 << 10, 16 << 10, (16 << 10) + 10)
         );
         assert_eq!(page.text, "xxxxxxxxxx");
+    }
+
+    /// The head goes while it is read, as with a job that prints faster than its log may grow.
+    #[test]
+    fn f_94_what_is_dropped_while_it_is_read_is_skipped_and_said() {
+        const BLOCK: usize = 64 << 10;
+        let (_folder, path) = log(&[b'x'; BLOCK]);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
+                let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let mut kept_from = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    writer.write_all(&[b'x'; BLOCK]).unwrap();
+                    fallocate(&writer, hole, kept_from, wide(BLOCK)).unwrap();
+                    kept_from += wide(BLOCK);
+                }
+            });
+            let (mut zeros, mut gaps) = (0, 0);
+            for _ in 0..5000 {
+                let page = raw_page(&path, 0, 16 << 10, false).unwrap();
+                zeros += usize::from(page.text.contains(&0));
+                gaps += usize::from(page.offset < page.dropped_before);
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!((zeros, gaps), (0, 0), "pages with bytes that nobody wrote");
+        });
     }
 
     #[test]
