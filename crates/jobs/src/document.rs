@@ -29,7 +29,9 @@ use unhang_proc::lock::Lock;
 use unhang_switches::stands;
 
 use crate::{
-    folder::{DataFolder, Durability, FileError, make_folder, read_at_most, replace, sync_all},
+    folder::{
+        DataFolder, Durability, FileError, make_folder, read_at_most, remove_unfinished, replace, sync_all,
+    },
     moment::Moment,
     wait::{Limit, look_until},
 };
@@ -265,6 +267,17 @@ impl Documents {
         }
         listed.sort_by(|one, other| one.field.cmp(&other.field));
         Ok(listed)
+    }
+
+    /// Removes the unfinished files of killed writers, of every owner. Every writer holds the lock, so nobody writes meanwhile. Where
+    /// another process holds the lock, the next one that opens the data folder removes them.
+    pub(crate) fn remove_unfinished(&self) {
+        if let Ok(Some(_lock)) = Lock::try_take(&self.state.join(LOCK)) {
+            remove_unfinished(&self.state, Duration::ZERO);
+            for owner in std::fs::read_dir(self.state.join(OWNERS)).into_iter().flatten().flatten() {
+                remove_unfinished(&owner.path(), Duration::ZERO);
+            }
+        }
     }
 
     /// Waits for the turn to write.

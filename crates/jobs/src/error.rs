@@ -84,6 +84,17 @@ pub enum JobError {
     Closed,
 }
 
+impl JobError {
+    /// Whether files said no, and not the database: then it concerns the job alone whose files they are.
+    pub(crate) fn is_of_files(&self) -> bool {
+        match self {
+            Self::File(_) => true,
+            Self::Store(error) => matches!(**error, StoreError::File(_)),
+            _ => false,
+        }
+    }
+}
+
 impl From<StoreError> for JobError {
     fn from(error: StoreError) -> Self {
         Self::Store(Arc::new(error))

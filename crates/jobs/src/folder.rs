@@ -1,7 +1,7 @@
 //! Where everything lies: the data folder, one folder for each job, and how their files are written and read.
 //!
 //! ```text
-//! unhang.db   jobs/<id>/   jobs/<id>/work/   state/<field>.json   state/owners/<digest>/<field>.json   logs/
+//! unhang.db   jobs/<id>/   jobs/<id>/work/   quarantine/   state/<field>.json   state/owners/<digest>/<field>.json   logs/
 //! ```
 //!
 //! A job's folder holds our own files alone: `lock`, `run.json`, `launch.json`, `exit.json`, `job.json` and the two logs, which
@@ -21,13 +21,14 @@ use std::{
     fmt,
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     panic::resume_unwind,
     path::{Path, PathBuf},
     thread,
+    time::{Duration, SystemTime},
 };
 
-use rustix::fs::OFlags;
+use rustix::{fs::OFlags, io::Errno};
 use serde::{Serialize, de::DeserializeOwned};
 use unhang_proc::identity::ask_for_short_turns;
 use unhang_switches::stands;
@@ -103,6 +104,14 @@ impl FileError {
         Self::Damaged { path: path.to_owned(), detail: detail.to_string() }
     }
 
+    /// Whether it is about what lies there, and not about the disk: no file, or no folder, where there should be one.
+    pub(crate) fn is_of_the_place(&self) -> bool {
+        match self {
+            Self::System { source, .. } => is_of_the_place(source),
+            Self::Damaged { .. } => true,
+        }
+    }
+
     /// What the system said, where it was the system.
     #[must_use]
     pub fn kind(&self) -> Option<io::ErrorKind> {
@@ -115,6 +124,14 @@ impl FileError {
 
 /// Bytes of the longest name that file systems of Linux have.
 const LONGEST_NAME: usize = 255;
+
+/// Whether something of another kind lies where a file or a folder of ours belongs: a folder, a link, a socket.
+pub(crate) fn is_of_the_place(error: &io::Error) -> bool {
+    use io::ErrorKind::{DirectoryNotEmpty, IsADirectory, NotADirectory};
+    const NONE_OF_OURS: [Errno; 3] = [Errno::LOOP, Errno::NXIO, Errno::NODEV];
+    matches!(error.kind(), DirectoryNotEmpty | IsADirectory | NotADirectory)
+        || NONE_OF_OURS.into_iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
 
 /// The name of an input or of a result in a job's folder: one part of a path, and none of ours.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -188,6 +205,18 @@ impl DataFolder {
         self.0.join("state")
     }
 
+    /// Where folders lie that nobody understands; it may not be there.
+    pub(crate) fn quarantine(&self) -> PathBuf {
+        self.0.join("quarantine")
+    }
+
+    /// The same, made where it is missing.
+    pub(crate) fn make_quarantine(&self) -> Result<PathBuf, FileError> {
+        let path = self.quarantine();
+        make_folder(&path, true)?;
+        Ok(path)
+    }
+
     /// A job's folder, which may not be there.
     #[must_use]
     pub fn job(&self, id: JobId) -> JobFolder {
@@ -200,6 +229,11 @@ impl DataFolder {
 pub struct JobFolder(PathBuf);
 
 impl JobFolder {
+    /// The one at this path, which is not among the jobs.
+    pub(crate) fn at(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
     /// Makes it, where it must not exist yet (X-10).
     pub(crate) fn create(&self) -> Result<(), FileError> {
         make_folder(&self.0, false)
@@ -229,6 +263,46 @@ impl JobFolder {
 
     pub(crate) fn has(&self, name: &str) -> bool {
         is_there(&self.file(name))
+    }
+
+    /// Whether a folder lies there: a link to one is none.
+    pub(crate) fn is_there(&self) -> bool {
+        fs::symlink_metadata(&self.0).is_ok_and(|found| found.is_dir())
+    }
+
+    /// Whether something else lies in its place.
+    pub(crate) fn is_something_else(&self) -> bool {
+        fs::symlink_metadata(&self.0).is_ok_and(|found| !found.is_dir())
+    }
+
+    /// Gives us back what somebody has taken from the folder's permissions. It stays as it is where it is not ours.
+    pub(crate) fn reclaim(&self) {
+        if self.is_there() {
+            // What cannot be changed is told of by whoever needs it.
+            let _ = fs::set_permissions(&self.0, fs::Permissions::from_mode(0o700));
+        }
+    }
+
+    /// Removes one of our files, where it is there.
+    pub(crate) fn remove_file(&self, name: &str) -> Result<(), FileError> {
+        let path = self.file(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(FileError::system("cannot remove", &path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts one of our files aside that is none, so that another can be put in its place.
+    pub(crate) fn put_aside(&self, name: &str) -> Result<(), FileError> {
+        let path = self.file(name);
+        let mut aside = self.file(&format!("{name}.damaged"));
+        if is_there(&aside) {
+            let rest = JobId::random().map_err(|error| FileError::system("cannot name", &aside, error))?;
+            aside = self.file(&format!("{name}.damaged-{rest}"));
+        }
+        fs::rename(&path, &aside).map_err(|error| FileError::system("cannot put aside", &path, error))
     }
 
     /// Reads one of our files; none where it is not there.
@@ -276,7 +350,7 @@ impl JobFolder {
     /// Removes what a killed process had begun to write of our own files. Only for the holder of the job's lock, at its end.
     pub(crate) fn remove_unfinished(&self) {
         let is_unfinished = |name: &str| {
-            [RECORD, RUN, EXIT].iter().any(|own| {
+            [RECORD, LAUNCH, RUN, EXIT].iter().any(|own| {
                 name.strip_prefix('.')
                     .and_then(|rest| rest.strip_prefix(own))
                     .is_some_and(|rest| rest.starts_with('.'))
@@ -429,6 +503,28 @@ pub(crate) fn sync_all(paths: &[PathBuf]) -> Result<(), FileError> {
     })
 }
 
+/// Whether this is the name under which [`replace`] begins a file.
+fn is_unfinished(name: &str) -> bool {
+    let rest = name.strip_prefix('.').and_then(|name| name.rsplit_once('.'));
+    rest.is_some_and(|(own, drawn)| own.contains('.') && drawn.parse::<JobId>().is_ok())
+}
+
+/// Removes files that [`replace`] had begun in this folder when its caller was killed, where they were last written longer ago than
+/// this. What cannot be removed is in nobody's way.
+pub fn remove_unfinished(folder: &Path, age: Duration) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_old = || {
+            let written = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+            written.is_some_and(|written| {
+                SystemTime::now().duration_since(written).is_ok_and(|for_| for_ >= age)
+            })
+        };
+        if entry.file_name().to_str().is_some_and(is_unfinished) && (age.is_zero() || is_old()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 fn make_durable(file: &File) -> io::Result<()> {
     if stands("files-outlive-power") { file.sync_all() } else { Ok(()) }
 }
@@ -469,6 +565,9 @@ pub(crate) fn open_file(path: &Path) -> Result<Option<File>, FileError> {
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+            return Err(FileError::damaged(path, "it is a link"));
+        }
         Err(error) => return Err(failed(error)),
     };
     if !file.metadata().map_err(failed)?.is_file() {
@@ -487,7 +586,7 @@ pub(crate) fn make_folder(path: &Path, may_exist: bool) -> Result<(), FileError>
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 

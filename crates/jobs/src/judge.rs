@@ -56,15 +56,22 @@ pub(crate) fn judge(
         return judge_call(data, store, job, call, handover);
     }
     let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
-    let lock = match Lock::try_take(&folder.file(LOCK)) {
-        Ok(Some(lock)) => lock,
-        Ok(None) => return Ok(Finding::Alive),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let ending = Ending::without_run(Outcome::Lost)
-                .because(Reason::RecordDamaged, format!("its folder {} is gone", folder.path().display()));
+    let (lock, no_lock) = match take_lock(&folder) {
+        Ok(Taken::Ours(lock)) => (Some(lock), None),
+        Ok(Taken::Others) => return Ok(Finding::Alive),
+        Ok(Taken::NoFolder(detail)) => {
+            // Whatever has it cannot write down how it ends.
+            let Swept { leaked, unkilled } = end_survivors(id, None);
+            let ending = Ending::without_run(Outcome::Lost).because(Reason::RecordDamaged, detail);
+            let ending = Ending { leaked, unkilled, ..ending };
             return settle(data, store, id, &ending, handover).map(Finding::Settled);
         }
-        Err(error) => return Err(FileError::system("cannot lock", &folder.file(LOCK), error).into()),
+        // Somebody has put it there while a shim held what lay there before, or before one came.
+        Err(error) if error.is_of_the_place() => match folder.read::<Run>(RUN) {
+            Ok(Some(run)) if is_alive(&run, handover.starter) => return Ok(Finding::Alive),
+            _ => (None, Some(error.to_string())),
+        },
+        Err(error) => return Err(error.into()),
     };
     let ending = match look(&folder, job, handover.starter)? {
         Seen::Starting => return Ok(Finding::Alive),
@@ -77,7 +84,10 @@ pub(crate) fn judge(
         }
         Seen::NeverStarted => Ending::without_run(Outcome::Failed).because(
             Reason::StartFailed,
-            format!("its supervisor did not come up in {MOST_STARTS} tries; the system may be out of processes or memory"),
+            format!(
+                "its supervisor did not come up in {MOST_STARTS} tries; {}",
+                no_lock.as_deref().unwrap_or("the system may be out of processes or memory")
+            ),
         ),
         Seen::Ended(ending) => ending,
         Seen::Lost(run, ending) => {
@@ -93,6 +103,44 @@ pub(crate) fn judge(
     };
     let ending = write_ending(data, id, &ending)?;
     settle(data, store, id, &ending, handover).map(Finding::Settled)
+}
+
+/// What came of the try to take a job's lock.
+enum Taken {
+    Ours(Lock),
+    Others,
+    /// There is no folder that it could lie in. Says so.
+    NoFolder(String),
+}
+
+fn take_lock(folder: &JobFolder) -> Result<Taken, FileError> {
+    if folder.is_something_else() {
+        return Ok(Taken::NoFolder(format!(
+            "something else lies in the place of its folder {}",
+            folder.path().display()
+        )));
+    }
+    let path = folder.file(LOCK);
+    let taken = match Lock::try_take(&path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            folder.reclaim();
+            Lock::try_take(&path)
+        }
+        taken => taken,
+    };
+    match taken {
+        Ok(Some(lock)) => Ok(Taken::Ours(lock)),
+        Ok(None) => Ok(Taken::Others),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(Taken::NoFolder(format!("its folder {} is gone", folder.path().display())))
+        }
+        Err(error) => Err(FileError::system("cannot lock", &path, error)),
+    }
+}
+
+/// Whether the shim that has taken the job lives, as far as can be seen without its lock.
+fn is_alive(run: &Run, this: &Starter) -> bool {
+    run.boot_id == this.boot_id && Identity::from(run.shim).is_alive()
 }
 
 /// What the folder of a job says whose lock is free.
@@ -111,9 +159,7 @@ fn look(folder: &JobFolder, job: &Job, this: &Starter) -> Result<Seen, FileError
     let exit = match folder.read::<Ending>(EXIT) {
         Err(error @ FileError::Damaged { .. }) => {
             // Half an end is none: it is put aside so that the true one, which nobody knows, can be written.
-            let aside = folder.file("exit.json.damaged");
-            std::fs::rename(folder.file(EXIT), &aside)
-                .map_err(|source| FileError::system("cannot put aside", &aside, source))?;
+            folder.put_aside(EXIT)?;
             return Ok(Seen::Lost(run.ok().flatten(), damaged(error)));
         }
         read => read?,

@@ -16,6 +16,8 @@
 //! - A document keeps its value where the result cannot be read or the pointer finds nothing; the record says why.
 //! - Whoever sees a job as completed finds the state already changed (J-139).
 
+use std::io;
+
 use serde_json::Value;
 use unhang_switches::stands;
 
@@ -69,6 +71,7 @@ pub(crate) fn settle(
         return Ok(Settled { admitted: store.write(|transaction| handover.admit(transaction))? });
     };
     let mut record = job.record;
+    remove_orders(data, &record);
     if record.status.is_final() {
         return Ok(Settled { admitted: store.write(|transaction| handover.admit(transaction))? });
     }
@@ -82,13 +85,28 @@ pub(crate) fn settle(
         store::finish(transaction, &record)?;
         handover.admit(transaction)
     })?;
-    // A copy for people: it can be made again from the row.
-    if let Err(error) = data.job(id).write_lightly(RECORD, &record) {
+    let folder = data.job(id);
+    // A copy for people: it can be made again from the row. Where the folder is gone, or is none, nobody looks for it.
+    if folder.is_there()
+        && let Err(error) = folder.write_lightly(RECORD, &record)
+    {
         tracing::warn!("{error}");
     }
-    // One that never started has its orders still, and they may be secret.
-    let _gone_already = std::fs::remove_file(data.job(id).file(LAUNCH));
     Ok(Settled { admitted })
+}
+
+/// Removes the command and its environment, which may be secret, however the job ended: nobody needs them after its end. Before the
+/// row is final, so that whoever is killed here is followed by another who does it.
+fn remove_orders(data: &DataFolder, record: &Record) {
+    let folder = data.job(record.job_id);
+    if !folder.is_there() || !folder.has(LAUNCH) {
+        return;
+    }
+    // Without record and orders a folder is no job's. The copy may not have been made yet, or not anew after a power failure.
+    let removed = folder.write_if_missing(RECORD, record).and_then(|()| folder.remove_file(LAUNCH));
+    if let Err(error) = removed {
+        tracing::warn!("the command of job {} is still on the disk: {error}", record.job_id);
+    }
 }
 
 /// Applies the result to the named state, and notes in the record what came of it.
@@ -130,7 +148,11 @@ pub(crate) fn finish_patches(data: &DataFolder, store: &mut Store, turn: &Turn) 
 fn apply(data: &DataFolder, turn: &Turn, record: &mut Record) -> Result<(), FileError> {
     let Some(patch) = &record.patch else { return Ok(()) };
     let outcome = match value(data, record) {
-        Ok(value) => turn.write(record.patched(), &patch.field, &value).map(|()| None)?,
+        Ok(value) => match turn.write(record.patched(), &patch.field, &value) {
+            // It will not go away by itself, and nobody else shall wait for that.
+            Err(error) if error.is_of_the_place() => Some(error.to_string()),
+            written => written.map(|()| None)?,
+        },
         Err(reason) => Some(reason),
     };
     record.state_applied = Some(outcome.is_none());
@@ -173,12 +195,23 @@ pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &Ending) -> Res
     if stands("unfinished-files-removed") {
         folder.remove_unfinished();
     }
+    let earlier = match folder.read(EXIT) {
+        // Half an end is none, and what is no file has none in it.
+        Err(FileError::Damaged { .. }) => folder.put_aside(EXIT).map(|()| None),
+        read => read,
+    };
     if stands("exit-written-once")
-        && let Some(earlier) = folder.read(EXIT)?
+        && let Some(earlier) = earlier?
     {
         return Ok(earlier);
     }
-    folder.write(EXIT, ending)?;
+    match folder.write(EXIT, ending) {
+        Err(error) if error.kind() == Some(io::ErrorKind::PermissionDenied) => {
+            folder.reclaim();
+            folder.write(EXIT, ending)
+        }
+        written => written,
+    }?;
     // A small job's folder was accepted before its own name was on the disk.
     sync(&data.jobs())?;
     Ok(ending.clone())

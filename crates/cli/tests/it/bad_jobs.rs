@@ -50,6 +50,18 @@ fn a_recycled_pid_is_nobody_we_know() {
     drop(stranger);
 }
 
+/// Work that finds the way to our own files breaks its own job, and no other.
+#[test]
+fn f_01_a_damaged_lock_stops_no_command() {
+    let jobs = Jobs::new();
+    let id = jobs.submit(&[], "cd \"$UNHANG_JOB_DIR/..\"; rm lock; mkdir lock; kill -9 $PPID");
+    jobs.demand(1, &["job", "wait", &id]);
+    let listed = jobs.json(&["job", "list"]);
+    assert_eq!((&listed[0]["job_id"], &listed[0]["status"]), (&json!(id), &json!("lost")), "{listed}");
+    assert_eq!(jobs.json(&["job", "rebuild"])["jobs"], 1);
+    jobs.demand(3, &["job", "run", "--wait", "--", "sh", "-c", "exit 3"]);
+}
+
 #[test]
 fn damaged_orders_fail_their_job_and_no_other() {
     let jobs = Jobs::new();

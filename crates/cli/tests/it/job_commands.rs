@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     io::Read,
     process::Stdio,
+    time::{Duration, SystemTime},
 };
 
 use rustix::process::Signal;
@@ -509,6 +510,27 @@ fn a_damaged_database_is_put_aside_and_made_anew() {
         stdout.contains("survivor") && stderr.contains("made anew from the folders of 1 job"),
         "{stderr}"
     );
+}
+
+#[test]
+fn f_03_prune_puts_aside_what_it_does_not_understand_and_every_list_names_it() {
+    let jobs = Jobs::new();
+    jobs.demand(0, &["job", "list"]);
+    let broken = jobs.folder("bbbbbbbbbbbb");
+    fs::create_dir(&broken).expect("a folder");
+    fs::write(broken.join("job.json"), "{\"format\": 1").expect("half a file");
+    let hours_ago = SystemTime::now() - Duration::from_secs(2 * 60 * 60);
+    File::open(&broken).expect("a folder").set_modified(hours_ago).expect("a time");
+    let aside = jobs.sandbox.path().join("state/quarantine/bbbbbbbbbbbb");
+    let pruned = jobs.json(&["job", "prune"]);
+    assert_eq!((&pruned["quarantined"], &pruned["orphans"]), (&json!([aside]), &json!(0)), "{pruned}");
+    assert!(!broken.exists() && aside.join("job.json").exists());
+    for words in [["job", "list"], ["job", "prune"], ["job", "rebuild"]] {
+        let (_, stderr) = jobs.demand(0, &words);
+        assert!(stderr.contains("in quarantine") && stderr.contains("job.json is damaged"), "{stderr}");
+    }
+    // Nothing else removes it.
+    fs::remove_dir_all(aside).expect("it can be removed");
 }
 
 #[test]

@@ -231,18 +231,17 @@ impl Calls {
 impl Inner {
     /// Settles the calls that nobody holds any more although we live.
     pub(super) fn settle_let_go(&self, store: &mut Store) -> Result<(), JobError> {
-        let let_go = std::mem::take(&mut *self.calls.let_go());
-        for (index, id) in let_go.iter().enumerate() {
-            let known = self.memory.status(*id).and_then(|status| status.record.call);
+        for id in std::mem::take(&mut *self.calls.let_go()) {
+            let known = self.memory.status(id).and_then(|status| status.record.call);
             let ending = unhang_ended(known.map(|call| call.is_repeatable));
-            let settled = write_ending(&self.data, *id, &ending)
+            let settled = write_ending(&self.data, id, &ending)
                 .map_err(StoreError::from)
-                .and_then(|ending| settle(&self.data, store, *id, &ending, &self.handover()));
-            if let Err(error) = settled {
-                // They are looked at again with the next round.
-                self.calls.let_go().extend(&let_go[index..]);
-                return Err(error.into());
+                .and_then(|ending| settle(&self.data, store, id, &ending, &self.handover()));
+            if settled.is_err() {
+                // It is tried again with the next round.
+                self.calls.let_go().push(id);
             }
+            self.tell_trouble(id, settled.map(drop).map_err(JobError::from))?;
         }
         Ok(())
     }

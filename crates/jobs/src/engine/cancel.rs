@@ -43,9 +43,14 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
         return Err(JobError::HasEnded { id, status: status.record.status });
     }
     let folder = inner.data.job(id);
-    // Of a call, a power failure may have taken it.
-    folder.create_if_missing()?;
-    folder.write(CANCEL, &json!({ "requested_at": Moment::now() }))?;
+    // Where something else lies in its place, nobody is there to read the wish.
+    if !folder.is_something_else() {
+        // Of a call, a power failure may have taken it.
+        folder.create_if_missing()?;
+        if !folder.has(CANCEL) {
+            folder.write(CANCEL, &json!({ "requested_at": Moment::now() }))?;
+        }
+    }
     let patience = Limit::after(status.record.stop_grace() + SHIM_LIMIT);
     let end = Limit::after(status.record.stop_grace() + SHIM_LIMIT + FORCE_LIMIT);
     let (mut was_told, mut was_killed) = (false, false);

@@ -178,6 +178,9 @@ impl Rounds {
             if !pruned.jobs.is_empty() {
                 tracing::info!("removed {} jobs whose retention is over", pruned.jobs.len());
             }
+            for (folder, reason) in &pruned.left {
+                tracing::warn!("{} was left as it is: {reason}", folder.display());
+            }
         }
         Ok(())
     }
@@ -208,21 +211,22 @@ impl Rounds {
         let active = self.inner.memory.active();
         self.lengths.retain(|id, _| active.iter().any(|job| job.record.job_id == *id));
         for job in active {
-            if job.record.call.is_some() {
-                self.look_at_call(&job)?;
-                continue;
-            }
-            let folder = self.inner.data.job(job.record.job_id);
-            let lock = folder.file(LOCK);
-            let is_alive =
-                is_held(&lock).map_err(|error| FileError::system("cannot look at", &lock, error))?;
-            if is_alive {
-                self.observe(&job);
-            } else {
-                self.judge(&job)?;
-            }
+            let looked = self.look_at(&job);
+            self.inner.tell_trouble(job.record.job_id, looked)?;
         }
         Ok(())
+    }
+
+    fn look_at(&mut self, job: &Job) -> Result<(), JobError> {
+        if job.record.call.is_some() {
+            return self.look_at_call(job);
+        }
+        // What is no lock is for the judge to understand.
+        if is_held(&self.inner.data.job(job.record.job_id).file(LOCK)).unwrap_or(false) {
+            self.observe(job);
+            return Ok(());
+        }
+        self.judge(job)
     }
 
     /// Looks after a call: what is held here is told of a wish that came by the folder, and what nobody holds is settled.
@@ -271,6 +275,19 @@ impl Rounds {
         Ok(())
     }
 
+    /// Writes the files of queued jobs anew after a boot. Returns the error that concerns all of them.
+    fn restore_files(&mut self) -> Option<String> {
+        match self.store.restore_files(&self.inner.starter.boot_id) {
+            Ok(restored) => {
+                for (id, trouble) in restored {
+                    self.inner.note_trouble(id, trouble);
+                }
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
     /// Starts what waits, where a slot is free.
     fn fill(&mut self) -> Result<(), JobError> {
         let inner = self.inner.clone();
@@ -280,8 +297,7 @@ impl Rounds {
         // Whoever accepted the next job may allow less than we do.
         let next = self.store.read(store::next_rules)?;
         let rules = next.map_or(inner.options.rules, |next| inner.options.rules.stricter(next));
-        let files = || self.store.restore_files(&inner.starter.boot_id).err().map(|error| error.to_string());
-        let reason = rules.lack(&inner.data, &inner.gauge).or_else(files);
+        let reason = rules.lack(&inner.data, &inner.gauge).or_else(|| self.restore_files());
         inner.memory.set_wait_reason(reason.clone());
         let active = inner.memory.with_slot().len();
         let active = u32::try_from(active).unwrap_or(u32::MAX);

@@ -34,7 +34,7 @@ pub struct Status {
     pub queue_position: Option<u32>,
     /// How far it has come, as it says itself.
     pub progress: Option<Progress>,
-    /// Why a queued job is not started although a slot is free.
+    /// Why a queued job is not started although a slot is free, or why nobody can look after a job: what is wrong with its folder.
     pub wait_reason: Option<String>,
 }
 
@@ -63,6 +63,8 @@ struct Jobs {
     /// Ended ones, the one that has been known longest first.
     ended: VecDeque<JobId>,
     wait_reason: Option<String>,
+    /// What is wrong with the folders of jobs that have not ended.
+    troubles: HashMap<JobId, String>,
 }
 
 /// All of it.
@@ -91,7 +93,7 @@ impl Memory {
             record: known.job.record.clone(),
             queue_position: is_queued.then(|| u32::try_from(before()).unwrap_or(u32::MAX)),
             progress: known.progress.clone(),
-            wait_reason: jobs.wait_reason.clone().filter(|_| is_queued),
+            wait_reason: jobs.wait_of(known, id),
         })
     }
 
@@ -166,6 +168,18 @@ impl Memory {
         self.write().wait_reason = reason;
     }
 
+    /// Notes what is wrong with a job's folder, or that nothing is. True if that is new.
+    pub(super) fn set_trouble(&self, id: JobId, trouble: Option<String>) -> bool {
+        if trouble.is_none() && !self.read().troubles.contains_key(&id) {
+            return false;
+        }
+        let mut jobs = self.write();
+        match trouble {
+            Some(trouble) => jobs.troubles.insert(id, trouble.clone()) != Some(trouble),
+            None => jobs.troubles.remove(&id).is_some(),
+        }
+    }
+
     /// Forgets a job that was removed.
     pub(super) fn clear_ended(&self, id: JobId) {
         let mut jobs = self.write();
@@ -192,6 +206,13 @@ impl Memory {
 }
 
 impl Jobs {
+    fn wait_of(&self, known: &Known, id: JobId) -> Option<String> {
+        let status = known.job.record.status;
+        let trouble = self.troubles.get(&id).filter(|_| !status.is_final());
+        let reason = self.wait_reason.as_ref().filter(|_| status == JobState::Queued);
+        trouble.or(reason).cloned()
+    }
+
     fn update(&mut self, mut job: Job) -> bool {
         let id = job.record.job_id;
         let earlier = self.known.remove(&id);
@@ -220,6 +241,7 @@ impl Jobs {
             self.queued.remove(&job.sequence);
         }
         if job.record.status.is_final() {
+            self.troubles.remove(&id);
             self.ended.push_back(id);
         }
         self.known.insert(id, Box::new(Known { job, progress }));

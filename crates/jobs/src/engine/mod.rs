@@ -17,6 +17,7 @@ mod cancel;
 mod journal;
 mod keeper;
 mod memory;
+mod quarantine;
 mod retention;
 mod system;
 mod tickets;
@@ -42,6 +43,7 @@ use self::{calls::Calls, keeper::Keeper, memory::Memory};
 pub use self::{
     calls::{Adoption, CallEnd, HeldCall},
     memory::Status,
+    quarantine::Quarantined,
     retention::Pruned,
     system::{Machine, System},
 };
@@ -148,6 +150,25 @@ impl Inner {
         }
     }
 
+    /// Takes what is wrong with one job's folder for that job's alone: it is told of with the job, and the others go on.
+    fn tell_trouble(&self, id: JobId, looked: Result<(), JobError>) -> Result<(), JobError> {
+        let trouble = match looked {
+            Err(error) if error.is_of_files() => Some(error.to_string()),
+            looked => looked.map(|()| None)?,
+        };
+        self.note_trouble(id, trouble);
+        Ok(())
+    }
+
+    /// Notes what is wrong with a job's folder, or that nothing is.
+    fn note_trouble(&self, id: JobId, trouble: Option<String>) {
+        if self.memory.set_trouble(id, trouble.clone())
+            && let Some(trouble) = trouble
+        {
+            tracing::warn!("job {id} cannot be looked after: {trouble}");
+        }
+    }
+
     /// The record of a job, wherever it is known.
     fn status(&self, id: JobId) -> Result<Status, JobError> {
         if let Some(status) = self.memory.status(id) {
@@ -211,9 +232,14 @@ impl Engine {
             .map_err(|error| FileError::system("cannot name this process in", data.path(), error))?;
         let (mut store, rebuilt) = Store::open(&data)?;
         let mut opened = Opened { rebuilt, replayed: 0 };
-        if !store.read(store::patching)?.is_empty() {
-            let turn = Documents::of(&data).turn()?;
-            opened.replayed = crate::settle::finish_patches(&data, &mut store, &turn)?;
+        Documents::of(&data).remove_unfinished();
+        match finish_begun_patches(&data, &mut store) {
+            Ok(replayed) => opened.replayed = replayed,
+            Err(error) if error.is_of_files() => {
+                // Whoever writes to the state next tries again.
+                tracing::warn!("results cannot be brought to the state yet: {error}");
+            }
+            Err(error) => return Err(error),
         }
         if let Err(error) = store.restore_files(&starter.boot_id) {
             // The keeper tries again, and says so of every job that waits.
@@ -478,6 +504,14 @@ impl Engine {
         self.blocking(retention::sweep).await
     }
 
+    /// Lists the folders that nobody could understand, and that the retention has put aside. Nothing removes them but a person.
+    ///
+    /// # Errors
+    /// Where the folder of them cannot be read.
+    pub async fn quarantined(&self) -> Result<Vec<Quarantined>, JobError> {
+        self.blocking(quarantine::list).await
+    }
+
     /// Makes the database anew from the folders.
     ///
     /// # Errors
@@ -582,6 +616,15 @@ impl Engine {
         // A panic in it is a bug, and the runtime's end leaves nobody to answer.
         done.map_err(|_| JobError::Closed)?
     }
+}
+
+/// Applies the results whose writers died on the way to the state. How many there were.
+fn finish_begun_patches(data: &DataFolder, store: &mut Store) -> Result<usize, JobError> {
+    if store.read(store::patching)?.is_empty() {
+        return Ok(0);
+    }
+    let turn = Documents::of(data).turn()?;
+    Ok(crate::settle::finish_patches(data, store, &turn)?)
 }
 
 /// Makes a new database from the job folders, where the old one is damaged. Returns where the old one lies now.

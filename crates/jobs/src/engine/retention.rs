@@ -4,16 +4,15 @@
 //!
 //! - A job that has not ended is never removed, whatever its age.
 //! - The row goes first, then the folder: a crash in between leaves a folder that nobody knows, which a later sweep removes.
+//! - One folder that cannot be removed keeps no other from that. What becomes of folders that no row knows, `quarantine.rs` says.
 //! - A folder that is gone already is no error (J-156).
 
-use std::{
-    fs, io,
-    time::{Duration, SystemTime},
+use std::{fs, io, path::PathBuf, time::Duration};
+
+use super::{
+    Inner,
+    quarantine::{self, Quarantined, Sorted},
 };
-
-use unhang_switches::stands;
-
-use super::Inner;
 use crate::{
     error::JobError,
     folder::{DataFolder, FileError},
@@ -25,9 +24,6 @@ use crate::{
 /// Jobs that are removed with one look at the database.
 const AT_ONCE: u32 = 200;
 
-/// How old a folder has to be for it to be no job that is being accepted right now.
-const ORPHAN_AGE: Duration = Duration::from_secs(60 * 60);
-
 /// What was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
@@ -35,6 +31,10 @@ pub struct Pruned {
     pub jobs: Vec<JobId>,
     /// Folders of jobs that were never accepted.
     pub orphans: usize,
+    /// Folders that no row knows and nobody understands. They lie in `quarantine/` now, with everything in them.
+    pub quarantined: Vec<Quarantined>,
+    /// Folders that were left where they are, each with the reason.
+    pub left: Vec<(PathBuf, String)>,
 }
 
 pub(super) fn remove(inner: &Inner, id: JobId) -> Result<(), JobError> {
@@ -73,38 +73,29 @@ fn remove_old(inner: &Inner, age: Duration, kept: store::Kept) -> Result<Pruned,
             // Another process may be doing the same.
             if inner.store().write(|transaction| store::remove(transaction, id))? {
                 inner.memory.clear_ended(id);
-                remove_folder(&inner.data, id)?;
                 pruned.jobs.push(id);
+                // Nobody knows it any more, so it is looked at again with every sweep.
+                if let Err(error) = remove_folder(&inner.data, id) {
+                    pruned.left.push((inner.data.job(id).path().to_owned(), error.to_string()));
+                }
             }
         }
     }
-    pruned.orphans = remove_orphans(inner)?;
+    let Sorted { removed, quarantined, left } = quarantine::sort(inner, limit)?;
+    pruned.orphans = removed;
+    pruned.quarantined = quarantined;
+    pruned.left.extend(left);
     Ok(pruned)
 }
 
-/// Removes folders that no row knows and that are no job in the making.
-fn remove_orphans(inner: &Inner) -> Result<usize, JobError> {
-    let (jobs, mut count) = (inner.data.jobs(), 0);
-    let failed = |error| FileError::system("cannot read", &jobs, error);
-    for entry in fs::read_dir(&jobs).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<JobId>().ok()) else {
-            continue;
-        };
-        let changed = entry.metadata().and_then(|metadata| metadata.modified());
-        let age = changed.ok().and_then(|changed| SystemTime::now().duration_since(changed).ok());
-        let is_old = age.is_some_and(|age| age > ORPHAN_AGE) || !stands("young-folders-kept");
-        if is_old && inner.store().read(|connection| store::get(connection, id))?.is_none() {
-            remove_folder(&inner.data, id)?;
-            count += 1;
-        }
-    }
-    Ok(count)
-}
-
-fn remove_folder(data: &DataFolder, id: JobId) -> Result<(), FileError> {
+/// Removes a job's folder, and nothing where a link in its place leads.
+pub(super) fn remove_folder(data: &DataFolder, id: JobId) -> Result<(), FileError> {
     let folder = data.job(id);
-    match fs::remove_dir_all(folder.path()) {
+    let removed = match folder.is_something_else() {
+        true => fs::remove_file(folder.path()),
+        false => fs::remove_dir_all(folder.path()),
+    };
+    match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(FileError::system("cannot remove", folder.path(), error))
         }

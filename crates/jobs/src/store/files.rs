@@ -5,12 +5,12 @@
 //! A submit is answered when one thing is on the disk: the log of the database. To make two files and two folders durable as well
 //! takes longer than everything else in a submit. So the contents of those files stand in the database until the job has ended, and
 //! the files are written without waiting for the disk. A crash of programs does not touch them; after a power failure they may be
-//! missing, empty or torn, and the first engine of the new boot writes them anew. Where it cannot, as on a full disk, jobs wait.
+//! missing, empty or torn, and the first engine of the new boot writes them anew. A job for which it cannot, as on a full disk, waits.
 //!
 //! # Invariants
 //!
 //! - A job whose files are not here has them on the disk, with their names ([`Submission::sync`](crate::submission::Submission::sync)).
-//! - In a boot in which the files have not been looked at, no job gets a slot.
+//! - In a boot in which the files have not been looked at, no job gets a slot; nor does one whose own could not be written anew.
 //! - Files are written anew with the write lock held, for queued jobs alone: nobody starts one meanwhile, and what was started
 //!   does not get its orders back, which may be secret.
 //! - The contents go with the end of the job, and are written over (`secure_delete`).
@@ -18,8 +18,12 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use unhang_switches::stands;
 
-use super::{Store, StoreError, open_jobs};
-use crate::{folder::FileError, id::JobId, launch::LaunchFiles};
+use super::{Job, Store, StoreError, open_jobs};
+use crate::{
+    folder::{FileError, JobFolder},
+    id::JobId,
+    launch::LaunchFiles,
+};
 
 pub(super) const TABLES: &str = "
     CREATE TABLE launch_files (
@@ -60,9 +64,7 @@ fn of(connection: &Connection, sequence: i64) -> rusqlite::Result<Option<LaunchF
 
 /// Whether the files are those of this boot.
 pub(super) fn are_of(connection: &Connection, boot: &str) -> rusqlite::Result<bool> {
-    let last: Option<String> =
-        connection.prepare_cached("SELECT id FROM boots")?.query_row([], |row| row.get(0)).optional()?;
-    Ok(last.as_deref() == Some(boot))
+    connection.prepare_cached("SELECT 1 FROM boots WHERE id = ?1")?.exists([boot])
 }
 
 /// Notes that they are.
@@ -71,33 +73,73 @@ pub(super) fn note(connection: &Connection, boot: &str) -> rusqlite::Result<()> 
     connection.execute("INSERT INTO boots VALUES (?1)", [boot]).map(drop)
 }
 
+/// Jobs whose files could not be written anew in this boot. Each has a row behind that of the boot.
+fn without_files(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement =
+        connection.prepare_cached("SELECT substr(id, 9) FROM boots WHERE id LIKE 'without %'")?;
+    statement.query_map([], |row| row.get(0))?.collect()
+}
+
+fn note_without(connection: &Connection, id: JobId) -> rusqlite::Result<()> {
+    connection.execute("INSERT INTO boots VALUES ('without ' || ?1)", [id]).map(drop)
+}
+
+fn note_with(connection: &Connection, id: &str) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM boots WHERE id = 'without ' || ?1", [id]).map(drop)
+}
+
+/// A job whose files were to be written anew, with the reason why they could not.
+pub(crate) type Restored = (JobId, Option<String>);
+
 impl Store {
-    /// Writes the files of queued jobs anew where a power failure may have taken them, once in every boot.
+    /// Writes the files of queued jobs anew where a power failure may have taken them, once in every boot. Those that cannot be
+    /// written are tried again with the next call, and the other jobs do not wait for that.
     ///
     /// # Errors
-    /// Where one of them cannot be written; then it is tried again with the next call.
-    pub(crate) fn restore_files(&mut self, boot: &str) -> Result<(), StoreError> {
-        if self.read(|connection| are_of(connection, boot))? {
-            return Ok(());
+    /// Where the database says no.
+    pub(crate) fn restore_files(&mut self, boot: &str) -> Result<Vec<Restored>, StoreError> {
+        if self.read(|connection| Ok(are_of(connection, boot)? && without_files(connection)?.is_empty()))? {
+            return Ok(Vec::new());
         }
         let data = self.data.clone();
-        let restored: Result<(), FileError> = self.write(|transaction| {
+        self.write(|transaction| {
+            // Somebody else may have been first.
+            let is_new_boot = !are_of(transaction, boot)?;
+            if is_new_boot {
+                note(transaction, boot)?;
+            }
+            let mut without = without_files(transaction)?;
+            let mut restored = Vec::new();
             for job in open_jobs(transaction)? {
+                let id = job.record.job_id;
+                let place = without.iter().position(|other| other == id.as_str());
+                let was_without = place.map(|place| without.swap_remove(place)).is_some();
+                if !is_new_boot && !was_without {
+                    continue;
+                }
                 let Some(files) = of(transaction, job.sequence)? else { continue };
-                let folder = data.job(job.record.job_id);
-                // One that had a slot is lost, and its folder is where that is written.
-                let restored = match job.is_active {
-                    true => folder.create_if_missing(),
-                    false if stands("files-written-after-a-boot") => files.restore(&folder, &job.record),
-                    false => Ok(()),
-                };
-                if let Err(error) = restored {
-                    return Ok(Err(error));
+                let trouble = restore(&data.job(id), &job, &files).err().map(|error| error.to_string());
+                match (was_without, &trouble) {
+                    (false, Some(_)) => note_without(transaction, id)?,
+                    (true, None) => note_with(transaction, id.as_str())?,
+                    _ => {}
+                }
+                if was_without || trouble.is_some() {
+                    restored.push((id, trouble));
                 }
             }
-            note(transaction, boot)?;
-            Ok(Ok(()))
-        })?;
-        Ok(restored?)
+            // They have ended meanwhile.
+            without.iter().try_for_each(|id| note_with(transaction, id))?;
+            Ok(restored)
+        })
+    }
+}
+
+fn restore(folder: &JobFolder, job: &Job, files: &LaunchFiles) -> Result<(), FileError> {
+    match job.is_active {
+        // One that had a slot is lost, and its folder is where that is written.
+        true => folder.create_if_missing(),
+        false if stands("files-written-after-a-boot") => files.restore(folder, &job.record),
+        false => Ok(()),
     }
 }

@@ -38,6 +38,7 @@ use serde::{Deserialize, Serialize};
 use unhang_proc::identity::boot_id;
 use unhang_switches::stands;
 
+pub(crate) use self::rebuild::look_into;
 pub use self::{error::StoreError, rebuild::Rebuilt};
 use self::{
     error::{explain, is_busy},
@@ -383,7 +384,8 @@ pub(crate) fn admit(
     }
     let first = connection
         .prepare_cached(
-            "SELECT id, max_concurrent FROM jobs WHERE state = 'queued' ORDER BY sequence LIMIT 1",
+            "SELECT id, max_concurrent FROM jobs
+             WHERE state = 'queued' AND 'without ' || id NOT IN (SELECT id FROM boots) ORDER BY sequence LIMIT 1",
         )?
         .query_row([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?)))
         .optional()?;
@@ -410,9 +412,14 @@ pub(crate) fn admit(
     Ok(Some(id))
 }
 
-/// The rules of the first job of the queue.
+/// Returns the rules of the first job of the queue whose files are there.
 pub(crate) fn next_rules(connection: &Connection) -> rusqlite::Result<Option<Rules>> {
-    let first = select(connection, "WHERE state = 'queued' ORDER BY sequence LIMIT 1", [])?.pop();
+    let first = select(
+        connection,
+        "WHERE state = 'queued' AND 'without ' || id NOT IN (SELECT id FROM boots) ORDER BY sequence LIMIT 1",
+        [],
+    )?
+    .pop();
     Ok(first.map(|job| job.record.rules))
 }
 

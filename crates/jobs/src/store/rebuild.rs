@@ -3,16 +3,18 @@
 //! Invariants
 //!
 //! - What a folder says about the end of a job counts, whatever `job.json` says.
-//! - Nothing is thrown away: a folder that cannot be understood stays where it is and is named.
+//! - Nothing is thrown away: a folder that cannot be understood stays where it is and is named. The retention moves it to quarantine
+//!   later (`engine/quarantine.rs`).
 //! - What may have run is not queued again; it gets a slot, and is judged like every job that has one.
 
 use std::{fs, path::PathBuf};
 
 use rusqlite::{Connection, params};
+use serde::Deserialize;
 
 use super::{Store, StoreError, TABLES, files, insert};
 use crate::{
-    folder::{DataFolder, EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN},
+    folder::{DataFolder, EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN, STDERR, STDOUT},
     id::JobId,
     launch::{Launch, LaunchFiles},
     record::{Ending, FORMAT, JobState, Outcome, Reason, Record, Run},
@@ -71,19 +73,53 @@ pub(super) fn scan(data: &DataFolder) -> Result<Scan, FileError> {
     Ok(scan)
 }
 
+/// The record of the job in this folder, as its files say; none where it was never accepted.
+///
+/// # Errors
+/// Its files are damaged, or were made by a newer unhang.
+pub(crate) fn look_into(folder: &JobFolder, id: JobId) -> Result<Option<Record>, FileError> {
+    Ok(read(folder, id)?.map(|(record, _)| record))
+}
+
+/// The one member that is asked for before all others: a newer format may have any.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+}
+
+fn check_format(folder: &JobFolder, name: &str) -> Result<(), FileError> {
+    match folder.read::<Version>(name) {
+        Ok(Some(Version { format })) if format > FORMAT => {
+            let text = format!("it has format {format}, and this unhang knows formats up to {FORMAT}");
+            Err(FileError::damaged(&folder.file(name), text))
+        }
+        // What else is wrong with it is found by whoever reads it.
+        _ => Ok(()),
+    }
+}
+
 fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
+    if folder.is_something_else() {
+        return Err(FileError::damaged(folder.path(), "it is no folder"));
+    }
+    [EXIT, RECORD, LAUNCH, RUN].into_iter().try_for_each(|name| check_format(folder, name))?;
     let ending: Option<Ending> = folder.read(EXIT)?;
     let orders: Result<Option<Launch>, FileError> = folder.read(LAUNCH);
     let mut record: Record = match (folder.read(RECORD), orders) {
         (Ok(Some(record)), _) => record,
         (_, Ok(Some(orders))) => orders.record,
-        (Ok(None), _) => return Ok(None),
-        (Err(error), _) => return Err(error),
+        (Ok(None), Err(error)) | (Err(error), _) => return Err(error),
+        (Ok(None), Ok(None)) => {
+            let left = [RUN, EXIT, STDOUT, STDERR].into_iter().find(|name| folder.has(name));
+            return match left {
+                None => Ok(None),
+                Some(left) => {
+                    let text = format!("there is {left}, and neither {RECORD} nor {LAUNCH}");
+                    Err(FileError::damaged(folder.path(), text))
+                }
+            };
+        }
     };
-    if record.format > FORMAT {
-        let text = format!("it has format {}, and this unhang knows formats up to {FORMAT}", record.format);
-        return Err(FileError::damaged(&folder.file(RECORD), text));
-    }
     record.job_id = id;
     if let Some(ending) = ending {
         record.end(&ending);

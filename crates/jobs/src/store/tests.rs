@@ -198,10 +198,14 @@ fn in_a_new_boot_no_job_gets_a_slot_before_the_files_were_looked_at() {
     let folder = desk.data.job(id);
     std::fs::remove_dir_all(folder.path()).unwrap();
     std::fs::write(folder.path(), "in the way").unwrap();
-    desk.store.restore_files(&desk.starter.boot_id).unwrap_err();
+    let restored = desk.store.restore_files(&desk.starter.boot_id).unwrap();
+    assert!(matches!(&restored[..], [(without, Some(_))] if *without == id), "{restored:?}");
     assert_eq!(desk.admit(None), None);
+    // It keeps no other from its turn.
+    let other = desk.accept(|_| {}).job_id;
+    assert_eq!(desk.admit(None), Some(other));
     std::fs::remove_file(folder.path()).unwrap();
-    desk.store.restore_files(&desk.starter.boot_id).unwrap();
+    assert_eq!(desk.store.restore_files(&desk.starter.boot_id).unwrap(), [(id, None)]);
     assert_eq!(desk.admit(None), Some(id));
 }
 

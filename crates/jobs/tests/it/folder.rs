@@ -13,7 +13,7 @@ use unhang_jobs::{
 };
 use unhang_proc::{
     identity::Identity,
-    lock::is_held,
+    lock::{Lock, is_held},
     spawn::{Launch, spawn},
 };
 
@@ -243,6 +243,8 @@ async fn a_job_whose_folder_somebody_removed_is_lost() {
     let gate = bench.folder.path().join("gate");
     let first = bench.submit(&format!("until [ -e {} ]; do sleep 0.01; done", gate.display())).await;
     let second = bench.submit("true").await;
+    // The last that is written there before its turn comes.
+    bench.copied(second, JobState::Queued).await;
     fs::remove_dir_all(bench.job(second)).unwrap();
     fs::write(gate, "").unwrap();
     assert_eq!(bench.end(first).await.record.status, JobState::Completed);
@@ -327,6 +329,24 @@ async fn a_document_is_set_listed_and_read_and_a_broken_one_is_named() {
     assert!(error.contains("one.json is damaged"), "{error}");
 }
 
+/// What a writer had begun when it was killed. One that lives holds the lock of the state.
+#[tokio::test]
+async fn f_93_what_killed_writers_of_the_state_had_begun_is_removed_at_the_next_open() {
+    let bench = Bench::new();
+    bench.engine.set_document("one".parse().unwrap(), json!(1)).await.unwrap();
+    let state = bench.folder.path().join("state");
+    let begun = state.join(".one.json.aaaaaaaaaaaa");
+    fs::write(&begun, "[1, 2").unwrap();
+    let lock = Lock::try_take(&state.join(".lock")).unwrap().unwrap();
+    let bench = bench.reopen();
+    assert!(begun.exists(), "somebody writes it");
+    drop(lock);
+    let bench = bench.reopen();
+    assert!(!begun.exists());
+    let document = bench.engine.document("one".parse().unwrap()).await.unwrap().unwrap();
+    assert_eq!(document.value, json!(1));
+}
+
 /// A folder that no row knows is a job in the making, or what is left of one whose maker died.
 #[tokio::test]
 async fn an_unknown_folder_is_removed_when_it_is_old() {
@@ -340,6 +360,71 @@ async fn an_unknown_folder_is_removed_when_it_is_old() {
     fs::File::open(&old).unwrap().set_modified(hours_ago).unwrap();
     let pruned = bench.engine.prune(Duration::from_secs(3600)).await.unwrap();
     assert_eq!((pruned.orphans, young.exists(), old.exists()), (1, true, false));
+}
+
+/// What `rebuild` has promised to keep is kept, however old it is.
+#[tokio::test]
+async fn f_03_a_folder_without_a_row_is_removed_only_if_it_is_nobodys() {
+    let bench = Bench::new();
+    let hours_ago = std::time::SystemTime::now() - Duration::from_secs(2 * 60 * 60);
+    let make = |id: &str, files: &[(&str, &str)]| {
+        let folder = bench.job(id.parse().unwrap());
+        fs::create_dir_all(folder.join("work")).unwrap();
+        for (name, text) in files {
+            fs::write(folder.join(name), text).unwrap();
+        }
+        fs::File::open(&folder).unwrap().set_modified(hours_ago).unwrap();
+        folder
+    };
+    let ended = include_str!("../format-1/completedaaa/job.json");
+    let ending = include_str!("../format-1/completedaaa/exit.json");
+    let running = include_str!("../format-1/runningaaaaa/job.json");
+    let newer = ended.replacen("\"format\": 1", "\"format\": 99", 1);
+    let nobodys = [
+        make("emptyaaaaaaa", &[]),
+        make("inputsaaaaaa", &[("work/seed.json", "{}"), (".launch.json.aaaaaaaaaaaa", "{")]),
+    ];
+    let damaged = [
+        ("halfaaaaaaaa", make("halfaaaaaaaa", &[("job.json", "{\"format\""), ("stdout.log", "mine\n")])),
+        ("neweraaaaaaa", make("neweraaaaaaa", &[("job.json", &newer), ("stdout.log", "mine\n")])),
+        ("logaaaaaaaaa", make("logaaaaaaaaa", &[("stdout.log", "mine\n")])),
+    ];
+    let kept = [
+        make("endedaaaaaaa", &[("job.json", ended), ("exit.json", ending)]),
+        make("runaaaaaaaaa", &[("job.json", running)]),
+        make("lockedaaaaaa", &[("job.json", "{"), ("lock", "")]),
+    ];
+    let _lock = Lock::try_take(&kept[2].join("lock")).unwrap().unwrap();
+    let link = bench.job("linkaaaaaaaa".parse().unwrap());
+    std::os::unix::fs::symlink(&kept[0], &link).unwrap();
+    // Longer ago than anything here has ended.
+    let pruned = bench.engine.prune(Duration::from_secs(100 * 365 * 24 * 60 * 60)).await.unwrap();
+    assert_eq!(pruned.orphans, nobodys.len());
+    assert!(nobodys.iter().all(|folder| !folder.exists()));
+    assert!(kept.iter().all(|folder| folder.exists()), "{pruned:?}");
+    assert_eq!(pruned.left.len(), 2, "those that the database should know are named: {pruned:?}");
+    let quarantine = bench.folder.path().join("quarantine");
+    for (id, folder) in &damaged {
+        assert!(!folder.exists(), "{id}");
+        assert_eq!(fs::read_to_string(quarantine.join(id).join("stdout.log")).unwrap(), "mine\n");
+    }
+    let listed = bench.engine.quarantined().await.unwrap();
+    assert_eq!(listed, {
+        let mut moved = pruned.quarantined;
+        moved.sort_by(|one, other| one.folder.cmp(&other.folder));
+        for one in &mut moved {
+            let id = one.folder.file_name().unwrap().to_str().unwrap().to_owned();
+            one.reason = one.reason.replace(&format!("jobs/{id}"), &format!("quarantine/{id}"));
+        }
+        moved
+    });
+    assert_eq!(listed.len(), damaged.len());
+    assert!(listed.iter().any(|found| found.reason.contains("format 99")), "{listed:?}");
+    // It is as young as the test, and a link: what it leads to is not touched.
+    assert!(fs::symlink_metadata(&link).is_ok());
+    // What has ended is removed when its time is over, as every job that has.
+    let pruned = bench.engine.prune(Duration::ZERO).await.unwrap();
+    assert!(pruned.orphans == 1 && !kept[0].exists(), "{pruned:?}");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use unhang_jobs::{
     folder::FileName,
     record::{JobState, Patch, Reason},
     store::Whose,
-    submission::{Input, Source},
+    submission::{Input, Source, Submission},
 };
 
 use unhang_proc::deadline::Deadline;
@@ -97,6 +97,46 @@ async fn g_11_a_job_reads_the_null_device_and_only_its_own_environment() {
         assert!(output.contains(name), "{name} in {output}");
     }
     assert!(!output.contains("CARGO"), "{output}");
+}
+
+#[tokio::test]
+async fn the_orders_are_gone_as_soon_as_the_work_runs() {
+    let bench = Bench::new();
+    let id = bench.submit("exec sleep 3600").await;
+    until("its shim says that it runs", || bench.shim(id)).await;
+    assert!(!bench.job(id).join("launch.json").exists());
+    bench.engine.cancel(id).await.unwrap();
+}
+
+/// Nobody has started these, so no shim has removed what it read.
+#[tokio::test]
+async fn f_92_a_job_that_never_ran_keeps_no_orders() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 1);
+    let running = bench.submit("exec sleep 3600").await;
+    let secret = |submission: &mut Submission| submission.command.extend(["--token".into(), "s3cret".into()]);
+    let cancelled = bench.submit_with("true", secret).await;
+    bench.engine.cancel(cancelled).await.unwrap();
+    // Its folder to work in goes before its turn comes.
+    let place = bench.folder.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let failed = bench
+        .submit_with("true", |submission| {
+            secret(submission);
+            submission.folder.clone_from(&place);
+        })
+        .await;
+    fs::remove_dir(&place).unwrap();
+    bench.engine.cancel(running).await.unwrap();
+    let ending = bench.end(failed).await.record.ending.unwrap();
+    assert_eq!(ending.reason, Some(Reason::StartFailed), "{ending:?}");
+    for id in [cancelled, failed] {
+        bench.copied(id, bench.engine.status(id).unwrap().record.status).await;
+        let entries = fs::read_dir(bench.job(id)).unwrap().map(Result::unwrap);
+        for entry in entries.filter(|entry| entry.file_type().unwrap().is_file()) {
+            let text = fs::read_to_string(entry.path()).unwrap();
+            assert!(!text.contains("s3cret"), "{}: {text}", entry.path().display());
+        }
+    }
 }
 
 #[tokio::test]
@@ -226,7 +266,7 @@ async fn j_139_the_result_is_in_the_state_when_the_job_is_completed() {
     let script = r#"echo '{"digester": {"volume": 12.5}, "a/b": 1}' > "$UNHANG_JOB_DIR/results.json""#;
     let with = |pointer: &str| {
         let patch = Patch { field: field.clone(), pointer: Some(pointer.parse().unwrap()), is_shared: false };
-        move |job: &mut unhang_jobs::submission::Submission| {
+        move |job: &mut Submission| {
             job.results = Some(FileName::new("results.json").unwrap());
             job.patch = Some(patch);
         }

@@ -5,6 +5,7 @@
 mod calls;
 mod common;
 mod crashes;
+mod damage;
 mod everywhere;
 mod folder;
 mod kills;

@@ -18,7 +18,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         unit("jobs", "launch::tests::what_looks_like_a_secret_is_not_shown");
     "orders-removed" [7]
         "The file with the command and its environment is removed when the work runs, so no secret is kept."
-        job("life::nothing_secret_is_kept");
+        job("life::the_orders_are_gone_as_soon_as_the_work_runs");
     "pages-cut-between-characters" [7]
         "A page of a log ends between two characters, so whoever reads on loses and repeats nothing."
         unit("jobs", "log::tests::pages_follow_one_another_without_gap_or_repetition");

@@ -2,6 +2,8 @@
 //!
 //! Invariant: of several jobs each is tried, whatever becomes of the others; the exit code is that of the first failure.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 use unhang::{
     exit,
@@ -10,10 +12,11 @@ use unhang::{
     jobs::{engine::Engine, error::JobError, id::JobId},
 };
 
-use super::run::distinct;
+use super::{quarantine, run::distinct};
 use crate::{
     commands::engine::{Desk, Outcome, counted, failure},
     job_arguments::{JobPrune, JobReference},
+    output,
     terminal_text::escaped,
 };
 
@@ -74,6 +77,8 @@ where
 struct Pruned {
     jobs: Vec<JobId>,
     orphans: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    quarantined: Vec<PathBuf>,
 }
 
 pub(super) async fn prune(desk: &Desk, arguments: &JobPrune) -> Outcome {
@@ -83,7 +88,13 @@ pub(super) async fn prune(desk: &Desk, arguments: &JobPrune) -> Outcome {
         None => (desk.options.retention, engine.sweep().await),
     };
     let pruned = pruned.map_err(|error| failure(&error))?;
-    let pruned = Pruned { jobs: pruned.jobs, orphans: pruned.orphans };
+    for (folder, reason) in &pruned.left {
+        let folder = folder.to_string_lossy();
+        output::error(&escaped(&format!("{folder} was left as it is: {reason}")), None);
+    }
+    quarantine::tell(&engine).await;
+    let quarantined = pruned.quarantined.into_iter().map(|found| found.folder).collect();
+    let pruned = Pruned { jobs: pruned.jobs, orphans: pruned.orphans, quarantined };
     Ok(desk.report(&pruned, || {
         let orphans = match pruned.orphans {
             0 => String::new(),

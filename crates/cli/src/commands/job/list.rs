@@ -8,7 +8,7 @@ use unhang::{
     jobs::{moment::Moment, record::JobState, store::Whose},
 };
 
-use super::progress::words;
+use super::{progress::words, quarantine};
 use crate::{
     commands::engine::{Colour, Desk, Marks, Outcome, failure, shortened},
     job_arguments::JobList,
@@ -26,6 +26,7 @@ pub(super) async fn run(desk: &Desk, arguments: &JobList) -> Outcome {
         .list(arguments.status, Whose::Anybodys, arguments.limit)
         .await
         .map_err(|error| failure(&error))?;
+    quarantine::tell(&engine).await;
     let reports: Vec<JobReport> =
         statuses.iter().map(|status| JobReport::new(status, Reader::Person)).collect();
     Ok(desk.report(&reports, || text(&reports, arguments.status, Moment::now(), Marks::of_stdout())))
@@ -82,6 +83,10 @@ fn colour(state: JobState) -> Option<Colour> {
 fn detail(report: &JobReport) -> String {
     let percent = report.progress.map(|progress| format!("{:.0} %", progress * 100.0));
     match report.status {
+        // What keeps everybody from looking after it.
+        JobState::Running | JobState::Starting if report.wait_reason.is_some() => {
+            escaped(report.wait_reason.as_deref().unwrap_or_default())
+        }
         JobState::Running => match (percent, &report.progress_message) {
             (Some(percent), Some(message)) => format!("{percent} {}", escaped(message)),
             (Some(percent), None) => percent,

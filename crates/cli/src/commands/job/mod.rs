@@ -11,6 +11,7 @@ mod ends;
 mod list;
 mod logs;
 mod progress;
+mod quarantine;
 mod rebuild;
 mod reference;
 mod result;

@@ -9,6 +9,7 @@ use unhang::jobs::{
     store::{Rebuilt, StoreError},
 };
 
+use super::quarantine;
 use crate::{
     commands::engine::{Desk, Outcome, counted, failure},
     output::Failure,
@@ -35,6 +36,7 @@ pub(super) async fn run(desk: &Desk) -> Outcome {
     let (Rebuilt { jobs, damaged }, old_database) = rebuild(desk).await?;
     let damaged = damaged.into_iter().map(|(folder, reason)| Damaged { folder, reason }).collect();
     let report = Report { jobs, old_database, damaged };
+    quarantine::tell(&desk.engine().await?).await;
     Ok(desk.report(&report, || text(&report)))
 }
 

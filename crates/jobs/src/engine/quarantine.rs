@@ -1,0 +1,194 @@
+//! Folders of jobs that no row knows: which of them are nobody's, and where those go that nobody understands.
+//!
+//! Invariants
+//!
+//! - Only what was never accepted is removed at once, and what has ended when its time is over. What is damaged or was made by a newer
+//!   unhang is moved to `quarantine/`, with everything in it, and stays there.
+//! - A folder whose lock somebody holds, or that is as young as a job in the making, is not touched.
+//! - What cannot be removed or moved is told of, and keeps nobody from the next.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use unhang_proc::{
+    identity::Identity,
+    lock::{Lock, is_held},
+};
+use unhang_switches::stands;
+
+use super::{Inner, retention::remove_folder};
+use crate::{
+    error::JobError,
+    folder::{DataFolder, FileError, JobFolder, LOCK, RECORD, RUN},
+    id::JobId,
+    moment::Moment,
+    record::{Record, Run},
+    store::{self, look_into},
+};
+
+/// How old a folder has to be for it to be no job that is being accepted right now.
+const ORPHAN_AGE: Duration = Duration::from_secs(60 * 60);
+
+/// A folder that nobody understands, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quarantined {
+    /// Where it lies.
+    pub folder: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// What came of folders that no row knows.
+#[derive(Debug, Default)]
+pub(super) struct Sorted {
+    pub(super) removed: usize,
+    pub(super) quarantined: Vec<Quarantined>,
+    /// Those that were left where they are, and why.
+    pub(super) left: Vec<(PathBuf, String)>,
+}
+
+/// What a folder is that no row knows.
+enum Orphan {
+    /// Its maker died before it was accepted, or whoever removed it before it was gone.
+    Nobodys,
+    /// It is not for us to say.
+    Anothers,
+    /// It is a job that the database should know.
+    Job(&'static str),
+    /// Nobody understands it.
+    Damaged(String),
+}
+
+/// Sorts the folders that no row knows. What ended before `limit` has had its time.
+pub(super) fn sort(inner: &Inner, limit: Moment) -> Result<Sorted, JobError> {
+    let (jobs, mut sorted) = (inner.data.jobs(), Sorted::default());
+    let failed = |error| FileError::system("cannot read", &jobs, error);
+    for entry in fs::read_dir(&jobs).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<JobId>().ok()) else {
+            continue;
+        };
+        let is_known = |inner: &Inner| inner.store().read(|connection| store::get(connection, id));
+        if !is_old(&entry) || is_known(inner)?.is_some() {
+            continue;
+        }
+        if let Err(error) = sort_one(&inner.data, id, limit, &mut sorted) {
+            sorted.left.push((entry.path(), error.to_string()));
+        }
+    }
+    Ok(sorted)
+}
+
+fn is_old(entry: &fs::DirEntry) -> bool {
+    // Of a link, the link's own.
+    let changed = entry.metadata().and_then(|metadata| metadata.modified());
+    let age = changed.ok().and_then(|changed| SystemTime::now().duration_since(changed).ok());
+    age.is_some_and(|age| age > ORPHAN_AGE) || !stands("young-folders-kept")
+}
+
+fn sort_one(data: &DataFolder, id: JobId, limit: Moment, sorted: &mut Sorted) -> Result<(), FileError> {
+    let folder = data.job(id);
+    match judge(&folder, id, limit)? {
+        Orphan::Anothers => {}
+        Orphan::Job(reason) => sorted.left.push((folder.path().to_owned(), reason.to_owned())),
+        Orphan::Nobodys => {
+            // Nobody begins with it meanwhile.
+            if let Some(_lock) = take_lock(&folder)? {
+                remove_folder(data, id)?;
+                sorted.removed += 1;
+            }
+        }
+        Orphan::Damaged(reason) => {
+            let _lock = match folder.is_something_else() {
+                true => None,
+                false => match take_lock(&folder) {
+                    Ok(None) => return Ok(()),
+                    Ok(lock) => lock,
+                    // It is a part of the damage.
+                    Err(error) if error.is_of_the_place() => None,
+                    Err(error) => return Err(error),
+                },
+            };
+            let folder = move_away(data, &folder, id)?;
+            sorted.quarantined.push(Quarantined { folder, reason });
+        }
+    }
+    Ok(())
+}
+
+fn take_lock(folder: &JobFolder) -> Result<Option<Lock>, FileError> {
+    let path = folder.file(LOCK);
+    Lock::try_take(&path).map_err(|error| FileError::system("cannot lock", &path, error))
+}
+
+fn judge(folder: &JobFolder, id: JobId, limit: Moment) -> Result<Orphan, FileError> {
+    if folder.is_something_else() {
+        return Ok(Orphan::Damaged("it is no folder".to_owned()));
+    }
+    let is_locked = is_held(&folder.file(LOCK)).unwrap_or(false);
+    // Where the lock itself is damaged, what the shim wrote about itself says whether it lives.
+    let run: Option<Run> = folder.read(RUN).ok().flatten();
+    if is_locked || run.is_some_and(|run| Identity::from(run.shim).is_alive()) {
+        return Ok(Orphan::Anothers);
+    }
+    match look_into(folder, id) {
+        Ok(None) => Ok(Orphan::Nobodys),
+        Ok(Some(record)) => Ok(of(folder, &record, limit)),
+        Err(error @ FileError::Damaged { .. }) => Ok(Orphan::Damaged(error.to_string())),
+        Err(error) if error.is_of_the_place() => Ok(Orphan::Damaged(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+fn of(folder: &JobFolder, record: &Record, limit: Moment) -> Orphan {
+    match &record.ending {
+        Some(ending) if ending.completed_at < limit => Orphan::Nobodys,
+        Some(_) => {
+            Orphan::Job("it has ended, and the database does not know it; `unhang job rebuild` takes it in")
+        }
+        // The copy of the record is made after the job was accepted.
+        None if !folder.has(RECORD) && !folder.has(RUN) => Orphan::Nobodys,
+        None => Orphan::Job(
+            "it has not ended, and the database does not know it; `unhang job rebuild` takes it in",
+        ),
+    }
+}
+
+fn move_away(data: &DataFolder, folder: &JobFolder, id: JobId) -> Result<PathBuf, FileError> {
+    let quarantine = data.make_quarantine()?;
+    let mut target = quarantine.join(id.as_str());
+    if fs::symlink_metadata(&target).is_ok() {
+        target = quarantine.join(format!("{id}-{}", Moment::now().millis()));
+    }
+    fs::rename(folder.path(), &target)
+        .map_err(|error| FileError::system("cannot move to quarantine", folder.path(), error))?;
+    tracing::warn!("{} was moved to {}", folder.path().display(), target.display());
+    Ok(target)
+}
+
+/// What lies in quarantine, by name.
+pub(super) fn list(inner: &Inner) -> Result<Vec<Quarantined>, JobError> {
+    let quarantine = inner.data.quarantine();
+    let entries = match fs::read_dir(&quarantine) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(FileError::system("cannot read", &quarantine, error).into()),
+    };
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    found.sort();
+    Ok(found.into_iter().map(|folder| Quarantined { reason: reason(&folder), folder }).collect())
+}
+
+fn reason(path: &Path) -> String {
+    let folder = JobFolder::at(path);
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let id = name.split('-').next().unwrap_or_default().parse::<JobId>();
+    match id.map(|id| look_into(&folder, id)) {
+        _ if folder.is_something_else() => "it is no folder".to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        _ => "it can be read now: move it back, and `unhang job rebuild` takes it in".to_owned(),
+    }
+}
