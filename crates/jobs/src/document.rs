@@ -270,9 +270,13 @@ impl Documents {
     }
 
     /// Removes the unfinished files of killed writers, of every owner. Every writer holds the lock, so nobody writes meanwhile. Where
-    /// another process holds the lock, the next one that opens the data folder removes them.
+    /// another process holds the lock, the next one that opens the data folder removes them. Without a lock file nobody has written.
     pub(crate) fn remove_unfinished(&self) {
-        if let Ok(Some(_lock)) = Lock::try_take(&self.state.join(LOCK)) {
+        let lock = self.state.join(LOCK);
+        if !lock.is_file() {
+            return;
+        }
+        if let Ok(Some(_lock)) = Lock::try_take(&lock) {
             remove_unfinished(&self.state, Duration::ZERO);
             for owner in std::fs::read_dir(self.state.join(OWNERS)).into_iter().flatten().flatten() {
                 remove_unfinished(&owner.path(), Duration::ZERO);
