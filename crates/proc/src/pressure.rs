@@ -7,22 +7,45 @@
 //!
 //! Each question reads a few small files of the kernel, once. Only [`free_disk`] touches a disk, which may hang.
 
-use std::{fs, io, path::Path};
+use std::{cmp::Ordering, fs, io, path::Path};
 
-use rustix::{fs::statvfs, param::page_size};
+use rustix::fs::statvfs;
 use unhang_switches::stands;
 
 use crate::system::control_group;
 
+/// Memory of the narrowest place that we are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes that there are.
+    pub total: u64,
+}
+
+impl MemoryUse {
+    /// The part that is in use, from 0 to 100.
+    #[must_use]
+    pub fn percent(self) -> f64 {
+        percent(self.used, self.total)
+    }
+}
+
 /// How much of the memory that we may have is in use, from 0 to 100.
 #[must_use]
 pub fn memory_used_percent() -> Option<f64> {
+    memory_used().map(MemoryUse::percent)
+}
+
+/// How much of the memory that we may have is in use, and how much there is.
+#[must_use]
+pub fn memory_used() -> Option<MemoryUse> {
     let machine = fs::read_to_string("/proc/meminfo").ok();
     let total = machine.as_deref().and_then(|text| number_of(text, "MemTotal:")?.checked_mul(1024));
     let machine = machine.and_then(|text| used_of_machine(&text));
     let groups = control_group::memory_folders();
     let groups = groups.iter().filter_map(|folder| used_of_groups(folder, total.unwrap_or(u64::MAX)));
-    machine.into_iter().chain(groups).max_by(f64::total_cmp)
+    machine.into_iter().chain(groups).max_by(by_percent)
 }
 
 /// Bytes that we may still write to the file system of `path`.
@@ -32,14 +55,6 @@ pub fn memory_used_percent() -> Option<f64> {
 pub fn free_disk(path: &Path) -> io::Result<u64> {
     let system = statvfs(path)?;
     Ok(system.f_bavail.saturating_mul(system.f_frsize))
-}
-
-/// Bytes of memory that this process has at the moment, shared ones included.
-#[must_use]
-pub fn own_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    pages.checked_mul(u64::try_from(page_size()).ok()?)
 }
 
 /// What all processors have done since the system was started, in the system's own unit.
@@ -83,20 +98,24 @@ fn percent(part: u64, whole: u64) -> f64 {
     if whole > 0.0 { (100.0 * part / whole).clamp(0.0, 100.0) } else { 100.0 }
 }
 
-fn used_of_machine(meminfo: &str) -> Option<f64> {
-    let total = number_of(meminfo, "MemTotal:")?;
-    let available = number_of(meminfo, "MemAvailable:")?;
-    Some(percent(total.saturating_sub(available), total))
+fn used_of_machine(meminfo: &str) -> Option<MemoryUse> {
+    let bytes = |name| number_of(meminfo, name)?.checked_mul(1024);
+    let (total, available) = (bytes("MemTotal:")?, bytes("MemAvailable:")?);
+    Some(MemoryUse { used: total.saturating_sub(available), total })
+}
+
+fn by_percent(one: &MemoryUse, other: &MemoryUse) -> Ordering {
+    one.percent().total_cmp(&other.percent())
 }
 
 /// How full the fullest is of the groups that we are in, the folder's and those around it, of those that may have less than the
 /// machine has.
-fn used_of_groups(folder: &Path, machine: u64) -> Option<f64> {
-    folder.ancestors().filter_map(|folder| used_of_group(folder, machine)).max_by(f64::total_cmp)
+fn used_of_groups(folder: &Path, machine: u64) -> Option<MemoryUse> {
+    folder.ancestors().filter_map(|folder| used_of_group(folder, machine)).max_by(by_percent)
 }
 
 /// None for what is no group with such a limit.
-fn used_of_group(folder: &Path, machine: u64) -> Option<f64> {
+fn used_of_group(folder: &Path, machine: u64) -> Option<MemoryUse> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
     // The names of v2, then those of v1. Where there is no limit there is no number in v2, and an enormous one in v1.
@@ -108,7 +127,7 @@ fn used_of_group(folder: &Path, machine: u64) -> Option<f64> {
     let stat = read("memory.stat").unwrap_or_default();
     let cache = number_of(&stat, "total_inactive_file").or_else(|| number_of(&stat, "inactive_file"));
     let cache = cache.filter(|_| stands("cache-is-not-in-use")).unwrap_or(0);
-    stands("memory-of-the-group").then(|| percent(used.saturating_sub(cache), limit))
+    stands("memory-of-the-group").then(|| MemoryUse { used: used.saturating_sub(cache), total: limit })
 }
 
 /// The number after a name at the beginning of a line.
@@ -124,7 +143,8 @@ mod tests {
     #[test]
     fn what_can_be_had_is_not_in_use() {
         let meminfo = "MemTotal:       1000 kB\nMemFree:          10 kB\nMemAvailable:    250 kB\n";
-        assert_eq!(used_of_machine(meminfo), Some(75.0));
+        let used = used_of_machine(meminfo).unwrap();
+        assert_eq!((used.percent(), used.used), (75.0, 750 << 10));
         assert_eq!(used_of_machine("MemTotal:       1000 kB\n"), None);
         assert_eq!(used_of_machine(""), None);
     }
@@ -139,7 +159,7 @@ mod tests {
             fs::write(place.join(names[1]), format!("{used}\n")).unwrap();
             fs::write(place.join("memory.stat"), format!("anon 5\n{} {cache}\nfile 6\n", names[2])).unwrap();
         }
-        used_of_groups(&inside, 1001)
+        used_of_groups(&inside, 1001).map(MemoryUse::percent)
     }
 
     const V2: [&str; 3] = ["memory.max", "memory.current", "inactive_file"];
@@ -187,7 +207,8 @@ mod tests {
     #[test]
     fn this_machine_is_in_use() {
         assert!(memory_used_percent().is_some_and(|percent| 0.0 < percent && percent <= 100.0));
-        assert!(own_memory().is_some_and(|bytes| (100_000..100_000_000_000).contains(&bytes)));
+        let memory = memory_used().unwrap();
+        assert!(memory.used > 1 << 20 && memory.used <= memory.total, "{memory:?}");
         assert!(CpuTimes::read().is_some_and(|times| 0 < times.busy && times.busy < times.total));
         let folder = tempfile::tempdir().unwrap();
         assert!(free_disk(folder.path()).is_ok_and(|bytes| bytes > 0));

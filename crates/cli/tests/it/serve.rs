@@ -152,6 +152,10 @@ fn what_jobs_would_end_with_is_told_at_the_start_and_in_the_status_of_the_system
     assert!(text.as_str().is_some_and(|text| text.contains(told)), "{text}");
     let percent = fields["system"]["memory_percent"].as_f64().expect("a number");
     assert!((percent * 10.0 - (percent * 10.0).round()).abs() < 1e-9, "{percent}");
+    // F-12: the memory that is in use, of which that is a part, and not that of this program, which has some megabytes.
+    let used = fields["system"]["memory_mb"].as_f64().expect("a number");
+    let total = used / percent * 100.0;
+    assert!(used > 64.0 && total > 256.0, "{used} MiB are {percent} %");
     client.finish();
     assert_eq!(client.stderr().matches(told).count(), 1, "{}", client.stderr());
     sandbox.assert_nothing_left();

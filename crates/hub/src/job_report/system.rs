@@ -35,7 +35,7 @@ pub struct MachineReport {
     /// Memory in use, in per cent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_percent: Option<f64>,
-    /// Memory of this program, in mebibytes.
+    /// The same in mebibytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<u64>,
     /// Free space on the disk of the data folder, in mebibytes.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use unhang_proc::{
-    pressure::{self, CpuTimes},
+    pressure::{self, CpuTimes, MemoryUse},
     surroundings::ties,
 };
 
@@ -43,7 +43,7 @@ pub struct Machine {
     pub cpu_percent: Option<f64>,
     /// Memory in use, in per cent.
     pub memory_percent: Option<f64>,
-    /// Memory of this process, in mebibytes.
+    /// The same in mebibytes (J-81).
     pub memory_mb: Option<u64>,
     /// Free space on the disk of the data folder, in mebibytes.
     pub disk_free_mb: Option<u64>,
@@ -55,6 +55,7 @@ pub(super) fn system(inner: &Inner) -> Result<System, JobError> {
     let cpu_percent =
         before.zip(CpuTimes::read()).and_then(|(before, after)| pressure::cpu_percent(before, after));
     let open = inner.store().read(store::open_jobs)?;
+    let memory = pressure::memory_used();
     Ok(System {
         running: u32::try_from(open.iter().filter(|job| job.is_active && job.record.call.is_none()).count())
             .unwrap_or(u32::MAX),
@@ -62,8 +63,8 @@ pub(super) fn system(inner: &Inner) -> Result<System, JobError> {
         max_concurrent: inner.options.rules.max_concurrent,
         machine: Machine {
             cpu_percent,
-            memory_percent: pressure::memory_used_percent(),
-            memory_mb: pressure::own_memory().map(|bytes| bytes >> 20),
+            memory_percent: memory.map(MemoryUse::percent),
+            memory_mb: memory.map(|memory| memory.used >> 20),
             disk_free_mb: pressure::free_disk(inner.data.path()).ok().map(|bytes| bytes >> 20),
         },
         ties: ties().iter().map(ToString::to_string).collect(),
