@@ -1,6 +1,6 @@
 //! Why the engine did not do what it was asked for, as a sentence for a person.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use unhang_proc::spawn::SpawnError;
 
@@ -68,6 +68,18 @@ pub enum JobError {
     Uncertain {
         /// Which job.
         id: JobId,
+        /// How long the answer was waited for.
+        waited: Duration,
+    },
+    /// The disk took too long with what was asked for.
+    #[error(
+        "the data folder {} has not answered for {} s: its disk hangs, or another process holds a lock in it; see whether it can be \
+         read, and ask again",
+        folder.display(), waited.as_secs()
+    )]
+    Late {
+        /// Which folder.
+        folder: PathBuf,
         /// How long the answer was waited for.
         waited: Duration,
     },

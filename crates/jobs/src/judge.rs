@@ -9,7 +9,7 @@
 use std::{io, time::Duration};
 
 use unhang_proc::{
-    identity::Identity,
+    identity::{Identity, is_same_boot},
     lock::Lock,
     survivors::{self, Remains},
     tree::Swept,
@@ -91,12 +91,14 @@ pub(crate) fn judge(
         ),
         Seen::Ended(ending) => ending,
         Seen::Lost(run, ending) => {
-            // The numbers of another boot are those of strangers by now.
-            let is_of_this_boot = run.as_ref().is_none_or(|run| run.boot_id == handover.starter.boot_id);
-            let swept = if is_of_this_boot || !stands("survivors-of-this-boot-only") {
-                end_survivors(id, run.as_ref())
-            } else {
-                Swept::default()
+            let here = &handover.starter.boot_id;
+            let swept = match &run {
+                Some(run) if run.boot_id == *here || !stands("survivors-of-this-boot-only") => {
+                    end_survivors(id, Some(run))
+                }
+                // The numbers of another boot, or of another container, are those of strangers.
+                Some(run) if !is_same_boot(&run.boot_id, here) => Swept::default(),
+                Some(_) | None => end_survivors(id, None),
             };
             Ending { leaked: swept.leaked, unkilled: swept.unkilled, ..ending }
         }
@@ -180,7 +182,10 @@ fn look(folder: &JobFolder, job: &Job, this: &Starter) -> Result<Seen, FileError
         run: run.as_ref(),
         has_exit: exit.is_some(),
         starter_lives: job.starter.as_ref().is_some_and(|starter| is_about_to(starter, this)),
-        is_of_another_boot: job.starter.as_ref().is_some_and(|starter| starter.boot_id != this.boot_id),
+        is_of_another_boot: job
+            .starter
+            .as_ref()
+            .is_some_and(|starter| !is_same_boot(&starter.boot_id, &this.boot_id)),
         boot_id: &this.boot_id,
     };
     let started_at = run.as_ref().map(|run| run.started_at);
@@ -209,11 +214,13 @@ fn lost(loss: Loss) -> Ending {
     Ending::without_run(Outcome::Lost).because(reason, detail)
 }
 
-/// Whether somebody may still be about to start the shim.
+/// Whether somebody may still be about to start the shim. Of one in another container nobody here can tell whether it lives.
 fn is_about_to(starter: &Starter, this: &Starter) -> bool {
-    starter.boot_id == this.boot_id
-        && Identity::from(starter.process).is_alive()
-        && Moment::now().since(starter.since) < START_LIMIT
+    let may_live = match starter.boot_id == this.boot_id {
+        true => Identity::from(starter.process).is_alive(),
+        false => is_same_boot(&starter.boot_id, &this.boot_id),
+    };
+    may_live && Moment::now().since(starter.since) < START_LIMIT
 }
 
 /// Ends what a dead shim left.

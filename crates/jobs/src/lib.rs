@@ -51,6 +51,7 @@
 pub mod document;
 pub mod engine;
 pub mod error;
+pub mod filesystem;
 pub mod folder;
 pub mod id;
 mod judge;

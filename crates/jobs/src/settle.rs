@@ -16,7 +16,7 @@
 //! - A document keeps its value where the result cannot be read or the pointer finds nothing; the record says why.
 //! - Whoever sees a job as completed finds the state already changed (J-139).
 
-use std::io;
+use std::{io, ops::DerefMut};
 
 use serde_json::Value;
 use unhang_switches::stands;
@@ -217,15 +217,15 @@ pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &Ending) -> Res
     Ok(ending.clone())
 }
 
-/// Replaces a document because somebody said so.
-pub(crate) fn set_document(
+/// Replaces a document because somebody said so. The store is asked for when it is our turn, so that nobody waits for it meanwhile.
+pub(crate) fn set_document<S: DerefMut<Target = Store>>(
     data: &DataFolder,
-    store: &mut Store,
+    store: impl FnOnce() -> S,
     owner: Option<&str>,
     field: &Field,
     value: &Value,
 ) -> Result<(), StoreError> {
     let turn = Documents::of(data).turn()?;
-    finish_patches(data, store, &turn)?;
+    finish_patches(data, &mut store(), &turn)?;
     Ok(turn.write(owner, field, value)?)
 }

@@ -14,8 +14,10 @@
 //! - An `exit.json` is the truth, whoever lives. Without one, nothing is ever taken for completed.
 //! - What may have run is never started again: `run.json` is written before the work is spawned, and what was given to a shim
 //!   before a reboot is taken for begun.
-//! - A pid says nothing without the boot and the start time that belong to it.
+//! - A pid says nothing without the boot and the start time that belong to it. A process of another container on this system has the boot
+//!   in common with us and its numbers not, so that the lock alone tells whether it lives.
 
+use unhang_proc::identity::is_same_boot;
 use unhang_switches::stands;
 
 use crate::record::Run;
@@ -29,9 +31,9 @@ pub struct Evidence<'a> {
     pub run: Option<&'a Run>,
     /// Whether `exit.json` is there.
     pub has_exit: bool,
-    /// Whether the process that was to start the shim still lives, in this boot.
+    /// Whether the process that was to start the shim may still be about to do so.
     pub starter_lives: bool,
-    /// Whether the job was given out before this boot: `run.json` may have gone with the power.
+    /// Whether the job was given out before the system was started: `run.json` may have gone with the power.
     pub is_of_another_boot: bool,
     /// This boot.
     pub boot_id: &'a str,
@@ -73,7 +75,7 @@ impl Evidence<'_> {
             None => Verdict::NeverStarted,
             Some(run) if self.is_locked && run.work.is_none() => Verdict::Starting,
             Some(_) if self.is_locked => Verdict::Running,
-            Some(run) if run.boot_id != self.boot_id => Verdict::Lost(Loss::Reboot),
+            Some(run) if !is_same_boot(&run.boot_id, self.boot_id) => Verdict::Lost(Loss::Reboot),
             Some(_) if stands("killed-shim-is-lost") => Verdict::Lost(Loss::ShimKilled),
             Some(_) => Verdict::Ended,
         }
@@ -127,6 +129,25 @@ mod tests {
                 Evidence { is_locked, run, has_exit, starter_lives, is_of_another_boot, boot_id: BOOT };
             assert_eq!(evidence.verdict(), expected, "{evidence:?}");
         }
+    }
+
+    #[test]
+    fn f_04_another_container_is_no_reboot_and_its_lock_says_whether_it_lives() {
+        let (theirs, before) = (run("6b2c-4711", true), run("0000-4711", true));
+        let verdict = |run, is_locked| {
+            let evidence = Evidence {
+                is_locked,
+                run: Some(run),
+                has_exit: false,
+                starter_lives: false,
+                is_of_another_boot: false,
+                boot_id: "6b2c-12",
+            };
+            evidence.verdict()
+        };
+        assert_eq!(verdict(&theirs, true), Verdict::Running);
+        assert_eq!(verdict(&theirs, false), Verdict::Lost(Loss::ShimKilled));
+        assert_eq!(verdict(&before, false), Verdict::Lost(Loss::Reboot));
     }
 
     /// A shim writes that it has the job before it starts the work, but a power failure may take that with it.

@@ -71,6 +71,25 @@ pub fn boot_id() -> io::Result<String> {
     Ok(format!("{}-{first}", system::boot_id()?))
 }
 
+/// The part of a [`boot_id`] that is the same for all processes on this system, in whatever container they are: it changes with each start
+/// of the system. Numbers of processes mean the same only where the whole text is the same.
+#[must_use]
+pub fn kernel_boot(boot_id: &str) -> &str {
+    boot_id.rsplit_once('-').map_or(boot_id, |(kernel, _)| kernel)
+}
+
+/// Whether two [`boot_id`]s are of the same start of the system, be it in two containers.
+#[must_use]
+pub fn is_same_boot(one: &str, other: &str) -> bool {
+    kernel_boot(one) == kernel_boot(other)
+}
+
+/// The time since the system was started, its sleep included, by a clock that nobody sets. None where there is no such clock.
+#[must_use]
+pub fn since_boot() -> Option<Duration> {
+    system::since_boot()
+}
+
 /// Lets this thread run soon after it was woken, also on a busy machine, for turns that are short in return. What it starts
 /// from then on has turns as usual.
 ///
@@ -134,6 +153,18 @@ mod tests {
         let id = boot_id().unwrap();
         assert_eq!(boot_id().unwrap(), id);
         assert!(id.len() >= 32 && id.trim() == id, "{id}");
+    }
+
+    #[test]
+    fn f_04_containers_on_one_system_share_its_boot() {
+        let own = boot_id().unwrap();
+        let kernel = kernel_boot(&own);
+        assert!(is_same_boot(&own, &format!("{kernel}-123456")));
+        assert!(!is_same_boot(
+            &own,
+            &format!("{}-1", kernel.replace(|digit: char| digit.is_ascii_hexdigit(), "0"))
+        ));
+        assert!(is_same_boot("no-dash", "no-other") && !is_same_boot("one", "other"));
     }
 
     #[cfg(target_os = "linux")]

@@ -28,6 +28,7 @@ use rustix::{
         Pid, PidfdFlags, Signal, WaitOptions, geteuid, getpid, getppid, getpriority_process, kill_process,
         pidfd_open, pidfd_send_signal, set_child_subreaper, set_parent_process_death_signal, waitpid,
     },
+    time::{ClockId, clock_gettime},
 };
 use unhang_switches::stands;
 
@@ -142,6 +143,11 @@ pub(crate) fn environment(pid: Pid) -> Option<Vec<u8>> {
     let mut entries = Vec::new();
     std::fs::File::from(file).take(LONGEST_ENVIRONMENT).read_to_end(&mut entries).ok()?;
     Some(entries)
+}
+
+/// The time since the system was started, by a clock that nobody sets and that goes on while it sleeps.
+pub(crate) fn since_boot() -> Option<Duration> {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).ok()
 }
 
 /// Names the time since the system was started, whatever container we are in.

@@ -89,6 +89,11 @@ pub(crate) fn environment(_pid: Pid) -> Option<Vec<u8>> {
     None
 }
 
+/// A clock that goes on in sleep is not to be had here.
+pub(crate) fn since_boot() -> Option<std::time::Duration> {
+    None
+}
+
 /// Names the time since the system was started, whatever container we are in.
 #[expect(unsafe_code, reason = "the name of a boot has no safe interface")]
 pub(crate) fn boot_id() -> io::Result<String> {

@@ -324,7 +324,7 @@ pub(super) fn failure(error: &JobError) -> Failure {
     let code = match error {
         JobError::NoSuchJob(_) | JobError::MissingState(_) => exit::NOT_FOUND,
         JobError::NoCommand => exit::USAGE,
-        JobError::Uncertain { .. } | JobError::StillEnding { .. } => exit::DEADLINE,
+        JobError::Uncertain { .. } | JobError::Late { .. } | JobError::StillEnding { .. } => exit::DEADLINE,
         JobError::Store(error) if matches!(**error, StoreError::Busy { .. }) => exit::DEADLINE,
         _ => exit::FAILED,
     };

@@ -145,19 +145,22 @@ async fn served(
         may_follow: serve.http.is_none(),
         lineup,
         limits: limits.clone(),
-    });
+    })
+    .await;
     let (servers, ending) = (Some(sharing.servers()), sharing.end());
     // All that is served is served by this thread.
     let awake = sharing.servers();
     tokio::spawn(async move { awake.stay_awake().await });
-    let promoted = service.promoted();
-    if let Some(promoted) = &promoted {
-        sharing.shared().take_up(promoted);
-    }
+    let (opens, takes) = (Arc::clone(&service), sharing.shared());
+    tokio::spawn(async move {
+        if let Some(promoted) = opens.until_opened().await {
+            takes.take_up(&promoted);
+        }
+    });
     let jobs = Arc::clone(&service) as Arc<dyn JobService>;
     // Over pipes there is one client, and who it is, is known.
     let tells_callers_apart = listening.is_none();
-    let behind = front::Jobs { service: Arc::clone(&jobs), promoted, tells_callers_apart };
+    let behind = front::Jobs { service: Arc::clone(&jobs), tells_callers_apart };
     let (stops, hangups) = signals_and_hangups().map_err(|error| Failed::bug(&error))?;
     let reload = Reload {
         serve: serve.clone(),
@@ -293,6 +296,8 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
 
     let options = options(&[jobs, serve.job_limits.settings()]).map_err(|failure| failure.message)?;
     tracing::info!("{} jobs may run at the same time", options.rules.max_concurrent);
+    let again = options.clone();
+    let open_again = move || Engine::open(again.clone()).map(|(engine, _)| engine);
     let engine = match Engine::open(options) {
         Ok((engine, opened)) => {
             if opened.rebuilt.is_some() {
@@ -301,7 +306,7 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
             Ok(engine)
         }
         Err(error) => {
-            warn(&format!("no job can be run: {error}"));
+            warn(&format!("no job can be run until this is mended: {error}"));
             Err(error)
         }
     };
@@ -309,7 +314,7 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
     if !ties.is_empty() {
         warn(&format!("jobs do not outlive everything here: {}", ties.join("; ")));
     }
-    let service = EngineService::new(engine, inherited().collect())
+    let service = EngineService::reopening(engine, open_again, inherited().collect())
         .with_all(all_variables().collect())
         .sharing_state(state.shared);
     let service = Arc::new(service);

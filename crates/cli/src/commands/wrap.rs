@@ -93,8 +93,8 @@ fn jobs() -> Option<OpenJobs> {
     let options =
         options(&[]).map_err(|failure| tracing::info!("no call becomes a job: {}", failure.message));
     let options = options.ok()?;
-    Some(Box::new(|| {
-        let engine = Engine::open(options).map(|(engine, _)| engine);
-        EngineService::new(engine, inherited().collect())
+    Some(Box::new(move || {
+        let open = move || Engine::open(options.clone()).map(|(engine, _)| engine);
+        EngineService::reopening(open(), open, inherited().collect())
     }))
 }

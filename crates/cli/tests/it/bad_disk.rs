@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     apart::Apart,
     harness::{Client, PATIENCE, is_alive, run_to_end, wait_until},
-    jobs::{Jobs, UNTIL_GO},
+    jobs::{Jobs, UNTIL_GO, called},
     processes::writes,
 };
 
@@ -200,4 +200,47 @@ fn a_job_that_has_no_room_to_start_waits_for_it() {
 #[test]
 fn a_job_that_has_no_room_right_after_its_start_goes_on_and_tells_later() {
     started_without_room(1, true);
+}
+
+/// F-08: a folder that could not be opened at the start is opened by the next request once it can be.
+#[test]
+fn f_08_what_was_mended_is_used_by_the_next_request() {
+    let jobs = Jobs::new();
+    jobs.demand(0, &["job", "run", "--wait", "--", "true"]);
+    let (state, aside) = (jobs.sandbox.path().join("state"), jobs.sandbox.path().join("aside"));
+    let database = state.join("unhang.db");
+    for name in ["unhang.db", "unhang.db-wal", "unhang.db-shm"] {
+        // Not all of them are there when nobody has it open.
+        let _none = fs::remove_file(state.join(name));
+    }
+    fs::write(&database, "not a database at all, but longer than a header of one would be".repeat(100))
+        .expect("the sandbox can be written");
+    fs::write(jobs.sandbox.path().join("unhang.toml"), FILE).expect("the sandbox can be written");
+    let mut served = Client::start(jobs.command(&["serve"]));
+    served.initialize();
+    let refused = called(&mut served, "list_jobs", json!({}));
+    assert_eq!(refused["isError"], true, "{refused}");
+    assert!(refused["content"][0]["text"].to_string().contains("unhang job rebuild"), "{refused}");
+    jobs.demand(0, &["job", "rebuild"]);
+    let listed = called(&mut served, "list_jobs", json!({}))["structuredContent"].clone();
+    assert_eq!(listed["jobs"].as_array().map(Vec::len), Some(1), "{listed}");
+    let greeted = called(&mut served, "greet", json!({}));
+    assert!(greeted["content"][0]["text"].to_string().contains("hello"), "{greeted}");
+    served.finish();
+    // What was damaged is kept for whoever wants to look at it.
+    let names = fs::read_dir(&state).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let damaged = names.filter(|path| path.to_string_lossy().contains(".damaged-"));
+    damaged.for_each(|path| fs::remove_file(path).expect("it is ours"));
+
+    // The same where the folder was a file.
+    fs::rename(&state, &aside).expect("it is ours");
+    fs::write(&state, "").expect("the sandbox can be written");
+    let mut served = Client::start(jobs.command(&["serve"]));
+    served.initialize();
+    assert_eq!(called(&mut served, "greet", json!({}))["isError"], true);
+    fs::remove_file(&state).expect("it is ours");
+    fs::rename(&aside, &state).expect("it is ours");
+    let greeted = called(&mut served, "greet", json!({}));
+    assert!(greeted["content"][0]["text"].to_string().contains("hello"), "{greeted}");
+    served.finish();
 }

@@ -2,12 +2,16 @@
 
 #![expect(clippy::disallowed_methods, reason = "that nobody waits for somebody else is the promise")]
 
-use std::time::{Duration, Instant};
+use std::{
+    fs::{self, File},
+    time::{Duration, Instant},
+};
 
+use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{PATIENCE, Sandbox, server_pid, signal, wait_until},
+    harness::{Client, PATIENCE, Sandbox, server_pid, signal, wait_until},
     talk::{code, text_of},
 };
 
@@ -178,4 +182,35 @@ fn one_client_that_is_stuck_delays_no_other() {
     for client in &mut clients {
         client.end(&[]);
     }
+}
+
+/// F-30: what waits for the disk, here for a writer of the state that stands still, waits beside everything else.
+#[test]
+fn f_30_whoever_waits_for_the_disk_holds_up_nobody_else() {
+    const SOON: Duration = Duration::from_secs(5);
+    let sandbox = Sandbox::with_jobs();
+    let configuration = "[tools.greet]\ncommand = [\"true\"]\ninputs = { \"a.json\" = \"a\" }\n";
+    fs::write(sandbox.path().join("unhang.toml"), configuration).expect("the sandbox can be written");
+    let mut command = sandbox.unhang();
+    command.arg("serve");
+    let mut client = Client::start(command);
+    client.initialize();
+    let lock = sandbox.path().join("state/state/.lock");
+    let lock = File::options().write(true).create(true).truncate(false).open(lock).expect("a lock");
+    fcntl_lock(&lock, FlockOperation::LockExclusive).expect("it is free");
+    let set = client.call("set_state", json!({ "field": "a", "value": 1 }));
+    for _ in 0..3 {
+        let unknown = client.call("get_job_status", json!({ "job_id": "aaaaaaaaaaaa" }));
+        let ping = client.request("ping", json!({}));
+        assert_eq!(client.answer_within(ping, SOON)["result"], json!({}));
+        let told = client.answer_within(unknown, SOON);
+        assert!(text_of(&told).contains("there is no job aaaaaaaaaaaa"), "{told}");
+    }
+    assert_eq!(client.answers_to(set), 0, "it is not its turn");
+    drop(lock);
+    let told = client.answer_within(set, PATIENCE)["result"].clone();
+    assert_eq!(told["isError"].as_bool().unwrap_or(false), false, "{told}");
+    client.close_stdin();
+    assert_eq!(client.exit_code(), 0);
+    sandbox.assert_nothing_left();
 }

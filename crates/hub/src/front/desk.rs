@@ -50,7 +50,6 @@ pub(crate) struct Desk {
 impl Desk {
     /// Answers about the jobs of this service, to whoever calls the tools by these names.
     pub(crate) fn new(limits: Limits, service: EngineService, names: ToolNames) -> Desk {
-        let promoted = service.promoted();
         let service: Arc<dyn JobService> = Arc::new(service);
         let toolbox: Arc<dyn Toolbox> = match Table::of_jobs(names, Arc::clone(&service)) {
             Ok(table) => Arc::new(table),
@@ -60,7 +59,7 @@ impl Desk {
             }
         };
         // One client alone is at the other end.
-        let jobs = Jobs { service, promoted, tells_callers_apart: true };
+        let jobs = Jobs { service, tells_callers_apart: true };
         let behind = Behind::new(toolbox, None, None).with_jobs(Some(jobs));
         Desk { work: Work::new(limits, &behind, Asker::new("stdio"), None), said: Said::default() }
     }

@@ -92,8 +92,8 @@ impl Machine {
 impl Jobs {
     /// Says how a task is now, and again whenever it is another than it was, until it has ended.
     pub(super) async fn follow(&self, id: JobId, key: CallKey, tell: Following) {
-        let Some(promoted) = &self.promoted else { return };
-        if !matches!(self.service.knows(id), Ok(true)) {
+        let Some(promoted) = self.promoted() else { return };
+        if !matches!(self.service.knows(id).await, Ok(true)) {
             return;
         }
         let (mut jobs, mut inputs) = (promoted.changes(), promoted.inputs().changes());

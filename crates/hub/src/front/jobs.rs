@@ -30,13 +30,16 @@ pub(super) type Beside = (CallKey, mpsc::Sender<(CallKey, Aside)>);
 pub struct Jobs {
     /// Runs them.
     pub service: Arc<dyn JobService>,
-    /// Calls that become some; none do where this says nothing.
-    pub promoted: Option<PromotedCalls>,
     /// Whoever comes is told from others, so that there can be lists for each.
     pub tells_callers_apart: bool,
 }
 
 impl Jobs {
+    /// What keeps calls as jobs; none become one where this says nothing.
+    pub(super) fn promoted(&self) -> Option<PromotedCalls> {
+        self.service.promoted()
+    }
+
     /// The same for this caller.
     pub(super) fn on_behalf(&self, caller: &Caller) -> Self {
         Self { service: Arc::clone(&self.service).on_behalf(caller), ..self.clone() }
@@ -46,7 +49,7 @@ impl Jobs {
     pub(super) fn seen_by(&self, caller: &Caller) -> JobsBehind {
         JobsBehind {
             are_there: true,
-            promotes: self.promoted.is_some(),
+            promotes: self.promoted().is_some(),
             tells_callers_apart: self.tells_callers_apart || caller.name().is_some(),
             are_of_windows: false,
             ttl: self.service.retention(),
@@ -56,7 +59,7 @@ impl Jobs {
     /// What is known of what is asked.
     pub(super) async fn told(&self, asked: TaskAsked, beside: Beside) -> TasksTold {
         if let Some(id) = asked.about() {
-            match self.service.knows(id) {
+            match self.service.knows(id).await {
                 Ok(true) => {}
                 Ok(false) => return TasksTold::Unknown(id),
                 Err(JobError(why)) => return TasksTold::Failed(why),
@@ -91,14 +94,14 @@ impl Jobs {
     async fn one(&self, id: JobId, wait: Duration) -> Result<TaskTold, JobError> {
         let report = self.service.status(id, wait).await?;
         let answer = if report.status.is_final() { self.service.answer(id).await? } else { None };
-        let inputs = self.promoted.as_ref().map(|promoted| promoted.inputs().open(id));
+        let inputs = self.promoted().map(|promoted| promoted.inputs().open(id));
         let inputs = inputs.filter(|_| answer.is_none()).unwrap_or_default();
         Ok(TaskTold { report, answer, inputs })
     }
 
     /// Answers what a task waits for. A name that it has not is passed over: it may have been answered before.
     fn update(&self, id: JobId, responses: Vec<(String, String)>) {
-        let Some(promoted) = &self.promoted else { return };
+        let Some(promoted) = self.promoted() else { return };
         for (key, response) in responses {
             if !promoted.inputs().answer(id, &key, Ok(response)) {
                 tracing::info!(
@@ -111,7 +114,7 @@ impl Jobs {
 
     /// Asks a client that waits for the result of a task what the task waits for, beside its request (2025-11-25).
     async fn ask_beside(&self, id: JobId, (key, beside): Beside) -> Infallible {
-        let Some(promoted) = &self.promoted else { return pending().await };
+        let Some(promoted) = self.promoted() else { return pending().await };
         let mut changes = promoted.inputs().changes();
         let (mut asked, mut replies) = (HashSet::new(), JoinSet::new());
         loop {

@@ -342,12 +342,13 @@ impl Work {
 
     /// What is needed to make a job of this call, which can be ordered from now on.
     fn may_promote(&mut self, key: CallKey, joining: Joining) -> Option<MayPromote> {
-        let Jobs { service, promoted, .. } = self.jobs.as_ref()?;
+        let jobs = self.jobs.as_ref()?;
+        let calls = jobs.promoted()?;
         let (order, orders) = oneshot::channel();
         self.orders.insert(key, order);
         Some(MayPromote {
-            calls: promoted.clone()?,
-            jobs: Arc::clone(service),
+            calls,
+            jobs: Arc::clone(&jobs.service),
             caller: self.caller.clone(),
             client: self.machine.client_name(),
             session: self.session,
@@ -430,7 +431,7 @@ impl Work {
     fn promoted(&mut self, key: CallKey, (promoted, going): (Promoted, Going), outside: &mut impl Outside) {
         let now = self.now();
         let who = self.machine.promoted(now, key, &promoted.report, outside);
-        let Some(calls) = self.jobs.as_ref().and_then(|jobs| jobs.promoted.as_ref()) else { return };
+        let Some(calls) = self.jobs.as_ref().and_then(Jobs::promoted) else { return };
         match who {
             Some(who) => calls.keep(promoted, going, who),
             // Nobody has heard of it, and nobody waits.

@@ -15,14 +15,15 @@
 //!
 //! - A file that is torn, another's, too large or of another form is passed over, and is no error.
 //! - What is known is there before anybody is told anything, so that nobody hears of it as of a change.
-//! - Nobody waits for the disk longer than a moment, and one thread a server at most writes.
+//! - Nobody waits for the disk longer than a moment, and no event loop does: what is known is read ahead, by a thread. One thread a
+//!   server at most writes.
 
 use std::{
     fs::{self, DirBuilder, File},
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, SystemTime},
 };
@@ -32,7 +33,7 @@ use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     task::spawn_blocking,
     time::{Instant, timeout_at},
 };
@@ -77,6 +78,8 @@ struct Place {
     identity: String,
     server: String,
     desk: Mutex<Desk>,
+    /// What was read from the disk before the server is started.
+    ahead: Mutex<Option<Kept>>,
     /// Whether somebody writes.
     is_writing: watch::Sender<bool>,
 }
@@ -92,7 +95,7 @@ struct Desk {
 }
 
 /// What is in a file.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Kept {
     format: u32,
@@ -159,7 +162,8 @@ impl Memory {
         let file = format!("{name}-{}.json", &identity[..16]);
         let folder = folder.join(FOLDER);
         let (desk, is_writing) = (Mutex::default(), watch::Sender::new(false));
-        Self(Arc::new(Place { folder, file, identity, server: server.name.clone(), desk, is_writing }))
+        let (server, ahead) = (server.name.clone(), Mutex::default());
+        Self(Arc::new(Place { folder, file, identity, server, desk, ahead, is_writing }))
     }
 
     /// Keeps this in the place of what there was, later.
@@ -216,6 +220,10 @@ impl Memory {
 }
 
 impl Place {
+    fn ahead(&self) -> MutexGuard<'_, Option<Kept>> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -327,26 +335,25 @@ impl Place {
     }
 }
 
-/// Has these know what they offered in the last run. Blocks, for a moment at most.
-pub(super) fn recall(backends: &[Arc<Backend>]) {
+/// Has what these offered in the last run read from the disk, so that [`recall`] has it. Waits for a moment at most.
+pub(super) async fn read_ahead(memories: Vec<Memory>) {
     if stands("lists-of-the-last-run") {
-        recall_by(backends, Memory::read);
+        read_ahead_by(memories, Memory::read).await;
     }
 }
 
-fn recall_by(backends: &[Arc<Backend>], read: impl Fn(&Memory) -> Option<Kept> + Send + 'static) {
-    let memories = backends.iter().map(|backend| backend.memory().cloned());
-    let memories: Vec<Memory> = memories.flatten().collect();
+async fn read_ahead_by(memories: Vec<Memory>, read: impl Fn(&Memory) -> Option<Kept> + Send + 'static) {
     if memories.is_empty() {
         return;
     }
-    let (tell, told) = mpsc::sync_channel(memories.len());
+    let (tell, mut told) = mpsc::channel(memories.len());
     // Of its own, for it may hang with the disk. Nobody waits for its end.
     let reading = thread::Builder::new().name("recalls-lists".to_owned());
     let reading = reading.spawn(move || {
-        for (place, memory) in memories.iter().enumerate() {
+        for memory in memories {
+            let kept = read(&memory);
             // Whoever has asked may wait no more.
-            if tell.send((place, read(memory))).is_err() {
+            if tell.blocking_send((memory, kept)).is_err() {
                 return;
             }
         }
@@ -356,11 +363,17 @@ fn recall_by(backends: &[Arc<Backend>], read: impl Fn(&Memory) -> Option<Kept> +
     }
     let limit = if stands("lists-wait-for-no-disk") { DISK_LIMIT } else { UNUSED };
     let by = Instant::now() + limit;
-    let with_memory: Vec<&Arc<Backend>> =
-        backends.iter().filter(|backend| backend.memory().is_some()).collect();
     // It ends when all have been read.
-    while let Ok((place, kept)) = told.recv_timeout(by.saturating_duration_since(Instant::now())) {
-        if let (Some(kept), Some(backend)) = (kept, with_memory.get(place)) {
+    while let Ok(Some((memory, kept))) = timeout_at(by, told.recv()).await {
+        *memory.0.ahead() = kept;
+    }
+}
+
+/// Has these know what they offered in the last run, as far as it has been read.
+pub(super) fn recall(backends: &[Arc<Backend>]) {
+    for backend in backends {
+        let kept = backend.memory().and_then(|memory| memory.0.ahead().take());
+        if let Some(kept) = kept {
             backend.recall(kept);
         }
     }

@@ -165,6 +165,14 @@ pub struct Lineup {
     pub clocks: Clocks,
 }
 
+impl Lineup {
+    /// Has what these servers offered in the last run read from the disk, so that those that are started find it. Waits for a moment at
+    /// most; what was not read by then is not known.
+    pub async fn read_ahead(&self) {
+        memory::read_ahead(self.entries.iter().filter_map(|entry| entry.memory.clone()).collect()).await;
+    }
+}
+
 impl From<Vec<ServerEntry>> for Lineup {
     fn from(entries: Vec<ServerEntry>) -> Self {
         Lineup { entries, ..Lineup::default() }
@@ -273,7 +281,8 @@ struct Shared {
 }
 
 impl Servers {
-    /// Starts all of them and returns at once. Must be called in a runtime.
+    /// Starts all of them and returns at once. Must be called in a runtime. What they offered in the last run they offer at once where it
+    /// was read before, by [`Lineup::read_ahead`].
     #[must_use]
     pub fn start(lineup: Lineup) -> Self {
         let (updates, _) = broadcast::channel(UPDATES);

@@ -302,12 +302,12 @@ impl Keeper {
         let house = Arc::clone(&self.house);
         self.beside.spawn(async move {
             let service = house.service(names).await;
-            let adopted = match (service.promoted(), service.engine()) {
-                (Some(calls), _) => {
+            let adopted = match (service.engine().await, service.promoted()) {
+                (Ok(_), Some(calls)) => {
                     calls.adopt(&Caller::owner(), promotable).await.map(|promoted| (calls, promoted))
                 }
-                (None, Err(why)) => Err(why),
-                (None, Ok(_)) => Err(JobError("calls are not kept".to_owned())),
+                (Err(why), _) => Err(why),
+                (Ok(_), None) => Err(JobError("calls are not kept".to_owned())),
             };
             match adopted {
                 Ok((calls, promoted)) => {

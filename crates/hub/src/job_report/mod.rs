@@ -372,7 +372,7 @@ pub fn kind(error: &JobError) -> &'static str {
         JobError::MissingState(_) => "missing_state",
         JobError::Serialization(_) => "serialization",
         JobError::NoCommand | JobError::Command(_) => "bad_command",
-        JobError::Uncertain { .. } | JobError::StillEnding { .. } => "deadline",
+        JobError::Uncertain { .. } | JobError::Late { .. } | JobError::StillEnding { .. } => "deadline",
         JobError::Closed => "shutting_down",
         // Files, the database, and whatever is added later.
         _ => "storage",

@@ -264,7 +264,7 @@ mod tests {
         let mut changes = engine.changes();
         let noted = async {
             loop {
-                let call = engine.status(id).expect("it is there").record.call;
+                let call = engine.status(id).await.expect("it is there").record.call;
                 if let Some(ticket) = call.and_then(|call| call.ticket) {
                     return Details::deserialize(&ticket.details).expect("ours");
                 }
@@ -303,7 +303,7 @@ mod tests {
         news.begun(known(false, "step 1"));
         until_noted(&engine, id).await;
         calls.end(Ending::ClientGone).await;
-        let record = engine.status(id).expect("it is there").record;
+        let record = engine.status(id).await.expect("it is there").record;
         assert_eq!(record.ending.and_then(|ending| ending.reason), Some(Reason::ClientGone));
         assert!(!news.is_left() && engine.left_calls().is_empty());
     }

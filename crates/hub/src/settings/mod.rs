@@ -140,6 +140,7 @@ impl JobSettings {
         rules.disk_reserve = self.free_disk.unwrap_or(rules.disk_reserve);
         if let Some(retention) = self.retention {
             options.retention = retention;
+            options.retention_was_said = true;
             rules.retention_ms = Some(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
         }
     }

@@ -27,6 +27,7 @@
 mod place;
 
 use std::{
+    io,
     path::PathBuf,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -35,8 +36,10 @@ use std::{
 };
 
 use tokio::{
+    net::UnixListener,
     sync::{oneshot, watch},
-    task::JoinHandle,
+    task::{JoinHandle, spawn_blocking},
+    time::timeout,
 };
 use unhang_net::{http::Address, serve::Claim};
 use unhang_proc::deadline::Deadline;
@@ -55,6 +58,9 @@ use crate::{
 
 /// What the leader is called among the servers of a window that follows it.
 const LEADER: &str = "gateway";
+
+/// How long the disk may take to say who leads. Without an answer nothing is shared.
+const DISK_LIMIT: Duration = Duration::from_secs(5);
 
 /// What of it a window that follows waits longer for than the leader itself does, which knows more about what went wrong.
 const LONGER: Duration = Duration::from_secs(1);
@@ -110,15 +116,17 @@ struct Realm {
 }
 
 impl Sharing {
-    /// Starts the servers, or finds them. Must be called in a runtime.
-    #[must_use]
-    pub fn start(spec: SharingSpec) -> Sharing {
+    /// Starts the servers, or finds them.
+    pub async fn start(spec: SharingSpec) -> Sharing {
         let SharingSpec { place, may_follow, lineup, limits } = spec;
         let (end, ending) = watch::channel(false);
-        let lead = place.as_ref().map(Place::take).transpose().unwrap_or_else(|error| {
-            tracing::warn!("servers are not shared with other windows: {error}");
-            None
-        });
+        let lead = match place.clone() {
+            Some(place) => right_to_lead(place).await.map(Some).unwrap_or_else(|error| {
+                tracing::warn!("servers are not shared with other windows: {error}");
+                None
+            }),
+            None => None,
+        };
         let (servers, own, follows, leading) = match (place, lead) {
             (Some(place), Some(None)) if may_follow => {
                 tracing::info!("the servers are those of the gateway that runs already");
@@ -130,6 +138,7 @@ impl Sharing {
                 (servers, own, Some(socket), leading)
             }
             (place, lead) => {
+                lineup.read_ahead().await;
                 let mut own = Own { lineup, servers: None };
                 let servers = own.start();
                 let realm = Realm { servers: servers.clone(), limits, ending };
@@ -213,6 +222,22 @@ impl Shared {
     }
 }
 
+/// The right to lead, if nobody has it and the disk says so in time.
+async fn right_to_lead(place: Place) -> io::Result<Option<Lead>> {
+    match timeout(DISK_LIMIT, spawn_blocking(move || place.take())).await {
+        // A panic, which has been told.
+        Ok(taken) => taken.map_err(io::Error::other)?,
+        Err(_late) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// Listens where others look for whoever leads. The disk may take as long as it likes: nobody waits for it but those others.
+async fn listening(mut lead: Lead) -> io::Result<(Lead, UnixListener)> {
+    let listening = spawn_blocking(move || lead.listen().map(|listener| (lead, listener)));
+    // A panic, which has been told.
+    listening.await.map_err(io::Error::other)?
+}
+
 fn own_of(own: &Mutex<Own>) -> MutexGuard<'_, Own> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -239,6 +264,8 @@ async fn inherited(place: Place, mut ending: watch::Receiver<bool>) -> Option<Le
 async fn succeed(place: Place, own: Arc<Mutex<Own>>, limits: Limits, ending: watch::Receiver<bool>) {
     let Some(lead) = inherited(place, ending.clone()).await else { return };
     tracing::info!("the gateway that had the servers has ended; they are started here");
+    let lineup = own_of(&own).lineup.clone();
+    lineup.read_ahead().await;
     let servers = own_of(&own).start();
     Realm { servers: servers.clone(), limits, ending }.lead(lead).await;
     servers.close().await;
@@ -246,10 +273,10 @@ async fn succeed(place: Place, own: Arc<Mutex<Own>>, limits: Limits, ending: wat
 
 impl Realm {
     /// Serves those who follow until the end.
-    async fn lead(self, mut lead: Lead) {
+    async fn lead(self, lead: Lead) {
         let Realm { servers, limits, mut ending } = self;
-        let listener = match lead.listen() {
-            Ok(listener) => listener,
+        let (lead, listener) = match listening(lead).await {
+            Ok(listening) => listening,
             Err(error) => {
                 tracing::warn!("no other window can share these servers: {error}");
                 // Whoever waits would fail as well, and has servers of this one until then.
@@ -367,7 +394,8 @@ mod tests {
                     may_follow: true,
                     lineup: vec![entry].into(),
                     limits: Limits::default(),
-                });
+                })
+                .await;
                 tokio::task::yield_now().await;
             });
             drop(runtime);

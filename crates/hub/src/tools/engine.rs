@@ -1,6 +1,6 @@
 //! The [`JobService`] of the real engine.
 //!
-//! Invariants: a data folder that cannot be used is the answer to every question, and no reason not to serve; a job's
+//! Invariants: a data folder that cannot be used is the answer to every question, until it can, and no reason not to serve; a job's
 //! environment is what the owner handed in, with the tool's own variables over it, and nothing else.
 
 use std::{
@@ -25,6 +25,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
+    opening::Opening,
     service::{CallAnswer, Caller, JobError, JobService, Located, LogRequest, Pending, SubmitRequest},
     telling::results,
 };
@@ -40,11 +41,10 @@ use crate::{
 /// An engine, or why there is none, and what its jobs are given.
 #[derive(Clone)]
 pub struct EngineService {
-    engine: Result<Engine, JobError>,
+    opening: Opening,
     environment: Arc<BTreeMap<OsString, OsString>>,
     /// What jobs get beside it whose tools inherit all there is.
     rest: Arc<BTreeMap<OsString, OsString>>,
-    promoted: Option<PromotedCalls>,
     caller: Caller,
     /// State fields that all have.
     shared: Arc<BTreeSet<Field>>,
@@ -64,14 +64,24 @@ impl EngineService {
         engine: Result<Engine, jobs::error::JobError>,
         environment: BTreeMap<OsString, OsString>,
     ) -> EngineService {
+        Self::on(Opening::new(engine, None), environment)
+    }
+
+    /// The same where it is opened again for each request as long as it could not be opened. `open` may wait for the disk.
+    pub fn reopening(
+        engine: Result<Engine, jobs::error::JobError>,
+        open: impl Fn() -> Result<Engine, jobs::error::JobError> + Send + Sync + 'static,
+        environment: BTreeMap<OsString, OsString>,
+    ) -> EngineService {
+        Self::on(Opening::new(engine, Some(Box::new(open))), environment)
+    }
+
+    fn on(opening: Opening, environment: BTreeMap<OsString, OsString>) -> EngineService {
         let environment = Arc::new(environment);
-        let promoted = engine.as_ref().ok().cloned().map(PromotedCalls::new);
-        let engine = engine.map_err(JobError::from);
         EngineService {
-            engine,
+            opening,
             environment,
             rest: Arc::default(),
-            promoted,
             caller: Caller::owner(),
             shared: Arc::default(),
             names: ToolNames::default(),
@@ -98,50 +108,51 @@ impl EngineService {
     /// The same for those who call the tools by these names.
     #[must_use]
     pub fn called_by(self, names: ToolNames) -> EngineService {
-        let promoted = self.promoted.map(|promoted| promoted.told_with(names));
-        EngineService { names, promoted, ..self }
+        EngineService { names, ..self }
     }
 
-    /// Calls that become jobs, where there can be any.
-    #[must_use]
-    pub fn promoted(&self) -> Option<PromotedCalls> {
-        self.promoted.clone()
+    /// Waits until the data folder has been opened, and gives what keeps calls as its jobs. Nothing where that cannot be any more.
+    pub async fn until_opened(&self) -> Option<PromotedCalls> {
+        Some(self.opening.until_opened().await?.told_with(self.names))
     }
 
     /// Somebody has had what this job came to.
     fn was_read(&self, id: JobId) {
-        if let Some(promoted) = &self.promoted {
+        if let Some(promoted) = self.opening.promoted() {
             promoted.was_read(id);
         }
     }
 
     /// Lets what was given a slot be started before the program goes.
     pub async fn close(&self) {
-        if let Ok(engine) = &self.engine
-            && let Err(error) = engine.clone().close().await
+        if let Some(engine) = self.opening.known()
+            && let Err(error) = engine.close().await
         {
             tracing::warn!("{error}");
         }
     }
 
-    /// The engine, where there is one.
+    /// The engine, where there is one. The data folder is opened again where it could not be opened before.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn engine(&self) -> Result<&Engine, JobError> {
-        self.engine.as_ref().map_err(JobError::clone)
+    pub async fn engine(&self) -> Result<Engine, JobError> {
+        self.opening.engine().await
     }
 
     /// The engine, where it has this job for whoever asks.
-    fn engine_with(&self, id: JobId) -> Result<&Engine, JobError> {
-        let engine = self.engine()?;
-        let owner = engine.status(id)?.record.owner;
-        if owner.as_deref() == self.caller.name() || !stands("jobs-are-their-owners") {
+    async fn engine_with(&self, id: JobId) -> Result<Engine, JobError> {
+        let engine = self.engine().await?;
+        if self.is_callers(engine.status(id).await?) {
             Ok(engine)
         } else {
             // The very words for one that never was.
             Err(jobs::error::JobError::NoSuchJob(id).into())
         }
+    }
+
+    fn is_callers(&self, status: Status) -> bool {
+        status.record.owner.as_deref() == self.caller.name() || !stands("jobs-are-their-owners")
     }
 
     /// What an agent is told of a job.
@@ -153,9 +164,9 @@ impl EngineService {
         Whose::Of(self.caller.name().map(str::to_owned))
     }
 
-    fn submission(&self, request: SubmitRequest) -> Result<Submission, JobError> {
+    fn submission(&self, engine: &Engine, request: SubmitRequest) -> Result<Submission, JobError> {
         let id = JobId::random().map_err(|error| JobError(format!("no id could be drawn: {error}")))?;
-        let folder = self.engine()?.new_work_folder(id);
+        let folder = engine.new_work_folder(id);
         let mut private = match request.inherits_environment {
             true => BTreeMap::clone(&self.rest),
             false => BTreeMap::new(),
@@ -198,15 +209,20 @@ impl JobService for EngineService {
         Arc::new(EngineService { caller: caller.clone(), ..EngineService::clone(&self) })
     }
 
-    fn knows(&self, id: JobId) -> Result<bool, JobError> {
-        self.engine()?;
-        Ok(self.engine_with(id).is_ok())
+    fn knows(&self, id: JobId) -> Pending<'_, bool> {
+        Box::pin(async move {
+            match self.engine().await?.status(id).await {
+                Ok(status) => Ok(self.is_callers(status)),
+                Err(jobs::error::JobError::NoSuchJob(_)) => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        })
     }
 
     fn answer(&self, id: JobId) -> Pending<'_, Option<CallAnswer>> {
         Box::pin(async move {
-            let engine = self.engine_with(id)?;
-            let record = engine.status(id)?.record;
+            let engine = self.engine_with(id).await?;
+            let record = engine.status(id).await?.record;
             if !record.status.is_final() {
                 return Ok(None);
             }
@@ -227,18 +243,21 @@ impl JobService for EngineService {
 
     fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport> {
         Box::pin(async move {
-            let submission = self.submission(request)?;
-            Ok(self.told(&self.engine()?.submit(submission).await?))
+            let engine = self.engine().await?;
+            let submission = self.submission(&engine, request)?;
+            Ok(self.told(&engine.submit(submission).await?))
         })
     }
 
     fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobReport> {
-        Box::pin(async move { Ok(self.told(&self.engine_with(id)?.wait(id, Deadline::after(wait)).await?)) })
+        Box::pin(
+            async move { Ok(self.told(&self.engine_with(id).await?.wait(id, Deadline::after(wait)).await?)) },
+        )
     }
 
     fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>> {
         Box::pin(async move {
-            let engine = self.engine_with(id)?;
+            let engine = self.engine_with(id).await?;
             let results = engine.results(id).await?;
             let path = engine.work_folder(&results.status.record);
             let report = ResultsReport::new(results, Reader::Agent(self.names));
@@ -251,13 +270,13 @@ impl JobService for EngineService {
 
     fn logs(&self, id: JobId, page: LogRequest) -> Pending<'_, LogReport> {
         Box::pin(async move {
-            Ok(self.engine_with(id)?.logs(id, page.stream, page.offset, page.max_bytes).await?.into())
+            Ok(self.engine_with(id).await?.logs(id, page.stream, page.offset, page.max_bytes).await?.into())
         })
     }
 
     fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, ListReport> {
         Box::pin(async move {
-            let engine = self.engine()?;
+            let engine = self.engine().await?;
             let jobs = engine
                 .list(filter, self.whose(), limit)
                 .await?
@@ -272,29 +291,33 @@ impl JobService for EngineService {
         self.names
     }
 
+    fn promoted(&self) -> Option<PromotedCalls> {
+        Some(self.opening.promoted()?.told_with(self.names))
+    }
+
     fn retention(&self) -> Option<Duration> {
-        self.engine().ok().map(|engine| engine.options().retention)
+        self.opening.known().map(|engine| engine.options().retention)
     }
 
     fn terminate(&self, id: JobId) -> Pending<'_, JobReport> {
-        Box::pin(async move { Ok(self.told(&self.engine_with(id)?.cancel(id).await?)) })
+        Box::pin(async move { Ok(self.told(&self.engine_with(id).await?.cancel(id).await?)) })
     }
 
     fn system(&self) -> Pending<'_, SystemReport> {
         Box::pin(async move {
-            let mut system = self.engine()?.system().await?;
+            let mut system = self.engine().await?.system().await?;
             system.jobs.retain(|job| job.record.owner.as_deref() == self.caller.name());
             Ok(SystemReport::new(system, Reader::Agent(self.names)))
         })
     }
 
     fn counts(&self) -> Pending<'_, Vec<(JobState, u64)>> {
-        Box::pin(async move { Ok(self.engine()?.counts().await?) })
+        Box::pin(async move { Ok(self.engine().await?.counts().await?) })
     }
 
     fn get_state(&self, field: Field) -> Pending<'_, Located<DocumentReport>> {
         Box::pin(async move {
-            let engine = self.engine()?;
+            let engine = self.engine().await?;
             let holder = self.holder(&field);
             let path = engine.document_path(holder.as_deref(), &field);
             let document = engine.document_of(holder, field.clone()).await?.ok_or_else(|| {
@@ -306,14 +329,14 @@ impl JobService for EngineService {
 
     fn set_state(&self, field: Field, value: Value) -> Pending<'_, Moment> {
         Box::pin(async move {
-            self.engine()?.set_document_of(self.holder(&field), field, value).await?;
+            self.engine().await?.set_document_of(self.holder(&field), field, value).await?;
             Ok(Moment::now())
         })
     }
 
     fn list_state(&self) -> Pending<'_, Vec<ListedReport>> {
         Box::pin(async move {
-            let engine = self.engine()?;
+            let engine = self.engine().await?;
             let mut listed = engine.documents().await?;
             if let Some(owner) = self.caller.name() {
                 listed.retain(|document| self.shared.contains(&document.field));

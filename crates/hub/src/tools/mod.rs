@@ -15,6 +15,7 @@ mod builtin;
 mod declared;
 mod definition;
 mod engine;
+mod opening;
 mod policy;
 mod schemas;
 pub mod service;

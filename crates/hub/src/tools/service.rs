@@ -18,8 +18,12 @@ use unhang_jobs::{
 };
 
 use super::template::Word;
-use crate::job_report::{
-    DocumentReport, JobReport, ListReport, ListedReport, LogReport, ResultsReport, SystemReport, ToolNames,
+use crate::{
+    job_report::{
+        DocumentReport, JobReport, ListReport, ListedReport, LogReport, ResultsReport, SystemReport,
+        ToolNames,
+    },
+    promoted::PromotedCalls,
 };
 
 /// An answer that is on its way.
@@ -58,10 +62,7 @@ pub trait JobService: Send + Sync + 'static {
     /// Where a job is, once it is in a final state or `wait` is over.
     fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobReport>;
     /// Whether there is such a job.
-    ///
-    /// # Errors
-    /// Why nobody can say.
-    fn knows(&self, id: JobId) -> Result<bool, JobError>;
+    fn knows(&self, id: JobId) -> Pending<'_, bool>;
     /// What a job has come to as the answer of a tool, once it has ended: of a call what its server answered, or the error that its caller
     /// would have had; of a command what [`results`](Self::results) has. Whoever asks has had it.
     fn answer(&self, id: JobId) -> Pending<'_, Option<CallAnswer>>;
@@ -76,6 +77,10 @@ pub trait JobService: Send + Sync + 'static {
     /// What those who ask call the tools.
     fn names(&self) -> ToolNames {
         ToolNames::default()
+    }
+    /// What keeps calls as jobs, where any can become one at the moment.
+    fn promoted(&self) -> Option<PromotedCalls> {
+        None
     }
     /// How long a job is kept after its end, where that is known.
     fn retention(&self) -> Option<Duration> {

@@ -16,7 +16,8 @@
 //!
 //! - A call takes no slot: the work is the server's, and runs already.
 //! - What is settled as completed has its result on the disk first.
-//! - While its holder lives, nobody else says how a call ended; whoever wants it to end tells the holder.
+//! - While its holder lives, nobody else says how a call ended; whoever wants it to end tells the holder. It holds the lock of the job's
+//!   folder, for those who cannot see its process.
 
 use std::{
     collections::HashMap,
@@ -36,7 +37,7 @@ use unhang_proc::lock::Lock;
 use unhang_switches::stands;
 
 use super::{
-    Engine, Inner, SUBMIT_LIMIT,
+    CHANGE_LIMIT, Engine, Inner, SUBMIT_LIMIT,
     journal::{Journal, Pen},
     memory::Status,
     tickets::{Left, left},
@@ -254,6 +255,9 @@ pub(super) struct Claim {
     pub(super) id: JobId,
     cancelled: watch::Receiver<bool>,
     is_settled: AtomicBool,
+    /// Tells those who cannot see this process, as from another container, that it lives (F-04).
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is held, not read"))]
+    pub(super) lock: Option<Lock>,
 }
 
 impl Claim {
@@ -262,10 +266,20 @@ impl Claim {
         self.is_settled.store(true, Ordering::Relaxed);
     }
 
+    /// One of a call that nobody else holds. It touches the disk.
     pub(super) fn new(inner: Arc<Inner>, id: JobId) -> Self {
+        let path = inner.data.job(id).file(LOCK);
+        let lock = Lock::try_take(&path).unwrap_or_else(|error| {
+            tracing::debug!("{} cannot be locked: {error}", path.display());
+            None
+        });
+        Self::with_lock(inner, id, lock)
+    }
+
+    pub(super) fn with_lock(inner: Arc<Inner>, id: JobId, lock: Option<Lock>) -> Self {
         let (cancel, cancelled) = watch::channel(false);
         inner.calls.held().insert(id, cancel);
-        Self { inner, id, cancelled, is_settled: AtomicBool::default() }
+        Self { inner, id, cancelled, is_settled: AtomicBool::default(), lock }
     }
 }
 
@@ -339,7 +353,7 @@ impl HeldCall {
         let engine = self.engine.clone();
         let claim = self.claim;
         engine
-            .blocking(move |inner| {
+            .changing(CHANGE_LIMIT, move |inner| {
                 let format = inner.status(id)?.record.format;
                 let ending = end.write(&inner.data.job(id).work(format))?;
                 let ending = write_ending(&inner.data, id, &ending)?;
@@ -370,7 +384,7 @@ impl Engine {
         };
         let adopted = timeout(SUBMIT_LIMIT, adopt).await;
         let claim = adopted.map_err(|_| JobError::Uncertain { id, waited: SUBMIT_LIMIT })??;
-        Ok((HeldCall::new(claim, self.clone(), 0), self.inner.status(id)?))
+        Ok((HeldCall::new(claim, self.clone(), 0), self.status(id).await?))
     }
 
     /// The result of a call that has ended with one, as JSON, as its server gave it.
@@ -390,7 +404,7 @@ impl Engine {
     }
 
     async fn text_of(&self, id: JobId, name: &'static str) -> Result<Option<String>, JobError> {
-        self.blocking(move |inner| {
+        self.looking(move |inner| {
             let status = inner.status(id)?;
             let is_call = status.record.call.is_some() && status.record.status.is_final();
             if !is_call {

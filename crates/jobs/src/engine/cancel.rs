@@ -23,8 +23,8 @@ use crate::{
     id::JobId,
     judge::{Finding, judge},
     moment::Moment,
-    record::{JobState, Run},
-    store,
+    record::{JobState, Record, Run},
+    store::{self, Store},
     wait::{Limit, pause},
 };
 
@@ -36,6 +36,11 @@ const FORCE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// The longest time that the end of this job may take.
+pub(super) fn longest(record: &Record) -> Duration {
+    record.stop_grace() + SHIM_LIMIT + FORCE_LIMIT
+}
 
 pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
     let status = inner.status(id)?;
@@ -52,11 +57,12 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
         }
     }
     let patience = Limit::after(status.record.stop_grace() + SHIM_LIMIT);
-    let end = Limit::after(status.record.stop_grace() + SHIM_LIMIT + FORCE_LIMIT);
+    let end = Limit::after(longest(&status.record));
     let (mut was_told, mut was_killed) = (false, false);
+    // One of our own: to settle a job may take as long as others hold the state, and whoever only looks is not to wait for that.
+    let (mut store, _) = Store::open(&inner.data)?;
     loop {
-        let job =
-            inner.store().read(|connection| store::get(connection, id))?.ok_or(JobError::NoSuchJob(id))?;
+        let job = store.read(|connection| store::get(connection, id))?.ok_or(JobError::NoSuchJob(id))?;
         if job.record.status.is_final() {
             inner.memory.update([job]);
             let status = inner.status(id)?;
@@ -66,7 +72,7 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
                 status => Err(JobError::HasEnded { id, status }),
             };
         }
-        match judge(&inner.data, &mut inner.store(), &job, &inner.handover())? {
+        match judge(&inner.data, &mut store, &job, &inner.handover())? {
             Finding::Settled(settled) => inner.start_shims(&settled.admitted),
             Finding::StartIt => {}
             Finding::Alive if job.record.call.is_some() => {

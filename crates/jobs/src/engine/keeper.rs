@@ -20,7 +20,7 @@ use rustix::{
 use unhang_proc::{lock::is_held, spawn::reap_departed, tree::now};
 use unhang_switches::stands;
 
-use super::{Inner, retention};
+use super::{Inner, sweep::Sweeps};
 use crate::{
     error::JobError,
     folder::{CANCEL, DataFolder, FileError, LOCK, RUN, STDOUT},
@@ -39,9 +39,6 @@ const ROUND: Duration = Duration::from_millis(250);
 /// The shortest time between two looks, however often the database is written: several servers that all look at every write of
 /// each other have little time for anything else.
 const BREATH: Duration = Duration::from_millis(10);
-
-/// How often jobs whose time is over are looked for (J-131).
-const SWEEP: Duration = Duration::from_secs(60 * 60);
 
 /// No count of removals: what is known is nothing.
 const NEVER: i64 = -1;
@@ -75,7 +72,7 @@ impl Keeper {
             removals: NEVER,
             lengths: HashMap::new(),
             looked_at: None,
-            swept_at: now(),
+            sweeps: Sweeps::default(),
             last_error: None,
             inner: inner.clone(),
         };
@@ -126,14 +123,16 @@ struct Rounds {
     /// Bytes of stdout at the last look, by job.
     lengths: HashMap<JobId, u64>,
     looked_at: Option<Duration>,
-    swept_at: Duration,
+    sweeps: Sweeps,
     last_error: Option<String>,
 }
 
 impl Rounds {
     fn run(mut self, stop: &OwnedFd) {
-        while !self.wait(stop) {
-            match self.round() {
+        // What is due at the opening is removed by those too that end soon (F-06).
+        let mut done = self.sweeps.round(&self.inner, &mut self.store);
+        loop {
+            match done {
                 Ok(()) => self.last_error = None,
                 Err(error) => {
                     let text = error.to_string();
@@ -143,6 +142,10 @@ impl Rounds {
                     self.last_error = Some(text);
                 }
             }
+            if self.wait(stop) {
+                return;
+            }
+            done = self.round().and_then(|()| self.sweeps.round(&self.inner, &mut self.store));
         }
     }
 
@@ -172,16 +175,6 @@ impl Rounds {
             reap_departed();
         }
         self.fill()?;
-        if now.saturating_sub(self.swept_at) >= SWEEP {
-            self.swept_at = now;
-            let pruned = retention::sweep(&self.inner)?;
-            if !pruned.jobs.is_empty() {
-                tracing::info!("removed {} jobs whose retention is over", pruned.jobs.len());
-            }
-            for (folder, reason) in &pruned.left {
-                tracing::warn!("{} was left as it is: {reason}", folder.display());
-            }
-        }
         Ok(())
     }
 
@@ -194,13 +187,16 @@ impl Rounds {
             self.removals = NEVER;
         }
         let memory = &self.inner.memory;
-        if removals != self.removals {
-            let open = self.store.read(store::open_jobs)?;
-            memory.clear();
-            memory.update(open);
-            self.removals = removals;
+        if self.removals == NEVER {
+            memory.begin_anew(self.store.read(store::open_jobs)?);
         } else if revision != self.revision {
             memory.update(self.store.read(|connection| store::changed_since(connection, self.revision))?);
+        }
+        if removals != self.removals {
+            // No list of changes has them.
+            let known = memory.known();
+            memory.forget(&self.store.read(|connection| store::missing(connection, &known))?);
+            self.removals = removals;
         }
         self.revision = revision;
         Ok(())

@@ -7,7 +7,7 @@
 //! - An older version of a job never replaces a newer one.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
@@ -187,9 +187,41 @@ impl Memory {
         jobs.ended.retain(|other| *other != id);
     }
 
-    /// Forgets everything, because what was removed is not in any list of changes.
-    pub(super) fn clear(&self) {
-        *self.write() = Jobs::default();
+    /// The jobs that are known by heart.
+    pub(super) fn known(&self) -> Vec<JobId> {
+        self.read().known.keys().copied().collect()
+    }
+
+    /// Forgets these jobs, which were removed, and nothing else.
+    pub(super) fn forget(&self, removed: &HashSet<JobId>) {
+        let mut jobs = self.write();
+        for id in removed {
+            if let Some(known) = jobs.known.remove(id) {
+                jobs.queued.remove(&known.job.sequence);
+            }
+        }
+        jobs.ended.retain(|id| !removed.contains(id));
+    }
+
+    /// Takes these for all open jobs that there are, and forgets every other: the database is another one, and what it says of changes
+    /// has nothing to do with what the one before said. What was seen of a job that is worked on stays true.
+    pub(super) fn begin_anew(&self, open: Vec<Job>) {
+        let mut jobs = self.write();
+        let before = std::mem::take(&mut *jobs);
+        jobs.wait_reason = before.wait_reason;
+        let mut seen = before.known;
+        for job in open {
+            let seen = seen.remove(&job.record.job_id).filter(|seen| seen.job.is_active && job.is_active);
+            let id = job.record.job_id;
+            jobs.update(job);
+            if let (Some(known), Some(seen)) = (jobs.known.get_mut(&id), seen) {
+                known.job.record.status = seen.job.record.status;
+                known.job.record.started_at = seen.job.record.started_at;
+                known.progress = seen.progress;
+            }
+        }
+        drop(jobs);
+        self.changed();
     }
 
     fn changed(&self) {
@@ -227,6 +259,8 @@ impl Jobs {
                 job.record.status = earlier.job.record.status;
                 job.record.started_at = earlier.job.record.started_at;
             }
+            // In tables that were made anew it has another place.
+            self.queued.remove(&earlier.job.sequence);
             progress = earlier.progress;
             if earlier.job.record.status.is_final() {
                 self.ended.retain(|other| *other != id);

@@ -10,16 +10,22 @@
 //! Invariants
 //!
 //! - [`Engine::status`] and [`Engine::wait`] touch neither disk nor writer for a job that is known by heart.
+//! - No method of [`Engine`] but [`Engine::open`] touches the disk on the caller's thread: a disk that hangs delays nobody else. What is
+//!   done for a caller has a limit, and the threads that wait for the disk have a bound.
 //! - Dropping an engine stops its threads and none of its jobs.
 
 mod calls;
 mod cancel;
+mod clock;
 mod journal;
 mod keeper;
 mod memory;
 mod quarantine;
 mod retention;
+mod sweep;
 mod system;
+#[cfg(test)]
+mod tests;
 mod tickets;
 mod writer;
 
@@ -32,14 +38,17 @@ use std::{
 
 use serde_json::Value;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Semaphore, mpsc, oneshot},
     time::timeout,
 };
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-pub(crate) use self::calls::judge_call;
 use self::{calls::Calls, keeper::Keeper, memory::Memory};
+pub(crate) use self::{
+    calls::judge_call,
+    clock::{Jump, Kept},
+};
 pub use self::{
     calls::{Adoption, CallEnd, HeldCall},
     memory::Status,
@@ -64,6 +73,21 @@ use crate::{
 /// How long a submit may take. With a disk that is well it takes milliseconds.
 const SUBMIT_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long a look at the disk may take. The database may be held by others for ten seconds.
+const LOOK_LIMIT: Duration = Duration::from_secs(15);
+
+/// How long a change may take. It may wait for the turn to write the state, and then for the database.
+const CHANGE_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long it may take to remove folders, or to read all of them.
+const SWEEP_LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// Threads that look at the disk at the same time. Where it hangs each of them hangs too.
+const MOST_LOOKS: usize = 32;
+
+/// Threads that change something on the disk at the same time. Whoever cancels a job waits for its end.
+const MOST_CHANGES: usize = 64;
+
 /// How long the end may take: one round of the keeper.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -81,6 +105,8 @@ pub struct Options {
     pub keeps_recorded_limits: bool,
     /// How long an ended job is kept, since its end. Jobs whose own rules say longer stay longer.
     pub retention: Duration,
+    /// Whether somebody said how long, so that it counts for all who were not told; see [`Engine::open`].
+    pub retention_was_said: bool,
 }
 
 impl Options {
@@ -99,6 +125,7 @@ impl Options {
             },
             keeps_recorded_limits: false,
             retention: Duration::from_secs(7 * 24 * 60 * 60),
+            retention_was_said: false,
         }
     }
 }
@@ -115,6 +142,9 @@ pub(crate) struct Inner {
     calls: Calls,
     /// For what is asked for seldom; held for one short transaction at a time.
     store: Mutex<Store>,
+    /// Places of those who look at the disk, and of those who change something.
+    looks: Arc<Semaphore>,
+    works: Arc<Semaphore>,
 }
 
 impl Inner {
@@ -169,7 +199,7 @@ impl Inner {
         }
     }
 
-    /// The record of a job, wherever it is known.
+    /// The record of a job, wherever it is known. It may wait for the disk.
     fn status(&self, id: JobId) -> Result<Status, JobError> {
         if let Some(status) = self.memory.status(id) {
             return Ok(status);
@@ -222,7 +252,8 @@ pub struct Engine {
 
 impl Engine {
     /// Opens a data folder: brings every job to the state that is true, starts what waits, and goes on doing so. Blocks for
-    /// some milliseconds.
+    /// some milliseconds. Jobs whose retention is over are removed meanwhile, beside everything else; where nobody said what it is, those
+    /// are kept that the last one who was told would keep.
     ///
     /// # Errors
     /// Where the folder or the database in it cannot be used; each error says what to do.
@@ -254,6 +285,8 @@ impl Engine {
             gauge: MemoryGauge::default(),
             calls: Calls::default(),
             store: Mutex::new(store),
+            looks: Arc::new(Semaphore::new(MOST_LOOKS)),
+            works: Arc::new(Semaphore::new(MOST_CHANGES)),
         });
         let keeper = Keeper::start(&inner, keeping)?;
         let (requests, received) = mpsc::channel(writer::WAITING);
@@ -304,7 +337,7 @@ impl Engine {
         };
         let accepted = timeout(SUBMIT_LIMIT, submit).await;
         let id = accepted.map_err(|_| JobError::Uncertain { id, waited: SUBMIT_LIMIT })??;
-        self.inner.status(id)
+        self.status(id).await
     }
 
     /// Waits until whatever was accepted and has a slot has been given to its shim, which happens just after the submit has
@@ -338,12 +371,15 @@ impl Engine {
         timeout(CLOSE_LIMIT, finished).await.map_err(|_| JobError::Closed)?.map_err(|_| JobError::Closed)
     }
 
-    /// Where a job is.
+    /// Where a job is: at once where it is known by heart, and otherwise when the database has been asked.
     ///
     /// # Errors
-    /// Where there is no such job.
-    pub fn status(&self, id: JobId) -> Result<Status, JobError> {
-        self.inner.status(id)
+    /// Where there is no such job, or the disk does not say in time.
+    pub async fn status(&self, id: JobId) -> Result<Status, JobError> {
+        match self.inner.memory.status(id) {
+            Some(status) => Ok(status),
+            None => self.looking(move |inner| inner.status(id)).await,
+        }
     }
 
     /// Waits until a job has ended, but not beyond the deadline, and says where it is then.
@@ -354,7 +390,7 @@ impl Engine {
         let mut changes = self.inner.memory.changes();
         loop {
             changes.mark_unchanged();
-            let status = self.inner.status(id)?;
+            let status = self.status(id).await?;
             // A timer would round a wait of no length up to its next millisecond, and a mere look shall not take that.
             let is_over = deadline.is_past() && stands("no-timer-for-a-look");
             if status.record.status.is_final() || is_over {
@@ -363,7 +399,7 @@ impl Engine {
             match deadline.timeout(changes.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return Err(JobError::Closed),
-                Err(_) => return self.inner.status(id),
+                Err(_) => return self.status(id).await,
             }
         }
     }
@@ -384,7 +420,7 @@ impl Engine {
         whose: Whose,
         limit: u32,
     ) -> Result<Vec<Status>, JobError> {
-        self.blocking(move |inner| {
+        self.looking(move |inner| {
             let jobs = inner.store().read(|connection| store::newest(connection, state, &whose, limit))?;
             // A job with a slot is starting or running, which only the memory knows.
             let status = |id| inner.status(id).ok();
@@ -399,7 +435,7 @@ impl Engine {
     /// # Errors
     /// Where there is no such job, or its files cannot be read.
     pub async fn results(&self, id: JobId) -> Result<Results, JobError> {
-        self.blocking(move |inner| {
+        self.looking(move |inner| {
             let status = inner.status(id)?;
             let folder = inner.data.job(id);
             let read = |name: &str| read_result(&inner.data, &status.record, name);
@@ -463,7 +499,7 @@ impl Engine {
         stream: Stream,
         read: impl FnOnce(&Path, bool) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, JobError> {
-        self.blocking(move |inner| {
+        self.looking(move |inner| {
             // Asked before the log is read: what was written before the end is there then.
             let has_ended = inner.status(id)?.record.status.is_final();
             Ok(read(&inner.data.job(id).file(stream.file()), has_ended)?)
@@ -477,7 +513,8 @@ impl Engine {
     /// # Errors
     /// Where there is no such job, it has ended already, or it does not end in time.
     pub async fn cancel(&self, id: JobId) -> Result<Status, JobError> {
-        self.blocking(move |inner| cancel::cancel(inner, id)).await
+        let limit = cancel::longest(&self.status(id).await?.record) + CHANGE_LIMIT;
+        self.changing(limit, move |inner| cancel::cancel(inner, id)).await
     }
 
     /// Removes a job that has ended, with its folder.
@@ -485,7 +522,7 @@ impl Engine {
     /// # Errors
     /// Where there is no such job or it has not ended.
     pub async fn remove(&self, id: JobId) -> Result<(), JobError> {
-        self.blocking(move |inner| retention::remove(inner, id)).await
+        self.changing(SWEEP_LIMIT, move |inner| retention::remove(inner, id)).await
     }
 
     /// Removes every job that ended longer ago than this.
@@ -493,7 +530,7 @@ impl Engine {
     /// # Errors
     /// Where the database or a folder cannot be used.
     pub async fn prune(&self, older_than: Duration) -> Result<Pruned, JobError> {
-        self.blocking(move |inner| retention::prune(inner, older_than)).await
+        self.changing(SWEEP_LIMIT, move |inner| retention::prune(inner, older_than)).await
     }
 
     /// Removes every job whose retention is over: that of this engine, and that which the job was accepted with.
@@ -501,7 +538,7 @@ impl Engine {
     /// # Errors
     /// Where the database or a folder cannot be used.
     pub async fn sweep(&self) -> Result<Pruned, JobError> {
-        self.blocking(retention::sweep).await
+        self.changing(SWEEP_LIMIT, retention::sweep).await
     }
 
     /// Lists the folders that nobody could understand, and that the retention has put aside. Nothing removes them but a person.
@@ -509,7 +546,7 @@ impl Engine {
     /// # Errors
     /// Where the folder of them cannot be read.
     pub async fn quarantined(&self) -> Result<Vec<Quarantined>, JobError> {
-        self.blocking(quarantine::list).await
+        self.looking(quarantine::list).await
     }
 
     /// Makes the database anew from the folders.
@@ -517,7 +554,7 @@ impl Engine {
     /// # Errors
     /// Where database or folders cannot be used.
     pub async fn rebuild(&self) -> Result<Rebuilt, JobError> {
-        self.blocking(|inner| {
+        self.changing(SWEEP_LIMIT, |inner| {
             let rebuilt = inner.store().rebuild(&inner.data)?;
             Ok(rebuilt)
         })
@@ -529,7 +566,7 @@ impl Engine {
     /// # Errors
     /// Where the database cannot be read.
     pub async fn system(&self) -> Result<System, JobError> {
-        self.blocking(system::system).await
+        self.looking(system::system).await
     }
 
     /// How many jobs there are of each state, in the order of a job's life.
@@ -537,7 +574,7 @@ impl Engine {
     /// # Errors
     /// Where the database cannot be read.
     pub async fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
-        self.blocking(system::counts).await
+        self.looking(system::counts).await
     }
 
     /// A document of the named state, of whoever has the data folder or shared.
@@ -557,7 +594,7 @@ impl Engine {
         owner: Option<String>,
         field: Field,
     ) -> Result<Option<Document>, JobError> {
-        self.blocking(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).get(&field)?)).await
+        self.looking(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).get(&field)?)).await
     }
 
     /// Where a document of this owner lies.
@@ -584,8 +621,8 @@ impl Engine {
         field: Field,
         value: Value,
     ) -> Result<(), JobError> {
-        self.blocking(move |inner| {
-            Ok(set_document(&inner.data, &mut inner.store(), owner.as_deref(), &field, &value)?)
+        self.changing(CHANGE_LIMIT, move |inner| {
+            Ok(set_document(&inner.data, || inner.store(), owner.as_deref(), &field, &value)?)
         })
         .await
     }
@@ -603,18 +640,45 @@ impl Engine {
     /// # Errors
     /// As [`Self::documents`].
     pub async fn documents_of(&self, owner: Option<String>) -> Result<Vec<Listed>, JobError> {
-        self.blocking(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).list()?)).await
+        self.looking(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).list()?)).await
     }
 
-    /// Does what waits for the disk where it delays nobody else.
-    async fn blocking<T: Send + 'static>(
+    /// Looks at the disk where that delays nobody else.
+    async fn looking<T: Send + 'static>(
         &self,
+        look: impl FnOnce(&Inner) -> Result<T, JobError> + Send + 'static,
+    ) -> Result<T, JobError> {
+        self.within(LOOK_LIMIT, &self.inner.looks, look).await
+    }
+
+    /// Changes something on the disk where that delays nobody else. What is late may still be done.
+    async fn changing<T: Send + 'static>(
+        &self,
+        limit: Duration,
         work: impl FnOnce(&Inner) -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, JobError> {
-        let inner = self.inner.clone();
-        let done = tokio::task::spawn_blocking(move || work(&inner)).await;
-        // A panic in it is a bug, and the runtime's end leaves nobody to answer.
-        done.map_err(|_| JobError::Closed)?
+        self.within(limit, &self.inner.works, work).await
+    }
+
+    async fn within<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        places: &Arc<Semaphore>,
+        work: impl FnOnce(&Inner) -> Result<T, JobError> + Send + 'static,
+    ) -> Result<T, JobError> {
+        let (inner, places) = (self.inner.clone(), Arc::clone(places));
+        let done = async {
+            // Nobody closes it.
+            let place = places.acquire_owned().await.map_err(|_| JobError::Closed)?;
+            let done = tokio::task::spawn_blocking(move || {
+                let _until_the_disk_answers = place;
+                work(&inner)
+            });
+            // A panic in it is a bug, and the runtime's end leaves nobody to answer.
+            done.await.map_err(|_| JobError::Closed)?
+        };
+        let late = |_| JobError::Late { folder: self.inner.data.path().to_owned(), waited: limit };
+        timeout(limit, done).await.map_err(late)?
     }
 }
 

@@ -19,6 +19,7 @@ use crate::{
     id::JobId,
     moment::Moment,
     store,
+    wait::Limit,
 };
 
 /// Jobs that are removed with one look at the database.
@@ -51,41 +52,71 @@ pub(super) fn remove(inner: &Inner, id: JobId) -> Result<(), JobError> {
 
 /// Removes what ended longer ago than `age`, because somebody said so.
 pub(super) fn prune(inner: &Inner, age: Duration) -> Result<Pruned, JobError> {
-    remove_old(inner, age, store::Kept::No)
+    let expired = expire(inner, age, store::Kept::No, None)?;
+    with_folders(inner, expired, age)
 }
 
 /// Removes what ended longer ago than our retention and than the job's own.
 pub(super) fn sweep(inner: &Inner) -> Result<Pruned, JobError> {
-    remove_old(inner, inner.options.retention, store::Kept::AsAccepted)
+    let age = inner.options.retention;
+    let expired = expire(inner, age, store::Kept::AsAccepted, None)?;
+    with_folders(inner, expired, age)
 }
 
-fn remove_old(inner: &Inner, age: Duration, kept: store::Kept) -> Result<Pruned, JobError> {
+/// Jobs that were removed because their time is over.
+#[derive(Debug, Default)]
+pub(super) struct Expired {
+    pub(super) jobs: Vec<JobId>,
+    /// Folders that could not be removed, each with the reason.
+    pub(super) left: Vec<(PathBuf, String)>,
+    /// There was time for all of them.
+    pub(super) is_over: bool,
+}
+
+/// The moment before which a job has to have ended to be older than `age`.
+fn ended_by(age: Duration) -> Moment {
     let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    let limit = Moment::from_millis(Moment::now().millis().saturating_sub(age));
-    let mut pruned = Pruned::default();
+    Moment::from_millis(Moment::now().millis().saturating_sub(age))
+}
+
+/// Removes jobs that ended longer ago than `age`, until all are gone or the limit is reached.
+pub(super) fn expire(
+    inner: &Inner,
+    age: Duration,
+    kept: store::Kept,
+    limit: Option<Limit>,
+) -> Result<Expired, JobError> {
+    let before = ended_by(age);
+    let mut expired = Expired::default();
     loop {
-        let old = inner.store().read(|connection| store::ended_before(connection, limit, kept, AT_ONCE))?;
+        let old = inner.store().read(|connection| store::ended_before(connection, before, kept, AT_ONCE))?;
         if old.is_empty() {
-            break;
+            expired.is_over = true;
+            return Ok(expired);
         }
         for job in old {
+            if limit.is_some_and(|limit| limit.is_over()) {
+                return Ok(expired);
+            }
             let id = job.record.job_id;
             // Another process may be doing the same.
             if inner.store().write(|transaction| store::remove(transaction, id))? {
                 inner.memory.clear_ended(id);
-                pruned.jobs.push(id);
+                expired.jobs.push(id);
                 // Nobody knows it any more, so it is looked at again with every sweep.
                 if let Err(error) = remove_folder(&inner.data, id) {
-                    pruned.left.push((inner.data.job(id).path().to_owned(), error.to_string()));
+                    expired.left.push((inner.data.job(id).path().to_owned(), error.to_string()));
                 }
             }
         }
     }
-    let Sorted { removed, quarantined, left } = quarantine::sort(inner, limit)?;
-    pruned.orphans = removed;
-    pruned.quarantined = quarantined;
-    pruned.left.extend(left);
-    Ok(pruned)
+}
+
+/// Sorts the folders that no row knows, too. What ended before `age` has had its time.
+pub(super) fn with_folders(inner: &Inner, expired: Expired, age: Duration) -> Result<Pruned, JobError> {
+    let Sorted { removed, quarantined, left } = quarantine::sort(inner, ended_by(age))?;
+    let left = expired.left.into_iter().chain(left).collect();
+    Ok(Pruned { jobs: expired.jobs, orphans: removed, quarantined, left })
 }
 
 /// Removes a job's folder, and nothing where a link in its place leads.

@@ -24,7 +24,7 @@ use unhang_proc::{identity::Identity, lock::Lock};
 use unhang_switches::stands;
 
 use super::{
-    Engine, Inner,
+    CHANGE_LIMIT, Engine, Inner,
     calls::{Claim, HeldCall},
     memory::Status,
 };
@@ -71,7 +71,7 @@ impl HeldCall {
     /// Where the disk or the database says no. Then the call ends with this process, as without a ticket.
     pub fn note(&self, ticket: Ticket) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
         let (engine, id) = (self.engine.clone(), self.id());
-        async move { engine.blocking(move |inner| write_ticket(inner, id, ticket)).await }
+        async move { engine.changing(CHANGE_LIMIT, move |inner| write_ticket(inner, id, ticket)).await }
     }
 
     /// Lets go of it without an end: its server has the answer, and whoever takes it up asks for that with this ticket.
@@ -85,7 +85,7 @@ impl HeldCall {
         let (engine, claim) = (self.engine, self.claim);
         let ticket = Ticket { is_free: true, ..ticket };
         engine
-            .blocking(move |inner| {
+            .changing(CHANGE_LIMIT, move |inner| {
                 let written = write_ticket(inner, claim.id, ticket);
                 drop(claim);
                 written
@@ -112,9 +112,9 @@ impl Engine {
     /// Where the disk or the database says no.
     pub async fn take_up(&self, id: JobId) -> Result<Option<(HeldCall, Status)>, JobError> {
         let inner = Arc::clone(&self.inner);
-        let claim = self.blocking(move |_| take_up(&inner, id)).await?;
+        let claim = self.changing(CHANGE_LIMIT, move |_| take_up(&inner, id)).await?;
         let Some((claim, logged)) = claim else { return Ok(None) };
-        Ok(Some((HeldCall::new(claim, self.clone(), logged), self.inner.status(id)?)))
+        Ok(Some((HeldCall::new(claim, self.clone(), logged), self.status(id).await?)))
     }
 }
 
@@ -125,12 +125,12 @@ fn take_up(inner: &Arc<Inner>, id: JobId) -> Result<Option<(Claim, u64)>, JobErr
     folder.create_if_missing()?;
     let path = folder.file(LOCK);
     let lock = Lock::try_take(&path).map_err(|error| FileError::system("cannot lock", &path, error))?;
-    let Some(_lock) = lock else { return Ok(None) };
+    let Some(lock) = lock else { return Ok(None) };
     let is_over = folder.has(EXIT) || folder.has(CANCEL);
     let is_ours = change(inner, id, |record| {
         let may_go_on = may_be_taken_up(record) && !is_over;
         let Some(call) = record.call.as_mut().filter(|_| may_go_on) else { return false };
-        if left(call, &inner.starter) == Left::No && stands("one-takes-a-call-up") {
+        if left(call, &inner.starter) == Left::No {
             return false;
         }
         call.holder = this_process(inner);
@@ -140,7 +140,7 @@ fn take_up(inner: &Arc<Inner>, id: JobId) -> Result<Option<(Claim, u64)>, JobErr
         true
     })?;
     let logged = folder.file(STDOUT).metadata().map_or(0, |log| log.len());
-    Ok(is_ours.then(|| (Claim::new(Arc::clone(inner), id), logged)))
+    Ok(is_ours.then(|| (Claim::with_lock(Arc::clone(inner), id, Some(lock)), logged)))
 }
 
 fn write_ticket(inner: &Inner, id: JobId, ticket: Ticket) -> Result<(), JobError> {
@@ -209,7 +209,9 @@ mod tests {
             timeout: Some(Duration::from_secs(7200)),
             ticket: Some(ticket),
         };
-        let (held, _) = engine.adopt(adoption).await.unwrap();
+        let (mut held, _) = engine.adopt(adoption).await.unwrap();
+        // By its row alone, as where the folder could not be locked.
+        held.claim.lock = None;
         let inner = &engine.inner;
         let mut job =
             inner.store().read(|connection| store::get(connection, held.id())).unwrap().expect("it is there");
@@ -220,6 +222,6 @@ mod tests {
         let call = call.clone();
         let found = judge_call(&inner.data, &mut inner.store(), &job, &call, &inner.handover()).unwrap();
         assert!(matches!(found, Finding::Alive), "{found:?}");
-        assert!(!engine.status(held.id()).unwrap().record.status.is_final());
+        assert!(!engine.status(held.id()).await.unwrap().record.status.is_final());
     }
 }

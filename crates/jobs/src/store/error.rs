@@ -32,6 +32,29 @@ pub enum StoreError {
         /// Its version.
         found: i64,
     },
+    /// A record in it is not one that this unhang knows.
+    #[error(
+        "a record in the database {} cannot be read ({detail}); where a newer unhang wrote it, use that one to see it",
+        path.display()
+    )]
+    UnknownRecord {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// It lies where it cannot be shared safely.
+    #[error(
+        "the data folder {} lies on {system}, a network file system: locks and shared memory, which keep jobs from being lost or run \
+         twice, do not hold there; set UNHANG_HOME to a folder on a local disk",
+        path.display()
+    )]
+    OnNetwork {
+        /// Which folder.
+        path: PathBuf,
+        /// The kind of file system.
+        system: &'static str,
+    },
     /// Others have kept it busy for too long.
     #[error("the database {} was busy for {} s; another unhang or a slow disk holds it, try again", path.display(), PATIENCE.as_secs())]
     Busy {
@@ -72,7 +95,7 @@ pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Damaged { path, detail },
         _ if is_busy(error) => StoreError::Busy { path },
         None if matches!(error, rusqlite::Error::FromSqlConversionFailure(..)) => {
-            StoreError::Damaged { path, detail }
+            StoreError::UnknownRecord { path, detail }
         }
         _ => StoreError::Failed { path, detail },
     }

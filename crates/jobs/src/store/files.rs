@@ -16,6 +16,7 @@
 //! - The contents go with the end of the job, and are written over (`secure_delete`).
 
 use rusqlite::{Connection, OptionalExtension, params};
+use unhang_proc::identity::is_same_boot;
 use unhang_switches::stands;
 
 use super::{Job, Store, StoreError, open_jobs};
@@ -64,7 +65,12 @@ fn of(connection: &Connection, sequence: i64) -> rusqlite::Result<Option<LaunchF
 
 /// Whether the files are those of this boot.
 pub(super) fn are_of(connection: &Connection, boot: &str) -> rusqlite::Result<bool> {
-    connection.prepare_cached("SELECT 1 FROM boots WHERE id = ?1")?.exists([boot])
+    let last: Option<String> = connection
+        .prepare_cached("SELECT id FROM boots WHERE id NOT LIKE 'without %'")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    // Of another container on this system too: it is the end of the system that takes files.
+    Ok(last.is_some_and(|last| is_same_boot(&last, boot)))
 }
 
 /// Notes that they are.

@@ -9,18 +9,23 @@
 //! - Jobs run in the order of their acceptance, and never more than the limit that counts for the next one.
 //! - A slot is taken and given back in the transaction that changes the state, so that it cannot leak.
 //! - A state that is final stays as it is.
+//! - A record that cannot be read, as one of a newer unhang, is passed over and told of; no other job is missing for that.
+//! - Tables of a newer unhang are not written, whenever they became that.
 //! - What is known only here can be found again in the folders: see `rebuild.rs`.
 //! - Nobody is told of a change that was made in a database which is no longer the one of the data folder.
 
 pub(crate) mod count;
 mod error;
+pub(crate) mod figures;
 mod files;
 mod rebuild;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod unreadable;
 
 use std::{
+    collections::HashSet,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::Duration,
@@ -45,6 +50,7 @@ use self::{
     turn::Turns,
 };
 use crate::{
+    filesystem,
     folder::{DataFolder, FileError, sync},
     id::JobId,
     launch::LaunchFiles,
@@ -131,7 +137,7 @@ pub(crate) struct Job {
     pub(crate) record: Record,
 }
 
-const COLUMNS: &str = "sequence, revision, state = 'active', starter, starts, record";
+const COLUMNS: &str = "sequence, revision, state = 'active', starter, starts, record, id";
 
 impl Job {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
@@ -182,6 +188,7 @@ pub(crate) struct Store {
 impl Store {
     /// Opens it, and makes it where it is missing, from the folders if there are any.
     pub(crate) fn open(data: &DataFolder) -> Result<(Self, Option<Rebuilt>), StoreError> {
+        filesystem::demand_local(data.path())?;
         let path = data.database();
         make_private(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -226,9 +233,6 @@ impl Store {
     }
 
     fn migrate(&mut self, data: &DataFolder) -> Result<Option<Rebuilt>, StoreError> {
-        let version = |connection: &Connection| -> rusqlite::Result<i64> {
-            connection.query_row("PRAGMA user_version", [], |row| row.get(0))
-        };
         let path = self.path.clone();
         let boot = || boot_id().map_err(|error| FileError::system("cannot name this boot for", &path, error));
         match version(&self.connection).map_err(|error| explain(&path, &error))? {
@@ -296,18 +300,24 @@ impl Store {
         self.follow()?;
         let _turn = self.turns.wait(turn::LIMIT);
         let path = &self.path;
-        let run = |connection: &mut Connection| -> rusqlite::Result<T> {
+        let run = |connection: &mut Connection| -> rusqlite::Result<Result<T, i64>> {
             let behavior = if stands("write-lock-first") {
                 TransactionBehavior::Immediate
             } else {
                 TransactionBehavior::Deferred
             };
             let transaction = connection.transaction_with_behavior(behavior)?;
+            // A newer unhang may have changed the tables since they were opened (F-16); only now nobody can do so any more.
+            let found = version(&transaction)?;
+            if found > VERSION {
+                return Ok(Err(found));
+            }
             let value = work(&transaction)?;
             transaction.commit()?;
-            Ok(value)
+            Ok(Ok(value))
         };
         let value = run(&mut self.connection).map_err(|error| explain(path, &error))?;
+        let value = value.map_err(|found| StoreError::Newer { path: path.clone(), found })?;
         // A replacement begins with the folders as they are after it, so what was written before it is known to it.
         if self.is_in_place() { Ok(value) } else { Err(StoreError::Replaced { path: self.path.clone() }) }
     }
@@ -320,6 +330,11 @@ impl Store {
         self.follow()?;
         work(&self.connection).map_err(|error| explain(&self.path, &error))
     }
+}
+
+/// The version of the tables; none has the number 0.
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))
 }
 
 /// What tells the file at this path from every other; none where there is none.
@@ -485,7 +500,8 @@ pub(crate) fn patching(connection: &Connection) -> rusqlite::Result<Vec<Job>> {
 
 /// One job.
 pub(crate) fn get(connection: &Connection, id: JobId) -> rusqlite::Result<Option<Job>> {
-    Ok(select(connection, "WHERE id = ?1", [id])?.pop())
+    let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1"))?;
+    statement.query_row([id], Job::read).optional()
 }
 
 /// Every job that has not ended, in the order of acceptance.
@@ -550,6 +566,18 @@ pub(crate) fn remove(connection: &Connection, id: JobId) -> rusqlite::Result<boo
     Ok(removed == 1)
 }
 
+/// Those of these jobs that are not there.
+pub(crate) fn missing(connection: &Connection, ids: &[JobId]) -> rusqlite::Result<HashSet<JobId>> {
+    let mut statement = connection.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1")?;
+    let mut missing = HashSet::new();
+    for id in ids {
+        if !statement.exists([id])? {
+            missing.insert(*id);
+        }
+    }
+    Ok(missing)
+}
+
 /// The last revision, and how many jobs were ever removed.
 pub(crate) fn counters(connection: &Connection) -> rusqlite::Result<(i64, i64)> {
     let read = |name: &str| {
@@ -562,7 +590,18 @@ pub(crate) fn counters(connection: &Connection) -> rusqlite::Result<(i64, i64)> 
 
 fn select(connection: &Connection, rest: &str, values: impl rusqlite::Params) -> rusqlite::Result<Vec<Job>> {
     let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs {rest}"))?;
-    statement.query_map(values, Job::read)?.collect()
+    let mut rows = statement.query(values)?;
+    let mut jobs = Vec::new();
+    while let Some(row) = rows.next()? {
+        match Job::read(row) {
+            // It is one of many, and the others are what they are.
+            Err(error @ rusqlite::Error::FromSqlConversionFailure(..)) => {
+                unreadable::passed_over(row, &error)
+            }
+            read => jobs.push(read?),
+        }
+    }
+    Ok(jobs)
 }
 
 impl ToSql for JobId {

@@ -12,7 +12,7 @@ use std::{fs, path::PathBuf};
 use rusqlite::{Connection, params};
 use serde::Deserialize;
 
-use super::{Store, StoreError, TABLES, files, insert};
+use super::{Store, StoreError, TABLES, figures, files, insert};
 use crate::{
     folder::{DataFolder, EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN, STDERR, STDOUT},
     id::JobId,
@@ -158,6 +158,7 @@ impl Store {
         let found = scan(data)?;
         self.write(|transaction| {
             let kept = super::counters(transaction)?;
+            let shared = figures::all(transaction)?;
             transaction.execute_batch("DROP TABLE launch_files; DROP TABLE jobs; DROP TABLE counters;")?;
             transaction.execute_batch(TABLES)?;
             transaction.execute_batch(files::TABLES)?;
@@ -165,6 +166,7 @@ impl Store {
             transaction.execute("UPDATE counters SET value = ?1 WHERE name = 'revision'", params![kept.0])?;
             transaction
                 .execute("UPDATE counters SET value = ?1 WHERE name = 'removals'", params![kept.1 + 1])?;
+            figures::keep_all(transaction, &shared)?;
             insert_all(transaction, &found.jobs)
         })?;
         Ok(found.summary())

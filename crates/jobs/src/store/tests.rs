@@ -171,7 +171,7 @@ fn j_48_a_patch_is_applied_once_and_before_what_was_set_later() {
     desk.admit(None);
     std::fs::write(desk.data.job(id).work(record.format).file("results.json"), "1").unwrap();
     desk.store.write(|transaction| note_patch(transaction, &record, true)).unwrap();
-    settle::set_document(&desk.data, &mut desk.store, None, &field, &serde_json::json!(2)).unwrap();
+    settle::set_document(&desk.data, || &mut desk.store, None, &field, &serde_json::json!(2)).unwrap();
     desk.settle(id, Outcome::Completed);
     let document = crate::document::Documents::of(&desk.data).get(&field).unwrap().unwrap();
     assert_eq!(document.value, serde_json::json!(2));

@@ -44,7 +44,7 @@ async fn a_call_is_followed_and_its_answer_kept_as_it_was() {
     assert!(adopted.elapsed() >= Duration::from_secs(48), "it runs for longer than it is a job");
     held.log("half of it\nis done");
     held.progress(Some(Progress { fraction: 0.5, message: None }), "progress: 50%");
-    assert_eq!(bench.engine.status(id).unwrap().progress.map(|progress| progress.fraction), Some(0.5));
+    assert_eq!(bench.engine.status(id).await.unwrap().progress.map(|progress| progress.fraction), Some(0.5));
 
     let answered = CallEnd::Answered { result: ANSWER.to_owned(), is_error: false };
     assert_eq!(held.settle(answered).await.unwrap().record.status, JobState::Completed);
@@ -55,7 +55,7 @@ async fn a_call_is_followed_and_its_answer_kept_as_it_was() {
     assert_eq!((log.text.as_str(), log.eof), ("half of it is done\nprogress: 50%\n", true));
 
     let bench = bench.reopen();
-    let record = bench.engine.status(id).unwrap().record;
+    let record = bench.engine.status(id).await.unwrap().record;
     assert_eq!((record.status, record.owner.as_deref()), (JobState::Completed, Some("somebody")));
     assert_eq!(record.call.unwrap().tool, "slow");
 }
@@ -99,9 +99,9 @@ async fn a_call_has_failed_when_the_process_that_waited_for_it_was_killed() {
     let bench = Bench::new();
     let mut holder = Helper::once(&bench, &["hold"]);
     let id: JobId = holder.line().parse().unwrap();
-    assert_eq!(bench.engine.status(id).unwrap().record.status, JobState::Running);
+    assert_eq!(bench.engine.status(id).await.unwrap().record.status, JobState::Running);
     let bench = bench.reopen();
-    assert_eq!(bench.engine.status(id).unwrap().record.status, JobState::Running, "somebody holds it");
+    assert_eq!(bench.engine.status(id).await.unwrap().record.status, JobState::Running, "somebody holds it");
     holder.kill().await;
     let status = bench.end(id).await;
     assert_eq!((status.record.status, reason(&status)), (JobState::Failed, Some(Reason::UnhangEnded)));
@@ -148,7 +148,7 @@ async fn a_database_that_is_made_anew_knows_calls_that_are_waited_for() {
     })
     .await;
     bench.engine.rebuild().await.unwrap();
-    assert_eq!(bench.engine.status(id).unwrap().record.status, JobState::Running);
+    assert_eq!(bench.engine.status(id).await.unwrap().record.status, JobState::Running);
     held.settle(CallEnd::Answered { result: ANSWER.to_owned(), is_error: false }).await.unwrap();
     assert_eq!(bench.end(id).await.record.status, JobState::Completed);
 }

@@ -124,10 +124,26 @@ impl Bench {
     }
 
     pub(crate) async fn until(&self, id: JobId, state: JobState) -> Status {
-        until(&format!("job {id} is {state}"), || {
-            self.engine.status(id).ok().filter(|status| status.record.status == state)
-        })
-        .await
+        self.seen(id, &format!("it is {state}"), |status| (status.record.status == state).then_some(status))
+            .await
+    }
+
+    /// What is looked for in a job, once it is there.
+    pub(crate) async fn seen<T>(
+        &self,
+        id: JobId,
+        what: &str,
+        mut find: impl FnMut(Status) -> Option<T>,
+    ) -> T {
+        let begin = Instant::now();
+        loop {
+            if let Some(found) = self.engine.status(id).await.ok().and_then(&mut find) {
+                return found;
+            }
+            assert!(begin.elapsed() < PATIENCE, "in vain: {what} (job {id})");
+            // Between two looks: a change of any job would do, but a job that is not known yet has none.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// `job.json` as soon as it says this. It comes after the row, which is what the engine goes by.
@@ -151,8 +167,8 @@ impl Bench {
     }
 
     /// The folder of its work.
-    pub(crate) fn work(&self, id: JobId) -> PathBuf {
-        self.engine.work_folder(&self.engine.status(id).unwrap().record)
+    pub(crate) async fn work(&self, id: JobId) -> PathBuf {
+        self.engine.work_folder(&self.engine.status(id).await.unwrap().record)
     }
 
     /// Live processes that were started with the job's id in their environment.

@@ -375,7 +375,7 @@ async fn a_job_whose_files_cannot_be_written_anew_waits_and_says_why() {
     let database = rusqlite::Connection::open(bench.folder.path().join("unhang.db")).unwrap();
     database.execute("UPDATE boots SET id = 'another'", []).unwrap();
     let bench = bench.reopen_with(|options| options.rules.max_concurrent = 2);
-    let reason = until("a reason", || bench.engine.status(id).unwrap().wait_reason).await;
+    let reason = bench.seen(id, "a reason", |status| status.wait_reason).await;
     assert!(reason.contains("cannot make") && reason.contains(id.as_str()), "{reason}");
     fs::remove_file(&folder).unwrap();
     // The first was accepted to run alone.

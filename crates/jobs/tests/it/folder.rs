@@ -18,7 +18,7 @@ use unhang_proc::{
 };
 
 use crate::{
-    common::{Bench, Home, Server, copy, fixture, open, open_with_shim, until},
+    common::{Bench, Home, PATIENCE, Server, copy, fixture, open, open_with_shim, until},
     kills::{self, End},
 };
 
@@ -40,9 +40,9 @@ async fn a_missing_database_is_made_anew_from_the_folders() {
     remove_database(&bench);
     let bench = bench.reopen_with(|options| options.rules.max_concurrent = 1);
     assert_eq!(bench.opened.rebuilt.as_ref().map(|rebuilt| rebuilt.jobs), Some(3));
-    let status = bench.engine.status(done).unwrap();
+    let status = bench.engine.status(done).await.unwrap();
     assert_eq!((status.record.status, status.record.ending.unwrap().exit_code), (JobState::Failed, Some(3)));
-    assert_eq!(bench.engine.status(queued).unwrap().record.status, JobState::Queued);
+    assert_eq!(bench.engine.status(queued).await.unwrap().record.status, JobState::Queued);
     fs::write(gate, "").unwrap();
     for id in [running, queued] {
         assert_eq!(bench.end(id).await.record.status, JobState::Completed);
@@ -72,7 +72,7 @@ async fn a_damaged_database_is_named_and_can_be_replaced() {
     assert!(aside.exists());
     assert_eq!(rebuilt.jobs, 1);
     let (engine, _) = open(&options).unwrap();
-    assert_eq!(engine.status(id).unwrap().record.status, JobState::Completed);
+    assert_eq!(engine.status(id).await.unwrap().record.status, JobState::Completed);
 }
 
 /// Whoever closes a database as the last one removes its log. A process whose locks are lost is not seen by the last one.
@@ -110,13 +110,13 @@ async fn a_database_that_is_replaced_under_a_server_is_followed() {
     assert_eq!(bench.end(second).await.record.ending.unwrap().exit_code, Some(3));
     let (other, _) = open(bench.folder.path(), |_| {});
     for id in [first, second, third.job_id] {
-        assert!(other.status(id).unwrap().record.status.is_final());
+        assert!(other.status(id).await.unwrap().record.status.is_final());
     }
     // The same where somebody has removed it.
     remove_database(&bench);
     let fourth = bench.run("true").await.record.job_id;
     assert_eq!(bench.engine.list(None, Whose::Anybodys, 10).await.unwrap().len(), 4);
-    assert!(other.status(fourth).unwrap().record.status.is_final());
+    assert!(other.status(fourth).await.unwrap().record.status.is_final());
 }
 
 /// The shim dies with nobody there who could judge before the file was damaged.
@@ -199,7 +199,7 @@ async fn a_queue_without_room_waits_and_says_why() {
     let first = bench.submit(&format!("until [ -e {} ]; do sleep 0.01; done", gate.display())).await;
     let second = bench.submit("true").await;
     let bench = bench.reopen_with(|options| options.rules.memory_limit = 0.0);
-    let status = bench.engine.status(second).unwrap();
+    let status = bench.engine.status(second).await.unwrap();
     assert_eq!(status.queue_position, Some(0));
     assert!(status.wait_reason.unwrap().contains("memory"));
     fs::write(gate, "").unwrap();
@@ -218,23 +218,61 @@ async fn x_08_only_what_has_ended_long_enough_ago_is_removed() {
     let queued = bench.submit("true").await;
     assert_eq!(bench.engine.prune(Duration::from_secs(3600)).await.unwrap().jobs, []);
     // The clock of the database counts milliseconds.
-    let pruned = until("it is older than nothing", || {
-        let is_over = bench.engine.status(ended).unwrap().record.ending.unwrap().completed_at
-            < unhang_jobs::moment::Moment::now();
-        is_over.then_some(bench.engine.prune(Duration::ZERO))
-    })
-    .await
-    .await
-    .unwrap();
+    bench
+        .seen(ended, "it is older than nothing", |status| {
+            let is_over = status.record.ending?.completed_at < unhang_jobs::moment::Moment::now();
+            is_over.then_some(())
+        })
+        .await;
+    let pruned = bench.engine.prune(Duration::ZERO).await.unwrap();
     assert_eq!(pruned.jobs, [ended]);
     assert!(!bench.job(ended).exists() && bench.job(running).exists() && bench.job(queued).exists());
     let error = bench.engine.remove(running).await.unwrap_err();
     assert!(matches!(error, JobError::HasNotEnded { .. }), "{error}");
-    assert!(matches!(bench.engine.status(ended), Err(JobError::NoSuchJob(_))));
+    assert!(matches!(bench.engine.status(ended).await, Err(JobError::NoSuchJob(_))));
     bench.engine.cancel(queued).await.unwrap();
     bench.engine.cancel(running).await.unwrap();
     bench.engine.remove(queued).await.unwrap();
     assert!(!bench.job(queued).exists());
+}
+
+#[tokio::test]
+async fn f_09_what_is_removed_takes_nothing_from_what_is_known_of_others() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 2);
+    let (one, two) = (bench.submit("true").await, bench.submit("true").await);
+    for id in [one, two] {
+        bench.end(id).await;
+    }
+    let running = bench.submit("echo 'progress: 40%'; exec sleep 3600").await;
+    bench.seen(running, "its progress", |status| status.progress).await;
+    let (other, _) = open(bench.folder.path(), |_| {});
+    // By another process, and by this one.
+    other.remove(one).await.unwrap();
+    until_gone(&bench.engine, one).await;
+    let goes_on = || async {
+        let status = bench.engine.status(running).await.unwrap();
+        assert_eq!(status.record.status, JobState::Running);
+        assert_eq!(status.progress.map(|progress| progress.fraction), Some(0.4));
+    };
+    goes_on().await;
+    bench.engine.remove(two).await.unwrap();
+    until_gone(&other, two).await;
+    goes_on().await;
+    // The same where the database is made anew.
+    engine::replace_damaged_database(bench.folder.path()).unwrap();
+    let last = bench.submit("true").await;
+    bench.end(last).await;
+    goes_on().await;
+    bench.engine.cancel(running).await.unwrap();
+}
+
+/// Until this engine has heard that the job was removed.
+async fn until_gone(engine: &engine::Engine, id: JobId) {
+    let begin = tokio::time::Instant::now();
+    while engine.status(id).await.is_ok() {
+        assert!(begin.elapsed() < PATIENCE, "job {id} is still known");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]
@@ -296,8 +334,8 @@ async fn a_data_folder_of_the_first_format_loads() {
     let (engine, opened) = open_with_shim(folder.path(), "none", |_| {});
     let rebuilt = opened.rebuilt.unwrap();
     assert_eq!((rebuilt.jobs, rebuilt.damaged), (3, vec![]));
-    let status = |id: &str| engine.status(id.parse().unwrap()).unwrap().record;
-    let completed = status("completedaaa");
+    let status = async |id: &str| engine.status(id.parse().unwrap()).await.unwrap().record;
+    let completed = status("completedaaa").await;
     assert_eq!((completed.status, completed.state_applied), (JobState::Completed, Some(true)));
     let patch = Patch {
         field: "answer".parse().unwrap(),
@@ -308,10 +346,10 @@ async fn a_data_folder_of_the_first_format_loads() {
     let results = engine.results("completedaaa".parse().unwrap()).await.unwrap();
     let text = fs::read(folder.path().join("jobs/completedaaa/results.json")).unwrap();
     assert_eq!(results.results, serde_json::from_slice(&text).unwrap());
-    let failed = status("failedaaaaaa");
+    let failed = status("failedaaaaaa").await;
     assert_eq!((failed.status, failed.ending.unwrap().reason), (JobState::Failed, Some(Reason::Timeout)));
     // Of another boot, and never ended.
-    let lost = status("runningaaaaa");
+    let lost = status("runningaaaaa").await;
     assert_eq!((lost.status, lost.ending.unwrap().reason), (JobState::Lost, Some(Reason::Reboot)));
 }
 
@@ -437,7 +475,7 @@ async fn who_only_looks_lets_no_more_run_than_was_agreed_on() {
     let bench = bench.reopen_with(|options| options.keeps_recorded_limits = true);
     // A submission goes through everything that could start the second.
     let third = bench.submit("true").await;
-    assert_eq!(bench.engine.status(second).unwrap().record.status, JobState::Queued);
+    assert_eq!(bench.engine.status(second).await.unwrap().record.status, JobState::Queued);
     fs::write(gate, "").unwrap();
     for id in [first, second, third] {
         assert_eq!(bench.end(id).await.record.status, JobState::Completed);

@@ -27,7 +27,7 @@ async fn f_02_work_that_empties_its_own_folder_is_seen_to_its_end() {
     fs::write(gate, "").unwrap();
     let ending = bench.end(id).await.record.ending.unwrap();
     assert_eq!((ending.exit_code, ending.reason), (Some(3), None), "{ending:?}");
-    assert_eq!(fs::read_to_string(bench.work(id).join("results.json")).unwrap(), "[1]\n");
+    assert_eq!(fs::read_to_string(bench.work(id).await.join("results.json")).unwrap(), "[1]\n");
     assert_eq!(bench.alive(id), [""; 0]);
 }
 

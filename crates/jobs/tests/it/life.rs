@@ -81,7 +81,7 @@ async fn j_07_a_job_is_accepted_runs_and_is_completed() {
         let mode = bench.job(id).join(file).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
-    for folder in [bench.job(id), bench.work(id)] {
+    for folder in [bench.job(id), bench.work(id).await] {
         assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     }
 }
@@ -324,11 +324,9 @@ async fn j_100_progress_can_be_seen_while_the_job_runs() {
     let id = bench
         .submit("echo 'progress: 40%'; echo '{\"progress\": 0.5, \"message\": \"half\"}'; exec sleep 3600")
         .await;
-    let progress = until("its progress", || {
-        bench.engine.status(id).unwrap().progress.filter(|seen| seen.fraction > 0.45)
-    })
-    .await;
+    let progress =
+        bench.seen(id, "its progress", |status| status.progress.filter(|seen| seen.fraction > 0.45)).await;
     assert_eq!(progress.message.as_deref(), Some("half"));
-    assert_eq!(bench.engine.status(id).unwrap().record.status, JobState::Running);
+    assert_eq!(bench.engine.status(id).await.unwrap().record.status, JobState::Running);
     bench.engine.cancel(id).await.unwrap();
 }

@@ -4,6 +4,7 @@
 
 mod calls;
 mod common;
+mod containers;
 mod crashes;
 mod damage;
 mod everywhere;
@@ -13,4 +14,6 @@ mod layout;
 mod life;
 mod logs;
 mod survivors;
+mod sweeps;
 mod tickets;
+mod versions;

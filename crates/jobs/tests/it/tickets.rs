@@ -37,7 +37,7 @@ fn detail(status: &Status) -> &str {
 async fn a_call_whose_server_keeps_the_answer_is_taken_up_by_one() {
     let bench = Bench::new();
     let (holder, id) = held_elsewhere(&bench, "7200");
-    assert_eq!(bench.engine.status(id).unwrap().record.status, JobState::Running);
+    assert_eq!(bench.engine.status(id).await.unwrap().record.status, JobState::Running);
     assert!(
         left(&bench).is_empty() && bench.engine.take_up(id).await.unwrap().is_none(),
         "somebody holds it"
@@ -46,7 +46,7 @@ async fn a_call_whose_server_keeps_the_answer_is_taken_up_by_one() {
     until_left(&bench, id).await;
     // It has been looked at when this one is open.
     let bench = bench.reopen();
-    assert_eq!(bench.engine.status(id).unwrap().record.status, JobState::Running, "it is not given up");
+    assert_eq!(bench.engine.status(id).await.unwrap().record.status, JobState::Running, "it is not given up");
     assert_eq!(left(&bench), [id]);
     let (held, status) = bench.engine.take_up(id).await.unwrap().expect("it is nobody's");
     let ticket = status.record.call.unwrap().ticket.unwrap();
@@ -57,7 +57,7 @@ async fn a_call_whose_server_keeps_the_answer_is_taken_up_by_one() {
     let bench = bench.reopen();
     assert_eq!(bench.engine.call_result(id).await.unwrap().as_deref(), Some(ANSWER));
     assert!(bench.engine.take_up(id).await.unwrap().is_none(), "it has ended");
-    let record = bench.engine.status(id).unwrap().record;
+    let record = bench.engine.status(id).await.unwrap().record;
     assert_eq!(record.call.unwrap().ticket, None, "there is nothing to be had with it");
 }
 

@@ -148,9 +148,6 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "left-call-has-its-time" [7]
         "A call that nobody takes up although its server may have the answer fails when its time is over; nothing stays running for ever."
         job("tickets::a_call_that_nobody_takes_up_has_failed_when_its_time_is_over");
-    "one-takes-a-call-up" [7]
-        "A call is taken up by one process alone, however many have its server."
-        job("tickets::a_call_whose_server_keeps_the_answer_is_taken_up_by_one");
     "taken-up-call-lives" [7]
         "Whoever looked at a call before somebody else took it up does not settle it as failed."
         unit("jobs", "engine::tickets::tests::whoever_looked_before_a_call_was_taken_up_leaves_it_alone");

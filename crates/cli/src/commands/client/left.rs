@@ -94,7 +94,7 @@ impl Left {
             is_there.then(|| Engine::open(options).ok()).flatten().map(|(engine, _)| engine)
         });
         let engine = timeout(LOOK_LIMIT, opened).await.ok()?.ok()??;
-        let status = engine.status(id).ok();
+        let status = engine.status(id).await.ok();
         if let Ok(Err(error)) = timeout(LOOK_LIMIT, engine.close()).await {
             tracing::warn!("{error}");
         }

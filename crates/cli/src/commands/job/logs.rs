@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
             tokio::select! {
                 biased;
                 stop = signals.recv() => {
-                    let status = self.engine.status(self.id).map_err(|error| failure(&error))?;
+                    let status = self.engine.status(self.id).await.map_err(|error| failure(&error))?;
                     return Ok(leave_running(&[status], stop.unwrap_or(Stop::Terminate)));
                 }
                 // There may be more already.

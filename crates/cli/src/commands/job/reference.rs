@@ -40,8 +40,12 @@ impl Desk {
             let ids = names.filter_map(|entry| entry.file_name().to_str()?.parse::<JobId>().ok());
             Ok(ids.filter(|id| id.as_str().starts_with(&wanted)).collect::<Vec<_>>())
         });
-        // A folder without a record is no job.
-        found.extend(in_folders.await?.into_iter().filter(|id| engine.status(*id).is_ok()));
+        for id in in_folders.await? {
+            // A folder without a record is no job.
+            if !found.contains(&id) && engine.status(id).await.is_ok() {
+                found.insert(id);
+            }
+        }
         let mut ids = found.iter();
         match (ids.next(), ids.len()) {
             (Some(id), 0) => Ok(*id),

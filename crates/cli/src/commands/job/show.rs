@@ -29,7 +29,7 @@ struct Shown {
 pub(super) async fn run(desk: &Desk, reference: &JobReference) -> Outcome {
     let engine = desk.engine().await?;
     let id = desk.meant(&engine, reference).await?;
-    let status = engine.status(id).map_err(|error| failure(&error))?;
+    let status = engine.status(id).await.map_err(|error| failure(&error))?;
     let Record { command, folder, .. } = status.record.clone();
     let mut job = JobReport::new(&status, Reader::Person);
     // This is what they would show.

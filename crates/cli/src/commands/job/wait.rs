@@ -107,7 +107,7 @@ pub(super) async fn until_ended(
 ) -> Result<Waited, Failure> {
     let mut changes = engine.changes();
     let mut signals = signals().map_err(|error| Failure::system("signals cannot be waited for", &error))?;
-    let mut statuses = look(engine, ids)?;
+    let mut statuses = look(engine, ids).await?;
     let bar = Bar::new(&statuses);
     statuses.iter().filter(|status| has_ended(status)).for_each(&tell);
     loop {
@@ -129,7 +129,7 @@ pub(super) async fn until_ended(
             }
         }
         for status in statuses.iter_mut().filter(|status| !has_ended(status)) {
-            *status = engine.status(status.record.job_id).map_err(|error| failure(&error))?;
+            *status = engine.status(status.record.job_id).await.map_err(|error| failure(&error))?;
             if has_ended(status) {
                 bar.aside(|| tell(status));
             }
@@ -137,9 +137,12 @@ pub(super) async fn until_ended(
     }
 }
 
-fn look(engine: &Engine, ids: &[JobId]) -> Result<Vec<Status>, Failure> {
-    let look = |id: &JobId| engine.status(*id).map_err(|error| failure(&error));
-    ids.iter().map(look).collect()
+async fn look(engine: &Engine, ids: &[JobId]) -> Result<Vec<Status>, Failure> {
+    let mut statuses = Vec::with_capacity(ids.len());
+    for id in ids {
+        statuses.push(engine.status(*id).await.map_err(|error| failure(&error))?);
+    }
+    Ok(statuses)
 }
 
 pub(super) fn has_ended(status: &Status) -> bool {

@@ -158,7 +158,11 @@ impl Reload<'_> {
             Plan::read(&serve, &path).map(|plan| (Current::of(&plan, before), plan))
         });
         let read = match read.await {
-            Ok(read) => read.and_then(|(current, plan)| self.take(current, plan)),
+            Ok(Ok((current, plan))) => {
+                plan.lineup.read_ahead().await;
+                self.take(current, plan)
+            }
+            Ok(Err(why)) => Err(why),
             Err(error) => Err(error.to_string()),
         };
         let path = self.path.display();

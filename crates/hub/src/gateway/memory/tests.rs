@@ -1,16 +1,12 @@
 //! What is kept on the disk, and what is passed over of what is found there.
 
-use std::{collections::BTreeMap, os::unix::fs::PermissionsExt, sync::mpsc};
+use std::{collections::BTreeMap, os::unix::fs::PermissionsExt};
 
 use serde_json::json;
-use tokio::{runtime, sync::broadcast, time::timeout};
+use tokio::{runtime, time::timeout};
 
 use super::*;
-use crate::{
-    gateway::{ServerEntry, tests::mute},
-    route::rules::ToolRules,
-    settings::LimitSettings,
-};
+use crate::{route::rules::ToolRules, settings::LimitSettings};
 
 fn server(name: &str, transport: Transport) -> ServerSettings {
     ServerSettings {
@@ -180,25 +176,32 @@ async fn what_nobody_has_used_for_long_is_removed() {
 
 #[test]
 fn a_stuck_disk_keeps_no_server_from_being_listed() {
-    let (_mute, entry) = mute();
     let data = tempfile::tempdir().expect("a folder");
     let memory = memory(data.path());
-    let (updates, _) = broadcast::channel(1);
-    let backend = Backend::new(ServerEntry { memory: Some(memory.clone()), ..entry }, 0, updates, None);
-    let (release, hangs) = mpsc::sync_channel::<()>(0);
-    let (tell, told) = mpsc::sync_channel(1);
+    let (release, hangs) = std::sync::mpsc::sync_channel::<()>(0);
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let stuck = memory.clone();
     thread::spawn(move || {
-        recall_by(&[Arc::new(backend)], move |_| {
-            // Until it is released.
-            let _released = hangs.recv();
-            None
-        });
-        tell.send(())
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let reading = read_ahead_by(vec![stuck], move |_| {
+                // Until it is released.
+                let _released = hangs.recv();
+                None
+            });
+            // F-30: whoever is on the same thread goes on meanwhile.
+            let (mut reading, mut turns) = (std::pin::pin!(reading), 0);
+            while timeout(Duration::from_millis(10), &mut reading).await.is_err() {
+                turns += 1;
+            }
+            tell.send(turns)
+        })
     });
-    told.recv_timeout(Duration::from_secs(30)).expect("it is given up");
+    let turns = told.recv_timeout(Duration::from_secs(30)).expect("it is given up");
+    assert!(turns > 5, "the event loop stood still");
     drop(release);
     // One thread for the disk, and it hangs.
-    let (release, hangs) = mpsc::sync_channel::<()>(0);
+    let (release, hangs) = std::sync::mpsc::sync_channel::<()>(0);
     let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
     let runtime = runtime.expect("a runtime");
     runtime.spawn_blocking(move || hangs.recv());

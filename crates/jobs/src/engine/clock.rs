@@ -1,0 +1,154 @@
+//! Whether the wall clock can be believed when it says that a job's time is over.
+//!
+//! Theory of operation. The clock that runs since the boot is never set, so the distance between the two changes only when somebody sets
+//! the wall clock. That distance is kept in the database. Where it has become another one nobody knows which of the two times is true: the
+//! ends of jobs may have been noted by a clock that was wrong, or it is wrong now. So nothing is removed until the retention has passed
+//! once more, by the clock that is never set. A clock that was set forward and then back removes the reason to wait.
+//!
+//! Invariant: pure; times are handed in. A jump that happened while the machine was off cannot be told from a long time.
+
+use std::time::Duration;
+
+/// A difference that is no jump: what is measured is read one after the other.
+const TOLERANCE: i64 = 60_000;
+
+/// Both clocks at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// Which boot it is.
+    pub(super) boot: i64,
+    /// Milliseconds since 1970, by the wall clock.
+    pub(super) wall: i64,
+    /// Milliseconds since the boot.
+    pub(super) since_boot: i64,
+}
+
+/// What is kept from one look to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// In which boot.
+    pub(crate) boot: i64,
+    /// The wall clock at the boot, in milliseconds since 1970.
+    pub(crate) offset: i64,
+    /// A jump after which nothing has been removed yet.
+    pub(crate) jump: Option<Jump>,
+}
+
+/// The wall clock was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Jump {
+    /// When it was seen, in milliseconds since the boot.
+    pub(crate) seen: i64,
+    /// By how many milliseconds it was set forward.
+    pub(crate) by: i64,
+}
+
+/// What follows for what is to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// It can be removed.
+    Given,
+    /// The clock has just been found to have been set forward by so much.
+    Lost(Duration),
+    /// It was found before, and it is too early.
+    Waiting,
+}
+
+/// Judges a reading by what was kept, and says what is to be kept now.
+pub(super) fn judge(before: Option<Kept>, now: Reading, retention: Duration) -> (Kept, Trust) {
+    let offset = now.wall.saturating_sub(now.since_boot);
+    let kept = |jump| Kept { boot: now.boot, offset, jump };
+    let Some(before) = before else { return (kept(None), Trust::Given) };
+    if before.boot != now.boot {
+        // The wait begins anew with the clock that it is measured by.
+        let jump = before.jump.map(|jump| Jump { seen: 0, ..jump });
+        return (kept(jump), still(jump, now, retention));
+    }
+    let by = offset.saturating_sub(before.offset);
+    if by.saturating_abs() <= TOLERANCE {
+        // Small steps add up to a jump.
+        let kept = Kept { offset: before.offset, jump: before.jump, ..before };
+        return match still(before.jump, now, retention) {
+            Trust::Given => (Kept { jump: None, ..kept }, Trust::Given),
+            waiting => (kept, waiting),
+        };
+    }
+    let all = by.saturating_add(before.jump.map_or(0, |jump| jump.by));
+    if all <= TOLERANCE {
+        return (kept(None), Trust::Given);
+    }
+    let length = Duration::from_millis(all.unsigned_abs());
+    (kept(Some(Jump { seen: now.since_boot, by: all })), Trust::Lost(length))
+}
+
+fn still(jump: Option<Jump>, now: Reading, retention: Duration) -> Trust {
+    let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
+    match jump {
+        Some(jump) if now.since_boot.saturating_sub(jump.seen) < retention => Trust::Waiting,
+        _ => Trust::Given,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3_600_000;
+    const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+    fn at(boot: i64, hours: i64, set_by: i64) -> Reading {
+        Reading { boot, wall: 1_000 * HOUR + hours * HOUR + set_by, since_boot: hours * HOUR }
+    }
+
+    #[test]
+    fn f_07_a_clock_that_goes_is_believed_and_one_that_jumped_is_not() {
+        let (kept, trust) = judge(None, at(1, 0, 0), WEEK);
+        assert_eq!(trust, Trust::Given);
+        // Also after a long sleep of the machine: the clock since the boot goes on in it.
+        let (kept, trust) = judge(Some(kept), at(1, 500, 1_000), WEEK);
+        assert_eq!(trust, Trust::Given);
+        let (kept, trust) = judge(Some(kept), at(1, 501, 30 * 24 * HOUR), WEEK);
+        assert_eq!(trust, Trust::Lost(Duration::from_secs(30 * 24 * 3600)));
+        for hours in [502, 600, 668] {
+            let (again, trust) = judge(Some(kept), at(1, hours, 30 * 24 * HOUR), WEEK);
+            assert_eq!((again, trust), (kept, Trust::Waiting), "{hours}");
+        }
+        let (kept, trust) = judge(Some(kept), at(1, 501 + 168, 30 * 24 * HOUR), WEEK);
+        assert_eq!((kept.jump, trust), (None, Trust::Given), "by now each job has had its time");
+    }
+
+    #[test]
+    fn f_07_what_is_set_forward_and_back_was_nothing() {
+        let (kept, _) = judge(None, at(1, 0, 0), WEEK);
+        let (kept, trust) = judge(Some(kept), at(1, 1, 10 * HOUR), WEEK);
+        assert_eq!(trust, Trust::Lost(Duration::from_secs(36_000)));
+        let (less, trust) = judge(Some(kept), at(1, 2, 2 * HOUR), WEEK);
+        assert_eq!(trust, Trust::Lost(Duration::from_secs(7_200)), "not all of it was taken back");
+        assert_eq!(judge(Some(less), at(1, 3, 0), WEEK).1, Trust::Given);
+        // One that is set back makes nothing older.
+        let (kept, _) = judge(None, at(1, 0, 0), WEEK);
+        assert_eq!(judge(Some(kept), at(1, 1, -5 * HOUR), WEEK).1, Trust::Given);
+    }
+
+    #[test]
+    fn f_07_a_boot_makes_no_jump_and_forgets_none() {
+        let (kept, _) = judge(None, at(1, 100, 0), WEEK);
+        assert_eq!(judge(Some(kept), at(2, 0, 900 * HOUR), WEEK).1, Trust::Given);
+        let (kept, _) = judge(Some(kept), at(1, 101, 900 * HOUR), WEEK);
+        let (kept, trust) = judge(Some(kept), at(2, 0, 900 * HOUR), WEEK);
+        assert_eq!(trust, Trust::Waiting);
+        assert_eq!(judge(Some(kept), at(2, 168, 900 * HOUR), WEEK).1, Trust::Given);
+    }
+
+    #[test]
+    fn f_07_many_small_steps_are_a_jump() {
+        let (mut kept, _) = judge(None, at(1, 0, 0), WEEK);
+        let mut seen = Vec::new();
+        for step in 1..=3 {
+            let (next, trust) = judge(Some(kept), at(1, step, step * 40_000), WEEK);
+            kept = next;
+            seen.push(trust);
+        }
+        assert!(matches!(seen[1], Trust::Lost(_)), "{seen:?}");
+    }
+}

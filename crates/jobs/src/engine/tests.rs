@@ -1,0 +1,70 @@
+//! What the engine does while its disk hangs.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::sync_channel,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::{sync::Semaphore, time::timeout};
+
+use super::{Engine, Options};
+use crate::{error::JobError, id::JobId, shims::ShimCommand};
+
+/// Longer than anything here may take, so that what waits for the disk is seen to have waited.
+const HANG: Duration = Duration::from_secs(20);
+
+fn engine(folder: &tempfile::TempDir) -> Engine {
+    let shim = ShimCommand { program: "/nowhere".into(), arguments: Vec::new() };
+    Engine::open(Options::new(folder.path().to_owned(), shim)).unwrap().0
+}
+
+#[tokio::test]
+async fn f_30_a_look_for_a_job_that_is_not_known_by_heart_holds_up_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine(&folder);
+    let id = JobId::random().unwrap();
+    let (held, is_held) = sync_channel(0);
+    let (release, released) = sync_channel::<()>(0);
+    let holder = engine.clone();
+    // As long as the disk takes for somebody else.
+    let holder = thread::spawn(move || {
+        let _store = holder.inner.store();
+        held.send(()).unwrap();
+        let _let_go_or_too_late = released.recv_timeout(HANG);
+    });
+    is_held.recv().unwrap();
+    let begin = Instant::now();
+    let mut asked = Box::pin(engine.status(id));
+    assert!(timeout(Duration::from_millis(100), &mut asked).await.is_err(), "it has to wait");
+    assert!(begin.elapsed() < HANG / 2, "and this thread had to wait with it: {:?}", begin.elapsed());
+    release.send(()).unwrap();
+    assert!(matches!(asked.await, Err(JobError::NoSuchJob(_))));
+    holder.join().unwrap();
+}
+
+#[tokio::test]
+async fn f_30_a_disk_that_hangs_is_waited_for_as_long_as_the_limit_and_by_a_bounded_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine(&folder);
+    let (places, hanging) = (Arc::new(Semaphore::new(1)), Arc::new(AtomicUsize::new(0)));
+    let (release, released) = sync_channel::<()>(0);
+    let mut released = Some(released);
+    for _ in 0..3 {
+        let (released, hanging) = (released.take(), Arc::clone(&hanging));
+        let late = engine.within(Duration::from_millis(50), &places, move |_| {
+            hanging.fetch_add(1, Ordering::Relaxed);
+            let _over = released.map(|released| released.recv());
+            Ok(())
+        });
+        let error = late.await.unwrap_err().to_string();
+        assert!(error.contains("has not answered") && error.contains("its disk hangs"), "{error}");
+    }
+    assert_eq!(hanging.load(Ordering::Relaxed), 1, "the others found no place");
+    drop(release);
+    engine.within(HANG, &places, |_| Ok(())).await.unwrap();
+}
