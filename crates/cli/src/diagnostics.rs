@@ -17,6 +17,7 @@ use std::{
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::{MakeWriter, format::Format};
 use unhang::{
+    notices::Notices,
     process::{
         log_file::{LogFile, prune},
         lossy::LossyWriter,
@@ -74,6 +75,16 @@ impl Redaction {
     fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).hide(text)
     }
+}
+
+/// Says this in one line.
+fn say(sink: &LossyWriter, format: LogFormat, redaction: &Redaction, level: &str, text: &str) {
+    let text = redaction.hide(text);
+    let line = match format {
+        LogFormat::Text => format!("unhang: {text}\n"),
+        LogFormat::Json => format!("{}\n", json::line(level, "unhang", &text)),
+    };
+    sink.send(line.as_bytes());
 }
 
 impl Diagnostics {
@@ -160,12 +171,13 @@ impl Diagnostics {
     }
 
     fn say(&self, level: &str, text: &str) {
-        let text = self.redaction.hide(text);
-        let line = match self.format {
-            LogFormat::Text => format!("unhang: {text}\n"),
-            LogFormat::Json => format!("{}\n", json::line(level, "unhang", &text)),
-        };
-        self.notices.send(line.as_bytes());
+        say(&self.notices, self.format, &self.redaction, level, text);
+    }
+
+    /// The same for what goes on beside: what is said by it is said to whoever looks at stderr.
+    pub(crate) fn notices(&self) -> Notices {
+        let (sink, format, redaction) = (self.notices.clone(), self.format, self.redaction.clone());
+        Notices::new(move |text| say(&sink, format, &redaction, "WARN", text))
     }
 
     /// Lets what was said last leave, bounded.

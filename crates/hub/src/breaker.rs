@@ -122,13 +122,15 @@ impl Breaker {
         opens
     }
 
-    /// The pause before the next start: doubling from the first delay, at most [`RESTART_DELAY_MAX`], jittered to between
-    /// three quarters and the whole of it.
+    /// The pause before the next start: doubling from the first delay, at most [`RESTART_DELAY_MAX`] and never beyond the
+    /// cool-down, jittered to between three quarters and the whole of it.
     pub fn delay(&mut self) -> Duration {
         let doublings = if stands("delay-doubles") { self.failures.saturating_sub(1) } else { 0 };
         let ceiling =
             if stands("delay-capped") { RESTART_DELAY_MAX.max(self.first_delay) } else { Duration::MAX };
         let full = self.first_delay.saturating_mul(2_u32.saturating_pow(doublings)).min(ceiling);
+        // After the cool-down a trial is due, and nothing is to keep it waiting.
+        let full = full.min(self.cooldown);
         // A xorshift step: nothing here needs good randomness, only a spread.
         self.jitter ^= self.jitter << 13;
         self.jitter ^= self.jitter >> 7;
@@ -192,6 +194,16 @@ mod tests {
             let delay = breaker.delay();
             assert!(delay <= full && delay >= full.mul_f64(0.75), "{delay:?} of {full:?}");
             full = (full * 2).min(RESTART_DELAY_MAX);
+        }
+    }
+
+    #[test]
+    fn f_51_no_pause_is_longer_than_the_cool_down() {
+        let cooldown = at(3);
+        let mut breaker = Breaker::new(&Limits { breaker_cooldown: cooldown, ..Limits::default() }, 7);
+        for _ in 0..20 {
+            breaker.failed(at(0));
+            assert!(breaker.delay() <= cooldown);
         }
     }
 

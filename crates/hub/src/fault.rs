@@ -92,6 +92,8 @@ impl Kind {
 pub struct Evidence {
     /// Last lines of its stderr, oldest first.
     pub stderr_tail: Vec<String>,
+    /// How long before the fault the last of them came, where that is known.
+    pub stderr_age: Option<Duration>,
     /// Last lines of its stdout that were no messages, oldest first.
     pub junk: Vec<String>,
 }
@@ -119,6 +121,18 @@ pub struct Fault<'a> {
     pub exit: Option<String>,
     /// What the server left behind.
     pub evidence: Evidence,
+}
+
+/// From when on it is said how old a line of stderr is.
+const OLD: Duration = Duration::from_secs(1);
+
+/// What to do about a server that has ended in a request, where it is started again.
+pub(crate) const RESTART_HINT: &str =
+    "it is started again when it is needed; send the request again if it is safe to repeat";
+
+/// That a server has ended in this way, so long after a request was sent.
+pub(crate) fn ended(server: &str, exit: &str, elapsed: Duration, method: &str) -> String {
+    format!("`{server}` ended ({exit}) {} after `{method}` was sent", in_words(elapsed))
 }
 
 #[derive(Serialize)]
@@ -166,7 +180,11 @@ impl Fault<'_> {
         };
         match last_words {
             Some(line) => {
-                format!("{} (its last line on stderr: {}); {}", self.happened, line.trim(), self.hint)
+                // What came before the request, or long ago, may be about something else.
+                let is_old = |age: &Duration| *age > self.elapsed || *age >= OLD;
+                let age = self.evidence.stderr_age.filter(is_old);
+                let age = age.map_or_else(String::new, |age| format!(", {} before", in_words(age)));
+                format!("{} (its last line on stderr{age}: {}); {}", self.happened, line.trim(), self.hint)
             }
             None => format!("{}; {}", self.happened, self.hint),
         }
@@ -251,6 +269,7 @@ mod tests {
             exit: Some("exit code 1".to_owned()),
             evidence: Evidence {
                 stderr_tail: vec!["Traceback".into(), "KeyError: 'x'".into()],
+                stderr_age: Some(Duration::from_millis(3)),
                 junk: vec![],
             },
         }
@@ -270,6 +289,17 @@ mod tests {
             value["error"]["message"].as_str().unwrap().contains("KeyError: 'x'"),
             "last words in the message"
         );
+    }
+
+    #[test]
+    fn f_74_a_line_of_stderr_that_may_be_about_something_else_has_its_age() {
+        for (age, expect) in
+            [(3, "stderr: Key"), (300, "stderr, 300ms before: Key"), (10_000, "stderr, 10s before: Key")]
+        {
+            let mut fault = fault();
+            fault.evidence.stderr_age = Some(Duration::from_millis(age));
+            assert!(fault.message().contains(expect), "{}", fault.message());
+        }
     }
 
     #[test]

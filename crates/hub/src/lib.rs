@@ -34,6 +34,7 @@ pub mod health;
 mod heartbeat;
 pub mod job_report;
 mod junk;
+pub mod notices;
 pub mod promoted;
 pub mod promotion;
 pub mod queue;

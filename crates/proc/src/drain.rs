@@ -21,7 +21,7 @@ use rustix::{
     event::{PollFd, PollFlags},
     io::Errno,
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 use unhang_switches::stands;
 
 use crate::{
@@ -52,19 +52,22 @@ struct Ring {
     bytes: VecDeque<u8>,
     capacity: usize,
     seen: u64,
+    /// When the newest came.
+    last: Option<Instant>,
 }
 
 impl Tail {
     /// A tail of `capacity` bytes.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self(Arc::new(Mutex::new(Ring { bytes: VecDeque::new(), capacity, seen: 0 })))
+        Self(Arc::new(Mutex::new(Ring { bytes: VecDeque::new(), capacity, seen: 0, last: None })))
     }
 
     /// Adds bytes and forgets the oldest where there is no room.
     pub fn push(&self, bytes: &[u8]) {
         let mut ring = self.ring();
         ring.seen += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        ring.last = Some(Instant::now());
         let newest = bytes.get(bytes.len().saturating_sub(ring.capacity)..).unwrap_or_default();
         let excess = (ring.bytes.len() + newest.len()).saturating_sub(ring.capacity);
         if stands("tail-bounded") {
@@ -94,6 +97,12 @@ impl Tail {
         }
         lines.reverse();
         lines
+    }
+
+    /// For how long nothing has come; nothing where nothing ever did.
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        self.ring().last.map(|last| last.elapsed())
     }
 
     /// How many bytes have passed in all.

@@ -51,5 +51,5 @@ use linux as system;
 use unix as system;
 
 pub use pipe::take_standard_streams;
-pub use rescue::adopt_orphans;
+pub use rescue::{adopt_orphans, reap_orphans};
 pub use system::give_back_code;

@@ -2,7 +2,7 @@
 //!
 //! Whom it finds: the lifeline's descendants while the lifeline is there, everything in the lifeline's session (whose
 //! number is safe, because the lifeline is our child and is reaped last), everything in the control group, and, after
-//! [`adopt_orphans`], every child of ours that we did not start, for those are what dead lifelines left to us.
+//! [`adopt_orphans`], every child of ours that we did not start, for those are what dead lifelines left to us; but for shims of jobs.
 //!
 //! Invariants: a round does not wait. The lifeline is killed after its descendants, while they can still be told from
 //! others, and reaped at the very end.
@@ -18,6 +18,7 @@ use unhang_switches::stands;
 
 use crate::{
     spawn::{Process, is_ours},
+    surroundings::name_of,
     sweep::Sweep,
     system::{self, control_group},
     table::{Entry, descendants},
@@ -109,11 +110,24 @@ fn orphans(table: &[Entry]) -> Vec<Entry> {
     }
     let own = getpid().as_raw_nonzero().get();
     let is_strange = |pid| !is_ours(pid) || !stands("own-children-spared");
-    table.iter().filter(|entry| entry.parent == own && is_strange(entry.pid)).copied().collect()
+    let children = table.iter().filter(|entry| entry.parent == own && is_strange(entry.pid));
+    children.filter(|entry| !holds_a_job(entry)).copied().collect()
 }
 
-/// Takes the exit status of what came to us and has ended.
-pub(crate) fn reap_orphans() {
+/// Whether this may be the shim of a job, which outlives whoever started it and is nobody's to end: the shim that ends a job starts the
+/// next one, and leaves that to us.
+fn holds_a_job(entry: &Entry) -> bool {
+    let number = entry.pid.as_raw_nonzero().get();
+    // It leads a session, and is known by its name; a zombie has ended.
+    !entry.is_zombie && entry.session == number && name_of(number).is_some_and(|name| name == SHIM_NAME)
+}
+
+/// What the system shows as the name of a job's shim.
+const SHIM_NAME: &str = "mcp-job";
+
+/// Takes the exit status of what came to us, after [`adopt_orphans`], and has ended: for a program that starts what outlives its own
+/// children. It looks at the table of processes, so that it is not for the runtime's threads.
+pub fn reap_orphans() {
     for entry in orphans(&system::table()).iter().filter(|entry| entry.is_zombie && stands("orphans-reaped"))
     {
         // It is a zombie and our child, so this neither waits nor takes another's status.

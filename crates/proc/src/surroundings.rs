@@ -62,7 +62,7 @@ fn ancestors() -> Vec<String> {
     names
 }
 
-fn name_of(pid: i32) -> Option<String> {
+pub(crate) fn name_of(pid: i32) -> Option<String> {
     Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned())
 }
 

@@ -1,7 +1,7 @@
 //! `unhang serve`: the servers and tools of unhang.toml, jobs and state in front of one MCP client over pipes, or of many over HTTP.
 //!
 //! Invariants: nothing that is wrong in the file is passed over in silence; a data folder that cannot be used is told at the start
-//! and by every tool, and the session goes on (design 7); what jobs would end with is said before the first is accepted.
+//! and by every tool, and the session goes on (design 7); what jobs would end with is said once, when the first is accepted.
 
 mod access;
 mod listening;
@@ -15,9 +15,16 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
+    time::Duration,
 };
 
-use tokio::{runtime, sync::watch, time::timeout};
+use tokio::{
+    runtime,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
 use unhang::{
     config::{Limits, STOP_LIMIT},
     exit,
@@ -27,7 +34,10 @@ use unhang::{
     },
     gateway::Lineup,
     jobs::engine::Engine,
-    process::{identity::ask_for_short_turns, pipe::take_standard_streams, surroundings::ties},
+    process::{
+        adopt_orphans, identity::ask_for_short_turns, pipe::take_standard_streams, reap_orphans,
+        surroundings::ties,
+    },
     promoted::Ending,
     settings::file_schema,
     sharing::{Place, Sharing, SharingSpec},
@@ -58,6 +68,9 @@ const INSTRUCTIONS: &str = "Tools that answer with a job_id work in the backgrou
     10 seconds, with other work in between, and fetch what they leave with get_job_results. Results can be kept in named \
     state fields, from which other jobs start.";
 
+/// Between an end of a child and the look at those that are not our own.
+const REAP_PAUSE: Duration = Duration::from_secs(1);
+
 /// Serves the client until it or a signal ends the session.
 pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     if serve.print_config_schema {
@@ -80,6 +93,10 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
             return ExitCode::from(exit::USAGE);
         }
     };
+    // Should a lifeline itself be killed, what it guarded comes to us.
+    if let Err(error) = adopt_orphans() {
+        tracing::debug!("orphans cannot be adopted on this system: {error}");
+    }
     let outcome = prepare(serve, &diagnostics).and_then(|prepared| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failed::bug(&error))?;
@@ -139,6 +156,7 @@ async fn served(
     let table = Arc::new(CurrentTable::new(table));
     let toolbox = Arc::clone(&table) as Arc<dyn Toolbox>;
     let instructions = Some(INSTRUCTIONS.to_owned());
+    lineup.notices = diagnostics.notices();
     lineup.own = toolbox.definitions().iter().map(|tool| tool.name.clone()).collect();
     let sharing = Sharing::start(SharingSpec {
         place,
@@ -149,6 +167,7 @@ async fn served(
     .await;
     let (servers, ending) = (Some(sharing.servers()), sharing.end());
     // All that is served is served by this thread.
+    tokio::spawn(reap());
     let awake = sharing.servers();
     tokio::spawn(async move { awake.stay_awake().await });
     let (opens, takes) = (Arc::clone(&service), sharing.shared());
@@ -229,6 +248,17 @@ async fn served(
     })
 }
 
+/// Takes note of the ends of those that came to us: shims that were started by others, for their jobs outlive whoever accepted them.
+async fn reap() {
+    let Ok(mut ends) = signal(SignalKind::child()) else { return };
+    while ends.recv().await.is_some() {
+        // Several at once are one, and a job that ends is in no hurry to be forgotten.
+        sleep(REAP_PAUSE).await;
+        // It cannot panic.
+        let _reaped = spawn_blocking(reap_orphans).await;
+    }
+}
+
 /// Ends what stands behind a session. Each has a limit of its own.
 async fn end(service: Arc<EngineService>, why: Ending, sharing: Sharing, telemetry: Option<Telemetry>) {
     // Before their servers: what ends them is our end, and not that of a server.
@@ -271,6 +301,12 @@ fn nothing_to_serve() -> String {
     format!("there is no {FILE} in ~/.config/unhang, and no other file is served by itself; name one: {how}")
 }
 
+/// What jobs end with, where there is anything.
+fn ties_in_words() -> Option<String> {
+    let ties: Vec<String> = ties().iter().map(ToString::to_string).collect();
+    (!ties.is_empty()).then(|| format!("jobs do not outlive everything here: {}", ties.join("; ")))
+}
+
 /// Reads the file and opens the data folder.
 fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed> {
     let path = match &serve.config {
@@ -310,13 +346,10 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
             Err(error)
         }
     };
-    let ties: Vec<String> = ties().iter().map(ToString::to_string).collect();
-    if !ties.is_empty() {
-        warn(&format!("jobs do not outlive everything here: {}", ties.join("; ")));
-    }
     let service = EngineService::reopening(engine, open_again, inherited().collect())
         .with_all(all_variables().collect())
-        .sharing_state(state.shared);
+        .sharing_state(state.shared)
+        .telling_at_first_job(diagnostics.notices(), ties_in_words);
     let service = Arc::new(service);
     let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _)?;
     Ok(Prepared { path, current, given, table, service, lineup, place, door, telemetry })

@@ -33,6 +33,7 @@ mod gateway_metrics;
 mod gateway_oauth;
 mod gateway_old;
 mod gateway_reload;
+mod gateway_restarts;
 mod gateway_routing;
 mod gateway_service;
 mod gateway_sessions;

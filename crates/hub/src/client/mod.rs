@@ -113,6 +113,8 @@ pub struct Options {
 pub(crate) struct Manner {
     /// As in [`Options`].
     pub(crate) timeout: Option<Duration>,
+    /// From when on that counts; from when the server is ready, where this says nothing.
+    pub(crate) since: Option<Instant>,
     /// As in [`Options`].
     pub(crate) progress: Option<watch::Sender<Option<Box<RawValue>>>>,
     /// Who hears and answers what the server says and asks beside; the listener where there is nobody.
@@ -200,6 +202,16 @@ impl Client {
         self.link.is_usable()
     }
 
+    /// Waits until it has answered the handshake, or will not; true when it has. Keeps nothing of it by that.
+    pub(crate) fn opened(&self) -> impl Future<Output = bool> + Send + use<> {
+        self.link.opened()
+    }
+
+    /// Waits until it can be asked nothing any more, and keeps nothing of it by that.
+    pub(crate) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.link.ended()
+    }
+
     /// Waits until everything that it was has ended, and keeps nothing of it by that.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         self.link.gone()
@@ -236,11 +248,12 @@ impl Client {
             _ => self.limits.request_timeout,
         });
         let session = self.ready().await?;
-        let deadline = Deadline::after(limit);
-        let (mut asked, mut left) = (Cow::Borrowed(params), limit);
+        let since = manner.since.unwrap_or_else(Instant::now);
+        let deadline = Deadline::after(limit.saturating_sub(since.elapsed()));
+        let mut asked = Cow::Borrowed(params);
         let rounds = if stands("input-rounds-bounded") { INPUT_ROUNDS } else { usize::MAX };
         for _ in 0..rounds {
-            let result = self.attempt(&session, method, &asked, left, manner).await?;
+            let result = self.attempt(&session, method, &asked, (since, limit), manner).await?;
             if matches!(manner.signed, Signed::Already) {
                 return Ok(result);
             }
@@ -256,7 +269,7 @@ impl Client {
                 None => again,
             };
             // Params are an object.
-            (asked, left) = (again.apply().unwrap_or_default(), deadline.remaining());
+            asked = again.apply().unwrap_or_default();
         }
         let happened = format!(
             "`{}` asked for more input {INPUT_ROUNDS} times before it answered `{method}`",
@@ -265,17 +278,16 @@ impl Client {
         Err(self.failure(Kind::BadResponse, method, happened, "this is a fault of the server"))
     }
 
-    /// One request of those that an answer may take.
+    /// One request of those that an answer may take. Its limit counts from then, and is one for all that it takes.
     async fn attempt(
         &self,
         session: &Session,
         method: &str,
         params: &str,
-        limit: Duration,
+        (since, limit): (Instant, Duration),
         manner: &Manner,
     ) -> Result<Box<RawValue>, Error> {
-        // One limit for all that it takes.
-        let (since, deadline) = (Instant::now(), Deadline::after(limit));
+        let deadline = Deadline::after(limit.saturating_sub(since.elapsed()));
         let request = |mirrored| {
             let Manner { progress, asides, session, signed, .. } = manner.clone();
             let (method, params) = (method.into(), params.to_owned());

@@ -98,7 +98,9 @@ async fn listen(
     loop {
         let begun = tokio::time::Instant::now();
         let outcome = match client.ready().await {
-            Ok(session) => client.attempt(&session, LISTEN, &topics.filter(), Duration::MAX, &manner).await,
+            Ok(session) => {
+                client.attempt(&session, LISTEN, &topics.filter(), (begun, Duration::MAX), &manner).await
+            }
             Err(error) => return error,
         };
         match outcome {

@@ -1,7 +1,7 @@
 //! Whose it is that a request is about, and what waits until that is known.
 //!
-//! Invariants: a name that no server has been found to own is refused once every server has been listed, or has failed to be, and not
-//! before; what a request has waited for that is part of its limit.
+//! Invariants: a name that no server has been found to own is refused once every server whose it could be has been listed, or has failed
+//! to be, and not before; what a request has waited for that is part of its limit.
 
 use std::borrow::Cow;
 
@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     clients,
+    gateway::Known,
     refusal::Telling,
     revision::Revision,
     route::{catalog::Catalog, names::Owner},
@@ -96,7 +97,8 @@ impl<'a> Wanted<'a> {
 }
 
 /// Whose it is that a request is about.
-pub(super) fn subject(catalog: &Catalog, request: &Request<'_>) -> Result<Subject, Unasked> {
+pub(super) fn subject(known: &Known, request: &Request<'_>) -> Result<Subject, Unasked> {
+    let catalog = &*known.catalog;
     let told = |happened: String, hint| Unasked::Told(invalid_params(happened, hint));
     let Some(wanted) = Wanted::by(request) else {
         return Err(told(format!("`{}` is about nothing", request.method), "ask for something by its name"));
@@ -111,12 +113,9 @@ pub(super) fn subject(catalog: &Catalog, request: &Request<'_>) -> Result<Subjec
     let Some(owner) = owner else {
         return Err(match (method, member) {
             ("resources/read", _) => Unasked::Resource(about),
-            (_, "name") => Unasked::Told(no_such(
-                "prompt",
-                "prompts/list names all of them",
-                &about,
-                catalog.prompt_names(),
-            )),
+            (_, "name") => Unasked::Told(missing(known, "prompt", &about).unwrap_or_else(|| {
+                no_such("prompt", "prompts/list names all of them", &about, catalog.prompt_names())
+            })),
             _ => told(
                 format!("there is no resource or template `{}`", shortened(&about, MOST_ECHOED)),
                 "resources/templates/list names the templates",
@@ -135,6 +134,14 @@ pub(super) fn subject(catalog: &Catalog, request: &Request<'_>) -> Result<Subjec
     // What has members can be changed.
     let params = params.unwrap_or_default();
     Ok(Subject { method, owner, params, asked_for: (member == "uri").then_some(own), about })
+}
+
+/// There is nothing of this name because the server that its name says could not be listed, and why; nothing where that is not so.
+pub(super) fn missing(known: &Known, what: &str, name: &str) -> Option<Telling<'static>> {
+    let (absent, why) = known.absent.iter().find_map(|absent| Some((absent, absent.why_without(name)?)))?;
+    let name = shortened(name, MOST_ECHOED);
+    let happened = format!("there is no {what} `{name}`, for `{}` is not there: {why}", absent.server);
+    Some(invalid_params(happened, "mend that server; it is tried again by itself"))
 }
 
 /// There is nothing of this name; what may be meant is told.
@@ -156,8 +163,16 @@ impl Machine {
         let Some(known) = self.servers.as_ref().filter(|known| !known.is_settled) else { return false };
         let Some(wanted) = Wanted::by(request) else { return false };
         let is_ours = |name: &str| self.tools.iter().any(|tool| tool.name == name);
+        // A name says by its beginning whose it could be; a URI does not.
+        let may_come = |about: &str| match wanted.member {
+            "name" => known.absent.iter().any(|absent| absent.may_bring(about)),
+            _ => true,
+        };
         let is_unknown = wanted.owner(&known.catalog).is_none()
-            && wanted.about.as_deref().is_some_and(|name| wanted.method != "tools/call" || !is_ours(name));
+            && wanted
+                .about
+                .as_deref()
+                .is_some_and(|name| may_come(name) && (wanted.method != "tools/call" || !is_ours(name)));
         is_unknown && stands("unknown-name-waits-for-servers")
     }
 

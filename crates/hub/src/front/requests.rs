@@ -20,7 +20,7 @@ use super::{
     answers::implementation,
     handover::{HandOver, Skin},
     machine::{Action, Awaited, Call, CallKey, End, Introduced, Machine, NAME, Outside, StreamKey, Way},
-    owners::{Subject, Unasked, no_such, subject},
+    owners::{Subject, Unasked, missing, no_such, subject},
     parking::{digest, own_state},
     questions::replied,
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
@@ -463,7 +463,7 @@ impl Machine {
         if let Some(params) = request.params.filter(|_| comes_back && revision.is_stateless()) {
             return self.come_back(&request.id, &request.method, params, (revision, request.way), outside);
         }
-        let Subject { method, owner, params, about, asked_for } = match subject(&known.catalog, request) {
+        let Subject { method, owner, params, about, asked_for } = match subject(known, request) {
             Ok(subject) => subject,
             Err(Unasked::Resource(uri)) => {
                 return self.refuse_resource(&request.id, &uri, revision, request.way, outside);
@@ -513,7 +513,8 @@ impl Machine {
             wants_progress: token.is_some(),
             tool: (method == "tools/call").then_some(owner.name),
             may_wait: may_be_a_job || self.jobs.are_of_windows,
-            limit: asked_limit,
+            limit: asked_limit.saturating_add(request.waited),
+            waited: request.waited,
             asked_for,
             asker,
             session: None,
@@ -545,6 +546,9 @@ impl Machine {
         };
         if self.tools.iter().all(|tool| tool.name != name) {
             let own = self.tools.iter().map(|tool| tool.name.as_str());
+            if let Some(telling) = self.servers.as_ref().and_then(|known| missing(known, "tool", &name)) {
+                return Err(telling);
+            }
             let others = self.servers.iter().flat_map(|known| known.catalog.tool_names());
             return Err(no_such("tool", "tools/list names all of them", &name, own.chain(others)));
         }

@@ -3,7 +3,8 @@
 //! Invariants
 //!
 //! - There is at most one client at a time that can be asked.
-//! - Its death or a failed start is counted once; after so many in a row it is left alone for a while, and then tried once (promise 6).
+//! - Its death or a failed start is counted once, when it happens; after so many in a row it is left alone for a while, and then tried
+//!   once (promise 6). Whoever asks meanwhile is refused at once.
 //! - Whoever waits for it to start may stop waiting: the start goes on for the next one.
 //! - An instance of one session is started by whoever asks it something alone, and only where there is a seat for it.
 
@@ -16,7 +17,7 @@ use std::{
 
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{Mutex as AsyncMutex, Notify, Semaphore},
+    sync::{Mutex as AsyncMutex, Notify, Semaphore, watch},
     time::{Instant, sleep_until},
 };
 use unhang_jobs::moment::Moment;
@@ -24,7 +25,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    Level, Memory, Patience, Scope, ServerEntry, SessionKey,
+    Absent, Level, Memory, Patience, Scope, ServerEntry, SessionKey,
     ear::Ear,
     in_turn,
     memory::Recalled,
@@ -36,11 +37,11 @@ use super::{
     watched::{Updates, Watched},
 };
 use crate::{
-    breaker::{Breaker, Verdict},
+    breaker::{Breaker, Phase, Verdict},
     client::{Client, ClientSpec, Endpoint, Error, Session, Subscription},
     digest::digest,
     fair::Asker,
-    route::{catalog::Offered, rules::ToolRules},
+    route::{catalog::Offered, names::Style, rules::ToolRules},
     upstream::http::REQUESTS,
 };
 
@@ -76,6 +77,8 @@ pub(super) struct Backend {
     ending: AsyncMutex<()>,
     /// Rung when nobody wants anything of it any more.
     pub(super) unwanted: Notify,
+    /// The last of its starts after which it was told what sessions had told the one before.
+    pub(super) restored: watch::Sender<u64>,
     state: Mutex<State>,
 }
 
@@ -90,6 +93,8 @@ pub(super) struct State {
     pub(super) recalled: Recalled,
     /// It has been listed since we began.
     pub(super) has_lists: bool,
+    /// Lists have waited for it for as long as they may.
+    pub(super) is_late: bool,
     /// For servers that tell of changes only to whoever has asked for that.
     pub(super) subscription: Option<Subscription>,
     is_closed: bool,
@@ -126,8 +131,9 @@ struct Inherited {
 }
 
 /// What is to be done about a server that is wanted.
-enum Next {
-    Ask(Box<Client>),
+pub(super) enum Next {
+    /// That is there by this start.
+    Ask(Box<Client>, u64),
     Wait(Instant),
     Refuse(Duration),
     Full(Taken),
@@ -141,6 +147,8 @@ pub(super) enum Starter {
     Caller,
     /// Whoever keeps its lists.
     Keeper,
+    /// Somebody who wants to hear of its resources.
+    Watcher,
 }
 
 /// A request that may be the one trial of a server that kept failing.
@@ -155,7 +163,8 @@ impl Backend {
     pub(super) fn new(entry: ServerEntry, place: usize, updates: Updates, before: Option<&Backend>) -> Self {
         let inherited = before.map(|before| {
             let offered = Offered::clone(&before.offered());
-            Inherited { offered, tally: Arc::clone(&before.tally), ..Inherited::default() }
+            let record = Some(Arc::new(before.record.of_successor(entry.secrets.clone())));
+            Inherited { offered, tally: Arc::clone(&before.tally), record, ..Inherited::default() }
         });
         Self::made(entry, place, updates, inherited.unwrap_or_default(), None)
     }
@@ -212,6 +221,7 @@ impl Backend {
             was_listed: false,
             recalled,
             has_lists: false,
+            is_late: false,
             subscription: None,
             is_closed: false,
             level: None,
@@ -237,6 +247,7 @@ impl Backend {
             record,
             ending: AsyncMutex::default(),
             unwanted: Notify::new(),
+            restored: watch::Sender::new(0),
             state: Mutex::new(state),
         }
     }
@@ -382,14 +393,28 @@ impl Backend {
         self.state().was_listed
     }
 
-    /// It is known what it offers, or what it offered in the last run; or it has failed to be listed.
+    /// It is known what it offers, or what it offered in the last run; or it has failed to be listed, or takes too long for that.
     pub(super) fn has_known_lists(&self) -> bool {
         let state = self.state();
-        state.was_listed || state.recalled.has_lists
+        state.was_listed || state.recalled.has_lists || state.is_late
+    }
+
+    /// What is to be said of it where nobody knows what it offers.
+    pub(super) fn absent(&self, style: &Style) -> Option<Absent> {
+        let was_listed = {
+            let state = self.state();
+            if state.has_lists {
+                return None;
+            }
+            state.was_listed
+        };
+        let failed = || self.record.trouble().last().unwrap_or("it could not be listed").to_owned();
+        let (server, beginning) = (self.name().to_owned(), style.beginning(self.prefix()));
+        Some(Absent { server, beginning, why: was_listed.then(failed) })
     }
 
     /// The client, once it is ready; started where it is not there. The caller has the deadline.
-    pub(super) async fn ready(&self, starter: Starter) -> Result<(Client, Arc<Session>), Error> {
+    pub(super) async fn ready(self: &Arc<Self>, starter: Starter) -> Result<(Client, Arc<Session>), Error> {
         loop {
             // One that is being stopped has its limits, and may hold what the next one needs.
             if stands("next-start-after-the-stop") {
@@ -404,9 +429,10 @@ impl Backend {
                 None => None,
             };
             match self.next(starter) {
-                Next::Ask(client) => {
+                Next::Ask(client, start) => {
                     let ready = in_turn(turn, pin!(client.ready())).await;
                     let session = ready.inspect_err(|error| self.doubt(error))?;
+                    self.until_restored(start).await;
                     return Ok((*client, session));
                 }
                 Next::Wait(until) => {
@@ -420,7 +446,8 @@ impl Backend {
         }
     }
 
-    fn next(&self, starter: Starter) -> Next {
+    /// What is to be done now for somebody who wants it.
+    pub(super) fn next(self: &Arc<Self>, starter: Starter) -> Next {
         let now = Instant::now();
         let since = now - self.origin;
         let mut state = self.state();
@@ -428,22 +455,22 @@ impl Backend {
             return Next::Closed;
         }
         match &state.client {
-            Some(client) if client.is_usable() => return Next::Ask(Box::new(client.clone())),
-            Some(_) => {
-                self.note_end(&mut state);
-                state.client = None;
-                state.subscription = None;
-                self.record.failed();
-                if state.breaker.failed(since) && stands("gateway-fences-off") {
-                    tracing::error!("{}", self.left_alone(state.breaker.failures()));
-                }
-                state.not_before = now + state.breaker.delay();
+            Some(client) if client.is_usable() => {
+                return Next::Ask(Box::new(client.clone()), state.starts);
             }
+            // Whoever tends it has not had their turn yet.
+            Some(_) => self.count_end(&mut state),
             None => {}
         }
         if self.own.is_some() && starter == Starter::Keeper && stands("instance-is-started-by-its-session") {
             // What it offers is asked of it while it is there, and is no reason to start it.
             return Next::Closed;
+        }
+        // Before any pause: to be refused nobody waits.
+        if let Phase::Open(rest) = state.breaker.phase(since)
+            && stands("gateway-fences-off")
+        {
+            return Next::Refuse(rest);
         }
         if now < state.not_before && stands("gateway-restart-delayed") {
             return Next::Wait(state.not_before);
@@ -470,11 +497,36 @@ impl Backend {
         state.starts += 1;
         state.wanted.started();
         state.started = Moment::now();
-        if starter == Starter::Caller {
+        if starter != Starter::Keeper {
             // What it offers may differ from what the last one offered.
             self.ear.changed.notify_one();
         }
-        Next::Ask(Box::new(client))
+        self.tend(&client, state.starts, starter);
+        Next::Ask(Box::new(client), state.starts)
+    }
+
+    /// The client that there is has ended by itself, which is a failure.
+    pub(super) fn count_end(&self, state: &mut State) {
+        let now = Instant::now();
+        self.note_end(state);
+        state.client = None;
+        state.subscription = None;
+        self.record.failed();
+        if state.breaker.failed(now - self.origin) && stands("gateway-fences-off") {
+            tracing::error!("{}", self.left_alone(state.breaker.failures()));
+        }
+        state.not_before = now + state.breaker.delay();
+    }
+
+    /// The one trial of a server that kept failing has come to nothing that says anything about it.
+    pub(super) fn abandon_trial(&self) {
+        self.state().breaker.trial_abandoned(self.origin.elapsed());
+    }
+
+    /// The client that there is, and by which start.
+    pub(super) fn current(&self) -> Option<(Client, u64)> {
+        let state = self.state();
+        Some((state.client.clone()?, state.starts))
     }
 
     /// A request is made now.
@@ -511,6 +563,11 @@ impl Backend {
 }
 
 impl State {
+    /// Whether the client that there is came by this start.
+    pub(super) fn is_of(&self, start: u64) -> bool {
+        self.starts == start
+    }
+
     /// It has just been listed, and offers this.
     pub(super) fn list(&mut self, offered: Offered) {
         (self.offered, self.was_listed, self.has_lists) = (Arc::new(offered), true, true);

@@ -31,8 +31,36 @@ pub struct Known {
     pub was_settled: bool,
     /// They are those of another gateway, whose clients come back with states of its own.
     pub follows: bool,
-    /// The same, or it is known what it offered in the last run.
+    /// The same, or it is known what it offered in the last run, or lists have waited for it long enough.
     pub has_lists: bool,
+    /// Servers of which nobody knows what they offer.
+    pub absent: Arc<Vec<Absent>>,
+}
+
+/// A server of which nobody knows what it offers, since it has never been listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent {
+    /// What it is called.
+    pub server: String,
+    /// What the public names of its tools and prompts begin with; empty where they can be anything.
+    pub beginning: String,
+    /// Why it could not be listed; it is still awaited where this says nothing.
+    pub why: Option<String>,
+}
+
+impl Absent {
+    /// Whether a tool or a prompt of this name may turn out to be this server's, which is still awaited.
+    #[must_use]
+    pub fn may_bring(&self, name: &str) -> bool {
+        self.why.is_none() && name.starts_with(&self.beginning)
+    }
+
+    /// Why there is nothing of this name, where the name says that it would be this server's.
+    #[must_use]
+    pub fn why_without(&self, name: &str) -> Option<&str> {
+        let is_its = !self.beginning.is_empty() && name.starts_with(&self.beginning);
+        self.why.as_deref().filter(|_| is_its)
+    }
 }
 
 impl Known {
@@ -59,6 +87,7 @@ impl Known {
             was_settled: was_settled || is_settled,
             follows: all().any(|backend| backend.is_gateway()),
             has_lists: all().all(|backend| backend.has_known_lists()),
+            absent: Arc::new(all().filter_map(|backend| backend.absent(&roster.style)).collect()),
         }
     }
 
@@ -68,6 +97,7 @@ impl Known {
         if self.flags() == now.flags()
             && (Arc::ptr_eq(&self.patience, &now.patience) || self.patience == now.patience)
             && self.clocks == now.clocks
+            && self.absent == now.absent
             && (Arc::ptr_eq(&self.catalog, &now.catalog) || self.catalog == now.catalog)
             && stands("unchanged-wakes-nobody")
         {

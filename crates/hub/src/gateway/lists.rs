@@ -2,7 +2,7 @@
 //!
 //! Invariants: what was listed stays until there is something newer; what its rules do not allow is listed nowhere.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, value::RawValue};
 use tokio::time::sleep;
@@ -23,7 +23,7 @@ const CALM: Duration = Duration::from_millis(250);
 
 impl Backend {
     /// Asks for all its lists, and keeps them.
-    pub(super) async fn list(&self) -> Result<(), Error> {
+    pub(super) async fn list(self: &Arc<Self>) -> Result<(), Error> {
         if self.state().wanted.rests() && stands("resting-server-is-left-alone") {
             // What it offered is what it offers, until somebody starts it.
             return Ok(());
@@ -47,7 +47,7 @@ impl Backend {
         }
     }
 
-    async fn lists(&self) -> Result<Offered, Error> {
+    async fn lists(self: &Arc<Self>) -> Result<Offered, Error> {
         let (client, session) = self.ready(Starter::Keeper).await?;
         let options = Options::default();
         let (tools, prompts, resources, templates) = tokio::join!(
@@ -70,8 +70,6 @@ impl Backend {
         };
         self.remember(&session, &listed);
         let offered = Offered { tools: self.allowed(listed.tools), ..listed };
-        self.watch_again(&client).await;
-        self.set_level().await;
         if session.revision.is_stateless() && self.state().subscription.is_none() {
             // A server that has nothing to tell refuses it.
             match client.subscribe(Topics { resources: Vec::new(), lists: true }, &options).await {

@@ -30,6 +30,7 @@ mod seats;
 mod status;
 pub(crate) mod tally;
 mod tasks;
+mod tending;
 mod turns;
 mod verdicts;
 mod vigil;
@@ -49,7 +50,7 @@ use serde_json::value::RawValue;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, watch},
     task::JoinSet,
-    time::timeout,
+    time::{Instant, timeout},
 };
 use unhang_bridge::{
     Era,
@@ -72,7 +73,7 @@ use self::{
     visit::{Visit, Visits},
 };
 pub use self::{
-    known::Known,
+    known::{Absent, Known},
     level::Level,
     memory::Memory,
     owners::{Behind, Owners},
@@ -85,7 +86,9 @@ pub use self::{
 use crate::{
     client::{ClientSpec, Error, Manner, Signed},
     clients::Clocks,
-    config::{DISPOSE_LIMIT, MAX_IN_FLIGHT_OF_ALL, MAX_INSTANCES, MAX_WAITING_OF_ALL},
+    config::{DISPOSE_LIMIT, LIST_PATIENCE, MAX_IN_FLIGHT_OF_ALL, MAX_INSTANCES, MAX_WAITING_OF_ALL},
+    fault::{Kind, RESTART_HINT, in_words},
+    notices::Notices,
     promoted::is_repeatable,
     route::{names::Style, rules::ToolRules},
     secrets::Secrets,
@@ -96,6 +99,8 @@ use crate::{
 const STARTS: usize = 4;
 /// Changes of resources that a session may not have heard of yet; older ones it misses.
 const UPDATES: usize = 1024;
+/// What a start has taken of a request's time, if it is to be told.
+const WORTH_TELLING: Duration = Duration::from_millis(100);
 /// For how long others are kept from starting by one that does.
 const START_TURN: Duration = Duration::from_secs(3);
 
@@ -163,6 +168,8 @@ pub struct Lineup {
     pub capacity: Capacity,
     /// The clocks of those who ask them.
     pub clocks: Clocks,
+    /// Where it is said that a server cannot be started.
+    pub notices: Notices,
 }
 
 impl Lineup {
@@ -198,8 +205,10 @@ pub struct Asked {
     pub tool: Option<String>,
     /// Its caller can wait for as long as that, so that the server may go on with it as a task.
     pub may_wait: bool,
-    /// How long it may take.
+    /// How long it may take, from when it came.
     pub limit: Duration,
+    /// For how long it has waited already.
+    pub waited: Duration,
     /// The URI that it is about, as JSON.
     pub asked_for: Option<String>,
     /// Who asks, where others want their turn as well.
@@ -278,6 +287,7 @@ struct Shared {
     /// Requests with all of them together.
     all: Arc<Places>,
     vigil: Arc<Vigil>,
+    notices: Notices,
 }
 
 impl Servers {
@@ -296,6 +306,7 @@ impl Servers {
             level: Mutex::default(),
             all: Places::new(lineup.capacity.requests),
             vigil: Arc::default(),
+            notices: lineup.notices.clone(),
         });
         let servers = Self { shared, keepers: Arc::default(), visit: None };
         servers.replace(lineup);
@@ -431,6 +442,7 @@ async fn put(
         signature,
         tool,
         limit,
+        waited,
         asked_for,
         asker,
         may_wait,
@@ -438,7 +450,9 @@ async fn put(
         ..
     } = asked;
     let mut answered = Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
-    let deadline = Deadline::after(limit);
+    let now = Instant::now();
+    let (since, deadline) =
+        (now.checked_sub(waited).unwrap_or(now), Deadline::after(limit.saturating_sub(waited)));
     let _use = backend.used();
     let wanting = Wanting { asker: &asker, method, tool: tool.as_deref(), limit, deadline };
     // Before anything else, so that what is waited for longest is not what grew old meanwhile.
@@ -450,7 +464,9 @@ async fn put(
         }
     };
     // A server that is still starting has its own deadline, which may be longer than this caller's.
+    let wanted = Instant::now();
     let ready = deadline.timeout(backend.ready(Starter::Caller)).await;
+    let start = wanted.elapsed();
     let ready = ready.unwrap_or_else(|_| Err(backend.still_starting(method, limit)));
     let (asks, session) = match ready {
         Ok(ready) => ready,
@@ -496,14 +512,31 @@ async fn put(
         .map(|course| course.asked_in(key));
     let as_task = course.as_ref().and_then(|course| course.params(params, may_wait));
     let signed = course.as_ref().map_or(signed, Course::signed);
-    let manner = Manner { timeout: Some(deadline.remaining()), progress, asides, session: key, signed };
+    let manner =
+        Manner { timeout: Some(limit), since: Some(since), progress, asides, session: key, signed };
     let trial = backend.trial();
     answered.outcome = asks.ask(method, as_task.as_deref().unwrap_or(params), &manner).await;
+    answered.outcome = answered.outcome.map_err(|error| explained(error, start));
     trial.ended(&answered.outcome);
     if let Some(course) = course {
         answered.outcome = course.told_to(news).follow(answered.outcome, deadline).await;
     }
     answered
+}
+
+/// With what only a gateway knows: how long the request waited for the server's start, and that a dead server comes back.
+fn explained(error: Error, start: Duration) -> Error {
+    match error {
+        Error::Failure(mut failure) => {
+            if failure.kind == Kind::Deadline && start >= WORTH_TELLING {
+                failure.happened.push_str(&format!(", {} of which it took to start", in_words(start)));
+            } else if failure.kind == Kind::ServerExited {
+                RESTART_HINT.clone_into(&mut failure.hint);
+            }
+            Error::Failure(failure)
+        }
+        error => error,
+    }
 }
 
 /// Whether params answer what nobody has asked: a server of old asks nothing by its results.
@@ -515,10 +548,26 @@ fn answers_nothing(params: &str) -> bool {
 
 /// Keeps the lists of one server: asks for them when it has started, and again when they change.
 async fn keep(shared: Arc<Shared>, backend: Arc<Backend>) {
+    let mut is_told = false;
     loop {
         // It is never closed.
         let turn = Arc::clone(&shared.starts).acquire_owned().await.ok();
-        let listed = in_turn(turn, pin!(backend.list())).await;
+        let mut work = pin!(backend.list());
+        let listed = {
+            let mut listing = pin!(in_turn(turn, work.as_mut()));
+            match backend.has_known_lists() {
+                true => listing.await,
+                // Lists that clients ask for wait for it, all of them together for so long.
+                false => match timeout(LIST_PATIENCE, listing.as_mut()).await {
+                    Ok(listed) => listed,
+                    Err(_) => {
+                        backend.state().is_late = true;
+                        shared.publish();
+                        listing.await
+                    }
+                },
+            }
+        };
         if listed.is_ok() && backend.scope() == Scope::Session && stands("listing-leaves-nothing-running") {
             // It has said what its instances offer.
             backend.rest_now().await;
@@ -526,9 +575,24 @@ async fn keep(shared: Arc<Shared>, backend: Arc<Backend>) {
         if let Err(error) = &listed {
             tracing::warn!("`{}` cannot be listed: {error}", backend.name());
         }
+        is_told = tell_absence(&shared.notices, &backend, listed.as_ref().err(), is_told);
         shared.publish();
         backend.until_changed(listed.is_ok()).await;
     }
+}
+
+/// Tells once that a server is not there, and once that it has come. Whether it is told as away now.
+fn tell_absence(notices: &Notices, backend: &Backend, why: Option<&Error>, is_told: bool) -> bool {
+    match why {
+        // Of a gateway like us its own process tells.
+        Some(error) if !is_told && !backend.is_gateway() => {
+            notices
+                .say(&format!("`{}` is not there, and what it offers is missing: {error}", backend.name()));
+        }
+        None if is_told => notices.say(&format!("`{}` is there now", backend.name())),
+        _ => {}
+    }
+    why.is_some()
 }
 
 /// Does what keeps a processor busy, as one of few who may at the same time.
@@ -605,6 +669,7 @@ pub(crate) mod tests {
             tool: Some(tool.to_owned()),
             may_wait: false,
             limit,
+            waited: Duration::ZERO,
             asked_for: None,
             asker: Asker::new("one"),
             session: None,

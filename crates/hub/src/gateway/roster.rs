@@ -144,7 +144,7 @@ impl Servers {
     /// go were asked they may still answer, and nobody loses what they have where there is less room. Gives what has changed. Must be
     /// called in a runtime.
     pub fn replace(&self, lineup: Lineup) -> Change {
-        let Lineup { entries, style, own, capacity, clocks } = lineup;
+        let Lineup { entries, style, own, capacity, clocks, notices: _ } = lineup;
         self.bound(capacity);
         let (change, new, leaving) = {
             let mut roster = self.shared.roster();

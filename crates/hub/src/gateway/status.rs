@@ -5,7 +5,7 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -43,7 +43,7 @@ pub struct ServerStatus {
     pub waiting: usize,
     /// Failures in a row, since it last answered; of the instance that has most.
     pub failures: u32,
-    /// Failures since the beginning: ends and failed starts, each counted when the server is wanted again.
+    /// Failures since the beginning: ends and failed starts, each counted when it happens.
     pub failures_total: u64,
     /// Whether it, or an instance of it, is left alone, and until when.
     pub breaker: BreakerStatus,
@@ -191,11 +191,17 @@ fn worse(one: Phase, other: Phase) -> Phase {
 /// What has become of a server, and of every instance of it there ever was.
 #[derive(Debug, Default)]
 pub(super) struct Record {
+    counts: Arc<Counts>,
+    trouble: Mutex<Trouble>,
+}
+
+/// What was counted of a server of one name, whatever the configuration said of it at the time.
+#[derive(Debug, Default)]
+struct Counts {
     starts: AtomicU64,
     restarts: AtomicU64,
     failures: AtomicU64,
     junk_lines: AtomicU64,
-    trouble: Mutex<Trouble>,
 }
 
 impl Record {
@@ -203,20 +209,25 @@ impl Record {
         Self { trouble: Mutex::new(Trouble::new(secrets)), ..Self::default() }
     }
 
+    /// That of the server which a new configuration has in the place of this one: what was counted stays counted.
+    pub(super) fn of_successor(&self, secrets: Secrets) -> Self {
+        Self { counts: Arc::clone(&self.counts), ..Self::new(secrets) }
+    }
+
     /// It is started, not for the first time where it is `again`.
     pub(super) fn started(&self, again: bool) {
-        self.starts.fetch_add(1, Ordering::Relaxed);
-        self.restarts.fetch_add(again.into(), Ordering::Relaxed);
+        self.counts.starts.fetch_add(1, Ordering::Relaxed);
+        self.counts.restarts.fetch_add(again.into(), Ordering::Relaxed);
     }
 
     /// It has failed.
     pub(super) fn failed(&self) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.counts.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// It wrote so many lines to its stdout that were no messages.
     pub(super) fn wrote_junk(&self, lines: u64) {
-        self.junk_lines.fetch_add(lines, Ordering::Relaxed);
+        self.counts.junk_lines.fetch_add(lines, Ordering::Relaxed);
     }
 
     pub(super) fn trouble(&self) -> MutexGuard<'_, Trouble> {
@@ -230,14 +241,14 @@ impl Record {
             name: name.to_owned(),
             state: now.state(),
             instances,
-            starts: count(&self.starts),
-            restarts: count(&self.restarts),
+            starts: count(&self.counts.starts),
+            restarts: count(&self.counts.restarts),
             in_flight: now.in_flight,
             waiting: now.waiting,
             failures: now.failures,
-            failures_total: count(&self.failures),
+            failures_total: count(&self.counts.failures),
             breaker: now.breaker.into(),
-            junk_lines: count(&self.junk_lines),
+            junk_lines: count(&self.counts.junk_lines),
             tools: 0,
             prompts: 0,
             resources: 0,

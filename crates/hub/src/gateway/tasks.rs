@@ -357,6 +357,7 @@ impl Course {
         });
         let manner = Manner {
             timeout: Some(deadline.remaining()),
+            since: None,
             progress: None,
             asides,
             session: self.session,

@@ -31,7 +31,8 @@ impl Backend {
         let failures = self.state().breaker.failures();
         let happened = self.left_alone(failures);
         let hint = format!("ask again in {}", in_words(Duration::from_secs(rest.as_secs() + 1)));
-        self.failure(Kind::BreakerOpen, "", happened, &hint).into()
+        let failure = self.failure(Kind::BreakerOpen, "", happened, &hint);
+        Failure { retry_after: Some(rest), ..failure }.into()
     }
 
     /// That it is left alone, and why.

@@ -43,9 +43,10 @@ impl Backend {
     /// # Errors
     /// Why the server does not tell of it.
     pub(super) async fn watch(self: Arc<Self>, uri: Arc<str>, limit: Duration) -> Result<Watch, Error> {
-        let (client, _) = self.ready(Starter::Caller).await?;
+        let ready = self.ready(Starter::Caller).await?;
         let mut watched = self.watched.lock().await;
-        let since = self.starts();
+        // It may have been started anew meanwhile. One that has ended says so when it is asked.
+        let (client, since) = self.current().unwrap_or((ready.0, self.starts()));
         match watched.get_mut(&uri) {
             Some(watched) if watched.since == since => watched.count += 1,
             other => {
@@ -59,9 +60,8 @@ impl Backend {
     }
 
     /// Hears of the same resources of a server that was started anew.
-    pub(super) async fn watch_again(&self, client: &Client) {
+    pub(super) async fn watch_again(&self, client: &Client, now: u64) {
         let mut watched = self.watched.lock().await;
-        let now = self.starts();
         for (uri, watched) in watched.iter_mut().filter(|(_, watched)| watched.since != now) {
             match subscribed(client, uri, self.request_timeout()).await {
                 Ok(subscription) => (watched.since, watched._subscription) = (now, subscription),

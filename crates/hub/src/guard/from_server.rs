@@ -275,12 +275,13 @@ impl Machine {
 
     /// G-13: nothing but answers while a call runs. Log and progress would be stale afterwards and are dropped.
     fn keep_quiet(&mut self, class: Class, raw: &[u8]) {
-        let held: usize = self.quiet_held.iter().map(|(_, line)| line.len()).sum();
         let is_stale = matches!(class, Class::Log | Class::Progress(_)) && stands("stale-dropped");
-        if is_stale || (held + raw.len() > self.limits.queue_bytes && stands("quiet-bounded")) {
+        if is_stale || (self.quiet_bytes + raw.len() > self.limits.queue_bytes && stands("quiet-bounded")) {
             self.counters.dropped_notifications += 1;
         } else {
-            self.quiet_held.push((class, one_line(raw).into_owned()));
+            let line = one_line(raw).into_owned();
+            self.quiet_bytes += line.len();
+            self.quiet_held.push((class, line));
         }
     }
 

@@ -15,7 +15,7 @@
 
 use std::{
     collections::HashMap,
-    future::pending,
+    future::{pending, ready},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -37,8 +37,9 @@ use super::{
     machine::JobNews,
 };
 use crate::{
-    client::{Error, ServerError, question::SessionKey},
+    client::{Error, Failure, ServerError, question::SessionKey},
     config::Limits,
+    fault::Kind,
     front::{Desk, Skin},
     gateway::{Answered, Aside},
     job_report::ToolNames,
@@ -58,6 +59,9 @@ pub type OpenJobs = Box<dyn FnOnce() -> EngineService + Send>;
 
 /// Calls that may wait for jobs that there are, also after their clients have withdrawn them.
 const MOST_JOINING: usize = 1024;
+
+/// Requests of jobs that may wait to be made. Each job has one at a time.
+const MOST_WISHES: usize = 1024;
 
 /// The data folder, once somebody needs it.
 struct House {
@@ -94,10 +98,10 @@ struct Relay {
     aside: mpsc::Sender<Aside>,
 }
 
-/// What is wanted of the server.
-enum Wish {
-    Withdraw(u64),
-    Ask { params: Arc<str>, relay: Relay },
+/// What the server is to be asked for a job.
+struct Wish {
+    params: Arc<str>,
+    relay: Relay,
 }
 
 /// A call of which a job was to be made.
@@ -162,72 +166,61 @@ pub(super) struct Keeper {
     relays: HashMap<Id, Relay>,
     beside: JoinSet<Done>,
     line: Line,
+    wishes: mpsc::Receiver<Wish>,
     desk: AtDesk,
 }
 
-/// The way from jobs to the keeper. Each job has one wish at a time, so that it needs no bound.
-#[derive(Clone, Default)]
-struct Line(Arc<Wishes>);
-
-#[derive(Default)]
-struct Wishes {
-    waiting: Mutex<Vec<Wish>>,
-    comes: Notify,
-    last_key: AtomicU64,
+/// The way from jobs to the keeper.
+#[derive(Clone)]
+struct Line {
+    wishes: mpsc::Sender<Wish>,
+    /// Rung when somebody waits no more.
+    withdrawn: Arc<Notify>,
+    last_key: Arc<AtomicU64>,
 }
 
 impl Line {
-    fn say(&self, wish: Wish) {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(wish);
-        self.0.comes.notify_one();
-    }
-
-    /// The next wish. Cancel-safe.
-    async fn next(&self) -> Wish {
-        loop {
-            let waiting = {
-                let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                if waiting.is_empty() { None } else { Some(waiting.remove(0)) }
-            };
-            match waiting {
-                Some(wish) => return wish,
-                None => self.0.comes.notified().await,
-            }
-        }
+    /// One that as many requests of jobs can wait in, and who takes them.
+    fn new(most: usize) -> (Line, mpsc::Receiver<Wish>) {
+        let (wishes, taken) = mpsc::channel(most.clamp(1, MOST_WISHES));
+        (Line { wishes, withdrawn: Arc::default(), last_key: Arc::default() }, taken)
     }
 
     /// A request that is about to be made: what hears of it, and by what.
     fn open(&self) -> (UnderWay, Relay) {
-        let key = self.0.last_key.fetch_add(1, Ordering::Relaxed);
+        let key = self.last_key.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         let (progress, seen) = watch::channel(None);
         let (aside, said) = mpsc::channel(ASIDES);
-        let withdrawal = Withdrawal { key, line: Some(self.clone()) };
+        let waiting = Waiting { answered, is_over: false, withdrawn: Arc::clone(&self.withdrawn) };
         let answering = Box::pin(async move {
-            let mut withdrawal = withdrawal;
-            let answered = answered.await;
-            withdrawal.line = None;
-            answered.unwrap_or(Answered {
-                era: Era::Legacy,
-                server_info: None,
-                outcome: Err(Error::Disposed),
-                asked_for: None,
-            })
+            // All of it moves in, so that its end is that of the wait.
+            let mut waiting = waiting;
+            let answered = (&mut waiting.answered).await;
+            waiting.is_over = true;
+            answered.unwrap_or_else(|_| unanswered(Error::Disposed))
         });
         (UnderWay { answering, seen, said }, Relay { key, answer, progress, aside })
     }
 }
 
-/// Tells that nobody waits any more, unless there was an answer.
-struct Withdrawal {
-    key: u64,
-    line: Option<Line>,
+/// That there is no answer, for this reason.
+fn unanswered(why: Error) -> Answered {
+    Answered { era: Era::Legacy, server_info: None, outcome: Err(why), asked_for: None }
 }
 
-impl Drop for Withdrawal {
+/// Tells that nobody waits any more, unless there was an answer.
+struct Waiting {
+    answered: oneshot::Receiver<Answered>,
+    is_over: bool,
+    withdrawn: Arc<Notify>,
+}
+
+impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(line) = self.line.take() {
-            line.say(Wish::Withdraw(self.key));
+        if !self.is_over {
+            self.answered.close();
+            self.withdrawn.notify_one();
         }
     }
 }
@@ -235,14 +228,23 @@ impl Drop for Withdrawal {
 impl Source for Line {
     fn ask(&mut self, params: Arc<str>) -> UnderWay {
         let (way, relay) = self.open();
-        self.say(Wish::Ask { params, relay });
-        way
+        if self.wishes.try_send(Wish { params, relay }).is_ok() {
+            return way;
+        }
+        let failure = Failure {
+            kind: Kind::Overloaded,
+            happened: "too many requests of jobs wait for the server".to_owned(),
+            hint: "make the call again when some of them have ended".to_owned(),
+            ..Failure::ended()
+        };
+        UnderWay { answering: Box::pin(ready(unanswered(failure.into()))), ..way }
     }
 }
 
 impl Keeper {
     /// One for this server, within these limits.
     pub(super) fn new(server: String, limits: Limits, open: OpenJobs) -> Keeper {
+        let (line, wishes) = Line::new(limits.max_in_flight);
         Keeper {
             house: Arc::new(House { opened: OnceCell::new(), open: Mutex::new(Some(open)) }),
             server,
@@ -250,7 +252,8 @@ impl Keeper {
             limits,
             relays: HashMap::new(),
             beside: JoinSet::new(),
-            line: Line::default(),
+            line,
+            wishes,
             desk: AtDesk::Closed,
         }
     }
@@ -448,16 +451,19 @@ impl Keeper {
                     // A panic, which has been told; a call stays one.
                     Err(_panic) => {}
                 },
-                wish = self.line.next() => match wish {
-                    Wish::Ask { params, relay } => return Event::Asked(params, Again(relay)),
-                    Wish::Withdraw(key) => {
-                        let call = self.relays.iter().find(|(_, relay)| relay.key == key);
-                        if let Some(call) = call.map(|(call, _)| call.clone()) {
-                            self.relays.remove(&call);
-                            return Event::Withdrawn(call);
-                        }
-                    }
+                // What was withdrawn meanwhile is not asked at all.
+                Some(Wish { params, relay }) = self.wishes.recv() => if !relay.answer.is_closed() {
+                    return Event::Asked(params, Again(relay));
                 },
+                () = self.line.withdrawn.notified() => {
+                    let call = self.relays.iter().find(|(_, relay)| relay.answer.is_closed());
+                    if let Some(call) = call.map(|(call, _)| call.clone()) {
+                        self.relays.remove(&call);
+                        // There may be others.
+                        self.line.withdrawn.notify_one();
+                        return Event::Withdrawn(call);
+                    }
+                }
                 () = works(&mut self.desk) => return Event::Said,
             }
         }

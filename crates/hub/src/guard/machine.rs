@@ -52,6 +52,11 @@ pub trait Outside {
     fn server_backlog(&self) -> usize;
     /// The server's last lines on stderr, at most [`TAIL_LINES`](crate::config::TAIL_LINES).
     fn stderr_tail(&self) -> Vec<String>;
+
+    /// How old the last of them is, where that is known.
+    fn stderr_age(&self) -> Option<Duration> {
+        None
+    }
     /// Processor time used by the server's processes so far, where that can be read.
     fn processor_time(&self) -> Option<Duration>;
     /// Tells the person in front of the client something.
@@ -272,6 +277,8 @@ pub struct Machine {
     pub(super) held_bytes: usize,
     pub(super) junk: Junk,
     pub(super) quiet_held: Vec<(Class, Vec<u8>)>,
+    /// Their bytes.
+    pub(super) quiet_bytes: usize,
 
     pub(super) end: End,
     pub(super) start_fault: Option<StartFault>,
@@ -326,6 +333,7 @@ impl Machine {
             held_bytes: 0,
             junk: Junk::default(),
             quiet_held: Vec::new(),
+            quiet_bytes: 0,
             end: End::None,
             start_fault: None,
             limits,
@@ -566,6 +574,7 @@ impl Machine {
     /// Delivers what was kept back while a call ran, merged to one of a kind where one says it all.
     pub(super) fn release_quiet(&mut self, outside: &mut impl Outside) {
         let mut said = HashSet::new();
+        self.quiet_bytes = 0;
         for (class, line) in std::mem::take(&mut self.quiet_held) {
             let repeated = match &class {
                 Class::ListChanged(method) => !said.insert(method.clone()) && stands("quiet-merged"),

@@ -153,6 +153,10 @@ impl Outside for World {
         self.tail.last_lines(if stands("told-tail-bounded") { TAIL_LINES } else { usize::MAX })
     }
 
+    fn stderr_age(&self) -> Option<Duration> {
+        self.tail.age()
+    }
+
     fn processor_time(&self) -> Option<Duration> {
         self.process.as_ref().and_then(|process| process.server.cpu_time())
     }

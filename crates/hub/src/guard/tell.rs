@@ -11,7 +11,7 @@ use unhang_switches::stands;
 use super::machine::{Call, Machine, Outside, Role};
 use crate::{
     batch::BatchId,
-    fault::{Evidence, Fault, Kind, in_words},
+    fault::{Evidence, Fault, Kind, RESTART_HINT, ended, in_words},
     queue::Class,
     refusal::{Addressee, Telling},
 };
@@ -64,7 +64,11 @@ impl Machine {
     }
 
     fn evidence(&self, outside: &impl Outside) -> Evidence {
-        Evidence { stderr_tail: outside.stderr_tail(), junk: self.junk.lines() }
+        Evidence {
+            stderr_tail: outside.stderr_tail(),
+            stderr_age: outside.stderr_age(),
+            junk: self.junk.lines(),
+        }
     }
 
     fn answer_fault(&mut self, call: &Call, line: &[u8], outside: &mut impl Outside) {
@@ -141,18 +145,8 @@ impl Machine {
         outside: &mut impl Outside,
     ) {
         let elapsed = self.now.saturating_sub(call.since);
-        let happened = format!(
-            "`{}` ended ({}) {} after `{}` was sent",
-            self.name,
-            exit,
-            in_words(elapsed),
-            call.method
-        );
-        let hint = if restarts {
-            "it is started again when it is needed; send the request again if it is safe to repeat"
-        } else {
-            "see its stderr"
-        };
+        let happened = ended(&self.name, &exit.to_string(), elapsed, &call.method);
+        let hint = if restarts { RESTART_HINT } else { "see its stderr" };
         self.tell_call(
             call,
             Telling { kind: Kind::ServerExited, happened, hint },

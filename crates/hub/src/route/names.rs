@@ -35,6 +35,17 @@ impl Style {
         let is_usable = (1..=LONGEST_SEPARATOR).contains(&separator.len()) && separator.chars().all(is_plain);
         is_usable.then(|| Style { separator: separator.to_owned(), ..Style::default() })
     }
+
+    /// What the public names of a server with this prefix begin with, whatever it turns out to offer; empty where they can be anything.
+    #[must_use]
+    pub fn beginning(&self, prefix: &str) -> String {
+        if prefix.is_empty() {
+            return String::new();
+        }
+        let whole = prefix.chars().chain(self.separator.chars());
+        // A longer one is cut to make room for its number.
+        whole.map(plain).take(self.longest.saturating_sub(NUMBER + 1)).collect()
+    }
 }
 
 /// What one server offers, as it calls it.
@@ -133,6 +144,14 @@ impl Names {
     }
 }
 
+/// Digits of the number behind a name that is spelt in another way.
+const NUMBER: usize = 8;
+
+/// What names have in the place of this.
+fn plain(character: char) -> char {
+    if is_plain(character) { character } else { '_' }
+}
+
 /// Whether names may have this.
 fn is_plain(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.')
@@ -140,7 +159,7 @@ fn is_plain(character: char) -> bool {
 
 /// The name as it can be used everywhere.
 fn spelt(whole: &str, longest: usize) -> String {
-    let plain: String = whole.chars().map(|one| if is_plain(one) { one } else { '_' }).collect();
+    let plain: String = whole.chars().map(plain).collect();
     if plain == whole && plain.len() <= longest && !plain.is_empty() {
         return plain;
     }
@@ -204,6 +223,20 @@ mod tests {
         );
         let is_plain = |one: char| one.is_ascii_alphanumeric() || "_-.".contains(one);
         assert!(listed.iter().all(|name| name.len() <= 64 && name.chars().all(is_plain)));
+    }
+
+    #[test]
+    fn f_52_every_name_of_a_server_begins_as_its_prefix_says() {
+        let style = Style::default();
+        let long = "p".repeat(70);
+        for prefix in ["time", "a b", "gr\u{f6}\u{df}e", &long] {
+            let (long_name, beginning) = ("x".repeat(100), style.beginning(prefix));
+            let offers = [Offer { prefix, names: vec!["now", "a b", &long_name] }];
+            let names = Names::new(&style, &offers);
+            assert_eq!(listed(&names).len(), 3);
+            assert!(listed(&names).iter().all(|name| name.starts_with(&beginning)), "{beginning}");
+        }
+        assert_eq!((style.beginning("time").as_str(), style.beginning("").as_str()), ("time__", ""));
     }
 
     #[test]

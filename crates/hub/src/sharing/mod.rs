@@ -300,7 +300,7 @@ impl Realm {
 /// What of these a window that follows asks the leader for, and what it has itself: the leader, and those that are not for everybody,
 /// for the leader has no session of its client.
 fn apart(socket: PathBuf, lineup: Lineup) -> (Lineup, Lineup) {
-    let Lineup { entries, style, own, capacity, clocks } = lineup;
+    let Lineup { entries, style, own, capacity, clocks, notices } = lineup;
     let leader = follower(socket, &entries);
     let (shared, here): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|entry| entry.scope == Scope::Everybody);
@@ -310,8 +310,9 @@ fn apart(socket: PathBuf, lineup: Lineup) -> (Lineup, Lineup) {
         own: own.clone(),
         capacity,
         clocks: clocks.clone(),
+        notices: notices.clone(),
     };
-    (Lineup { entries: shared, style, own, capacity, clocks }, here)
+    (Lineup { entries: shared, style, own, capacity, clocks, notices }, here)
 }
 
 /// The leader as a server of ours. It waits for its servers as long as they may take, and we for it; what is said of single servers and

@@ -6,11 +6,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use serde_json::Value;
+use tokio::task::spawn_blocking;
 use unhang_jobs::{
     self as jobs,
     document::Field,
@@ -35,6 +36,7 @@ use crate::{
         DocumentReport, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport, SystemReport,
         ToolNames,
     },
+    notices::Notices,
     promoted::PromotedCalls,
 };
 
@@ -50,7 +52,12 @@ pub struct EngineService {
     shared: Arc<BTreeSet<Field>>,
     /// What those who ask call the tools.
     names: ToolNames,
+    /// What is to be said when the first job is accepted.
+    at_first_job: Arc<Mutex<Option<AtFirstJob>>>,
 }
+
+/// What is said when the first job is accepted. It may look at the system.
+type AtFirstJob = Box<dyn FnOnce() + Send>;
 
 impl From<jobs::error::JobError> for JobError {
     fn from(error: jobs::error::JobError) -> JobError {
@@ -85,6 +92,7 @@ impl EngineService {
             caller: Caller::owner(),
             shared: Arc::default(),
             names: ToolNames::default(),
+            at_first_job: Arc::default(),
         }
     }
 
@@ -103,6 +111,32 @@ impl EngineService {
     /// Whose this field is; nobody's where it is shared or the caller has the data folder.
     fn holder(&self, field: &Field) -> Option<String> {
         self.caller.name().filter(|_| !self.shared.contains(field)).map(str::to_owned)
+    }
+
+    /// The same, which says this once, as soon as a job is accepted, where there is anything to be said.
+    #[must_use]
+    pub fn telling_at_first_job(
+        self,
+        notices: Notices,
+        what: impl FnOnce() -> Option<String> + Send + 'static,
+    ) -> EngineService {
+        let say = move || {
+            if let Some(text) = what() {
+                tracing::warn!("{text}");
+                notices.say(&text);
+            }
+        };
+        let at_first_job: Option<AtFirstJob> = Some(Box::new(say));
+        EngineService { at_first_job: Arc::new(Mutex::new(at_first_job)), ..self }
+    }
+
+    /// A job was accepted.
+    fn accepted(&self) {
+        let first = self.at_first_job.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(say) = first {
+            // It looks at files.
+            drop(spawn_blocking(say));
+        }
     }
 
     /// The same for those who call the tools by these names.
@@ -245,7 +279,9 @@ impl JobService for EngineService {
         Box::pin(async move {
             let engine = self.engine().await?;
             let submission = self.submission(&engine, request)?;
-            Ok(self.told(&engine.submit(submission).await?))
+            let status = engine.submit(submission).await?;
+            self.accepted();
+            Ok(self.told(&status))
         })
     }
 

@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use unhang_proc::drain::Tail;
 use unhang_switches::stands;
 use unhang_wire::{
     self as wire, Body, Completion, Id, InFlight, Invalid, Json, Line, Message, Outcome, Oversized, Piece,
@@ -19,7 +20,7 @@ use unhang_wire::{
 use crate::{
     client::{Error, Failure, ServerError},
     config::{LATE_IDS, TAIL_LINES},
-    fault::{Evidence, Kind, in_words},
+    fault::{Evidence, Kind, ended, in_words},
     junk::Junk,
 };
 
@@ -29,8 +30,17 @@ pub(crate) struct Call<R> {
     pub(crate) id: Id,
     pub(crate) method: Box<str>,
     pub(crate) since: Duration,
+    /// How long it had waited by then.
+    pub(crate) before: Duration,
     pub(crate) limit: Duration,
     pub(crate) whose: R,
+}
+
+impl<R> Call<R> {
+    /// How long it has been waited for.
+    fn elapsed(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.since).saturating_add(self.before)
+    }
 }
 
 /// What came of a line, or of time passing.
@@ -109,11 +119,23 @@ impl<R> Conversation<R> {
 
     /// Begins a request whose limit counts from then, and returns its id.
     pub(crate) fn begin(&mut self, since: Duration, method: &str, limit: Duration, whose: R) -> Id {
+        self.begin_late((since, Duration::ZERO), method, limit, whose)
+    }
+
+    /// The same with one that had waited for so long `before`, which is part of its limit.
+    pub(crate) fn begin_late(
+        &mut self,
+        (since, before): (Duration, Duration),
+        method: &str,
+        limit: Duration,
+        whose: R,
+    ) -> Id {
         self.last_id += 1;
         let id = Id::Integer(self.last_id);
-        let call = Call { id: id.clone(), method: method.into(), since, limit, whose };
+        let call = Call { id: id.clone(), method: method.into(), since, before, limit, whose };
+        let deadline = since.checked_add(limit.saturating_sub(before));
         // It is new, so nothing can stand in its place.
-        let _registered = self.calls.register(id.clone(), since.checked_add(limit), call);
+        let _registered = self.calls.register(id.clone(), deadline, call);
         id
     }
 
@@ -137,18 +159,21 @@ impl<R> Conversation<R> {
             method: Some(call.method.to_string()),
             happened,
             hint: hint.to_owned(),
-            elapsed: now.saturating_sub(call.since),
+            elapsed: call.elapsed(now),
             limit: (kind == Kind::Deadline).then_some(call.limit),
             retry_after: None,
             exit: None,
-            evidence: self.evidence(&[]),
+            evidence: Evidence { junk: self.junk.lines(), ..Evidence::default() },
         }
     }
 
     /// What the server has left that may explain a failure.
-    pub(crate) fn evidence(&self, stderr: &[String]) -> Evidence {
-        let from = stderr.len().saturating_sub(TAIL_LINES);
-        Evidence { stderr_tail: stderr[from..].to_vec(), junk: self.junk.lines() }
+    pub(crate) fn evidence(&self, stderr: &Tail) -> Evidence {
+        Evidence {
+            stderr_tail: stderr.last_lines(TAIL_LINES),
+            stderr_age: stderr.age(),
+            junk: self.junk.lines(),
+        }
     }
 
     /// Ends what is overdue. The server is told of it, unless it is the handshake, which cannot be cancelled.
@@ -184,8 +209,13 @@ impl<R> Conversation<R> {
     /// The server can answer nothing any more: every request ends with this verdict.
     pub(crate) fn lose_all(&mut self, now: Duration, verdict: &Failure, mut events: impl FnMut(Event<R>)) {
         for (_, call) in self.calls.take_all() {
-            let elapsed = now.saturating_sub(call.since);
-            let failure = Failure { method: Some(call.method.to_string()), elapsed, ..verdict.clone() };
+            let elapsed = call.elapsed(now);
+            let happened = match (&verdict.exit, verdict.kind) {
+                (Some(exit), Kind::ServerExited) => ended(&self.server, exit, elapsed, &call.method),
+                _ => verdict.happened.clone(),
+            };
+            let method = Some(call.method.to_string());
+            let failure = Failure { method, elapsed, happened, ..verdict.clone() };
             events(Event::Done(call, Err(failure.into())));
         }
     }

@@ -293,7 +293,7 @@ impl Dialogue {
             limit: None,
             retry_after: None,
             exit: None,
-            evidence: self.conversation.evidence(&self.tail.last_lines(TAIL_LINES)),
+            evidence: self.conversation.evidence(&self.tail),
         }
     }
 
@@ -387,9 +387,11 @@ impl Dialogue {
             return;
         }
         let wants_progress = progress.is_some();
+        // It may be older than this server.
+        let before = self.origin.saturating_duration_since(since);
         let since = since.saturating_duration_since(self.origin);
         let whose = Whose::Caller { reply, progress, asides, session };
-        let id = self.conversation.begin(since, &method, limit, whose);
+        let id = self.conversation.begin_late((since, before), &method, limit, whose);
         if wants_progress {
             params = with_progress_token(Json::new(params.as_bytes()), &id);
         }
@@ -487,6 +489,7 @@ impl Dialogue {
         let outcome = outcome.map_err(|error| match error {
             Error::Failure(mut failure) if failure.evidence.stderr_tail.is_empty() => {
                 failure.evidence.stderr_tail = self.tail.last_lines(TAIL_LINES);
+                failure.evidence.stderr_age = self.tail.age();
                 Error::Failure(failure)
             }
             error => error,

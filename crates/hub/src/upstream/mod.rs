@@ -170,6 +170,24 @@ impl Link {
         }
     }
 
+    /// Waits until the server is ready, or will not be; true when it is. Keeps nothing of it by that.
+    pub(crate) fn opened(&self) -> impl Future<Output = bool> + Send + use<> {
+        let mut state = self.state.clone();
+        async move {
+            let seen = state.wait_for(|state| !matches!(state.phase, Phase::Starting)).await;
+            seen.is_ok_and(|state| matches!(state.phase, Phase::Ready(_)))
+        }
+    }
+
+    /// Waits until it can be asked nothing any more. Keeps nothing of it by that.
+    pub(crate) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut state = self.state.clone();
+        async move {
+            // Where the actor is no more, nothing can be asked.
+            let _over = state.wait_for(|state| matches!(state.phase, Phase::Over(_))).await;
+        }
+    }
+
     /// Waits until everything that it was has ended.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.state.clone();

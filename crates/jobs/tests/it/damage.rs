@@ -102,7 +102,7 @@ async fn f_01_a_job_whose_lock_is_replaced_while_its_shim_lives_goes_on_and_ends
         let bench = bench.reopen();
         assert_eq!(bench.run("true").await.record.status, JobState::Completed, "{what}");
         assert_eq!(bench.shim(id), Some(shim), "{what}: no other shim has taken it");
-        assert!(!bench.engine.status(id).unwrap().record.status.is_final(), "{what}");
+        assert!(!bench.engine.status(id).await.unwrap().record.status.is_final(), "{what}");
         fs::write(gate, "").unwrap();
         assert_eq!(bench.end(id).await.record.ending.unwrap().exit_code, Some(7), "{what}");
     }
@@ -126,7 +126,7 @@ async fn f_01_a_queued_job_whose_folder_cannot_be_made_keeps_no_other_from_its_t
     let bench = Bench { folder, engine, opened };
     bench.engine.cancel(first).await.unwrap();
     assert_eq!(bench.end(behind).await.record.status, JobState::Completed);
-    let status = bench.engine.status(blocked).unwrap();
+    let status = bench.engine.status(blocked).await.unwrap();
     assert_eq!(status.record.status, JobState::Queued);
     assert!(status.wait_reason.unwrap().contains("cannot make"), "it says why it waits");
     fs::remove_file(&job).unwrap();

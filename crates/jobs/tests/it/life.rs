@@ -130,7 +130,7 @@ async fn f_92_a_job_that_never_ran_keeps_no_orders() {
     let ending = bench.end(failed).await.record.ending.unwrap();
     assert_eq!(ending.reason, Some(Reason::StartFailed), "{ending:?}");
     for id in [cancelled, failed] {
-        bench.copied(id, bench.engine.status(id).unwrap().record.status).await;
+        bench.copied(id, bench.engine.status(id).await.unwrap().record.status).await;
         let entries = fs::read_dir(bench.job(id)).unwrap().map(Result::unwrap);
         for entry in entries.filter(|entry| entry.file_type().unwrap().is_file()) {
             let text = fs::read_to_string(entry.path()).unwrap();

@@ -18,6 +18,7 @@ use unhang::{
     client::Silent,
     clients::Clocks,
     gateway::{Lineup, Memory, Patience, Scope, ServerEntry},
+    notices::Notices,
     promotion::Promotion,
     route::names::Style,
     secrets::Secrets,
@@ -130,7 +131,14 @@ impl Plan {
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         warnings.extend(serve.tool_mode.unknown(&names));
         let given = Given::to(&servers, variables.take());
-        let lineup = Lineup { entries, style, own: Vec::new(), capacity: gateway.capacity(), clocks };
+        let lineup = Lineup {
+            entries,
+            style,
+            own: Vec::new(),
+            capacity: gateway.capacity(),
+            clocks,
+            notices: Notices::default(),
+        };
         Ok(Plan { lineup, tools, jobs, state, door, telemetry, secrets, warnings, files, given })
     }
 

@@ -216,6 +216,7 @@ impl Reload<'_> {
             self.table.replace(table);
             told.push("there are other tools for jobs".to_owned());
         }
+        lineup.notices = self.diagnostics.notices();
         lineup.own = self.table.definitions().iter().map(|tool| tool.name.clone()).collect();
         told.extend(sentence(&self.shared.replace(lineup)));
         if current.clocks != self.current.clocks {

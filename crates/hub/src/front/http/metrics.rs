@@ -138,7 +138,7 @@ impl Snapshot {
         page.gauges("unhang_server_instances", help, each(|status| wide(status.instances)))?;
         let help = "Starts of a server, the first included.";
         page.counters("unhang_server_starts", help, each(|status| status.starts))?;
-        let help = "Ends and failed starts of a server, each counted when it is wanted again.";
+        let help = "Ends and failed starts of a server, each counted when it happens.";
         page.counters("unhang_server_failures", help, each(|status| status.failures_total))?;
         let help = "Lines on a server's stdout that were no messages.";
         page.counters("unhang_junk_lines", help, each(|status| status.junk_lines))?;

@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     client::{Error, ServerError},
     clients::Clocks,
-    gateway::{Answered, Asked, Known, Patience},
+    gateway::{Absent, Answered, Asked, Known, Patience},
     route::{
         catalog::{Catalog, Offered, Source},
         names::Style,
@@ -44,7 +44,33 @@ pub(super) fn known_at(place: usize, tools: &[&str], is_settled: bool) -> Known 
         was_settled: is_settled,
         follows: false,
         has_lists: is_settled,
+        absent: if is_settled { Arc::default() } else { absent("", None) },
     }
+}
+
+/// One server of which nobody knows what it offers.
+fn absent(beginning: &str, why: Option<&str>) -> Arc<Vec<Absent>> {
+    let (server, beginning) = ("late".to_owned(), beginning.to_owned());
+    Arc::new(vec![Absent { server, beginning, why: why.map(str::to_owned) }])
+}
+
+#[test]
+fn f_52_a_name_waits_only_for_a_server_that_it_could_be_of() {
+    let late = Known { absent: absent("late__", None), ..known(&[TOOL], false) };
+    let mut front = fronted(late.clone());
+    ask(&mut front, 1, "tools/call", r#"{"name":"srv__nothing"}"#);
+    assert_eq!(front.heard()[0]["error"]["code"], -32602, "its server is listed");
+    ask(&mut front, 2, "tools/call", r#"{"name":"late__tool"}"#);
+    assert!(front.heard().is_empty(), "it may come");
+    let why = Some("`late` could not be started: no such file");
+    front.machine.servers_changed(
+        front.now,
+        &Known { is_settled: true, absent: absent("late__", why), ..late },
+        &mut front.world,
+    );
+    let error = front.heard()[0]["error"].clone();
+    let message = error["message"].as_str().unwrap_or_default();
+    assert!(error["code"] == -32602 && message.contains("no such file"), "f_56: {error}");
 }
 
 pub(super) const TOOL: &str = r#"{"name":"now","inputSchema":{"type":"object"},"x":1.0e0}"#;
@@ -258,7 +284,12 @@ fn what_nobody_has_yet_waits_for_whoever_may_have_it() {
     front.machine.servers_changed(front.now, &known(&[TOOL], false), &mut front.world);
     let (key, asked) = asked(&mut front);
     assert_eq!(&*asked.params, r#"{"name":"now","arguments":{}}"#);
-    assert_eq!(asked.limit, seconds(48), "what it has waited is part of its limit");
+    let limits = (asked.limit, asked.waited);
+    assert_eq!(
+        limits,
+        (seconds(60), seconds(12)),
+        "what it has waited is part of its limit, which is told whole"
+    );
     front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
     let is_of = |heard: &[Value], id: u32| heard.iter().any(|message| message["id"] == id);
     let heard = front.heard();

@@ -1,0 +1,29 @@
+//! Where it is said what somebody who looks at the program ought to know at once; the program decides what becomes of it.
+//!
+//! Invariants: saying something never waits.
+
+use std::{fmt, sync::Arc};
+
+/// Says things to whoever looks at the program. Clones say them in the same way; the default says nothing.
+#[derive(Clone, Default)]
+pub struct Notices(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+
+impl Notices {
+    /// Says things by this, which must not wait: it is called on the runtime's threads.
+    pub fn new(say: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(say)))
+    }
+
+    /// Says this, which is one line.
+    pub fn say(&self, text: &str) {
+        if let Some(say) = &self.0 {
+            say(text);
+        }
+    }
+}
+
+impl fmt::Debug for Notices {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Notices").field(&self.0.is_some()).finish()
+    }
+}
