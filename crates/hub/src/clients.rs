@@ -102,6 +102,51 @@ pub const CLOCKS: &[Clock] = &[
     ),
 ];
 
+/// A client that asks for the list of tools anew when it is told that the list has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListFollower {
+    /// What people call it.
+    pub client: &'static str,
+    /// What `clientInfo.name` is or begins with, in lower case.
+    pub name: &'static str,
+    /// From which version on; one that says no version then does not count.
+    pub since: Option<&'static str>,
+    /// Who says so.
+    pub source: &'static str,
+}
+
+/// Those clients. A client about which reports contradict one another is not among them: a tool that it never sees helps nobody, and one
+/// that it sees too early costs a few hundred bytes. So Claude Code (2.1 has it by its own account, anthropics/claude-code#62058 and #65698
+/// found it missing in May and June 2026) and Cursor are not, and Codex (openai/codex#10105, #35583) does not do it.
+pub const LIST_FOLLOWERS: &[ListFollower] = &[
+    ListFollower {
+        client: "VS Code",
+        name: "visual studio code",
+        since: None,
+        source: "microsoft/vscode#243944: it reads the list anew",
+    },
+    ListFollower {
+        client: "opencode",
+        name: "opencode",
+        since: Some("1.1"),
+        source: "anomalyco/opencode#5913: handled since December 2025",
+    },
+    ListFollower {
+        client: "Gemini CLI",
+        name: "gemini-cli",
+        since: Some("0.34"),
+        source: "google-gemini/gemini-cli#14375: since December 2025; #21050: reliable since March 2026",
+    },
+];
+
+/// Whether the client of this name and version asks for the list of tools anew when it is told that the list has changed.
+#[must_use]
+pub fn follows_lists(name: &str, version: Option<&str>) -> bool {
+    let name = plain(name);
+    let is_that_new = |since| version.is_some_and(|version| compared(version, since) != Ordering::Less);
+    LIST_FOLLOWERS.iter().any(|client| is_called(&name, client.name) && client.since.is_none_or(is_that_new))
+}
+
 /// After how long clients give a start up, where that is known (peers.md 3.3). The shortest comes first.
 pub const START_CLOCKS: [(&str, Duration); 3] = [
     ("Codex", Duration::from_secs(10)),
@@ -264,6 +309,39 @@ mod tests {
         ] {
             assert_eq!(clocks.call(name, Some("0.152")), expect.map(seconds), "{name}");
         }
+    }
+
+    #[test]
+    fn f_73_clients_that_follow_their_lists_are_known_by_name_and_version() {
+        for (name, version, expect) in [
+            ("Visual Studio Code", None, true),
+            ("Visual Studio Code - Insiders", Some("1.99"), true),
+            ("gemini-cli-mcp-client-files", Some("0.34.0"), true),
+            ("gemini-cli-mcp-client-files", Some("0.0.1"), false),
+            ("opencode", Some("1.1.3"), true),
+            ("opencode", None, false),
+            ("claude-code", Some("2.1.0"), false),
+            ("codex-mcp-client", Some("0.152.0"), false),
+            ("somebody", Some("9"), false),
+            ("", None, false),
+        ] {
+            assert_eq!(follows_lists(name, version), expect, "{name} {version:?}");
+        }
+        assert!(LIST_FOLLOWERS.iter().all(|client| plain(client.name) == client.name));
+    }
+
+    #[test]
+    fn the_page_about_slow_calls_names_the_clients_that_follow_their_lists() {
+        let page = include_str!("../../../docs/concepts/slow-calls.md");
+        let row = |client: &ListFollower| {
+            let since = client.since.map(|since| format!(" from {since} on")).unwrap_or_default();
+            format!("| {}{since} | `{}` | {} |", client.client, client.name, client.source)
+        };
+        let table: Vec<String> = LIST_FOLLOWERS.iter().map(row).collect();
+        let section = page.lines().skip_while(|line| *line != "## Clients that follow their lists").skip(1);
+        let section = section.take_while(|line| !line.starts_with("## "));
+        let written: Vec<&str> = section.filter(|line| line.starts_with("| ")).skip(1).collect();
+        assert_eq!(written, table, "the table of that section is to be:\n{}", table.join("\n"));
     }
 
     #[test]

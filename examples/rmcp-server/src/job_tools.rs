@@ -15,7 +15,7 @@ use serde_json::{Value, from_value, json};
 use unhang::{
     front::{Cancellation, Revision, ToolCall, Toolbox},
     jobs::engine::Engine,
-    tools::{EngineService, ModeOverrides, Table, service::Caller},
+    tools::{EngineService, JobTools, ModeOverrides, Table, service::Caller},
 };
 
 /// In which form they are listed and answered; `rmcp` leaves out what an older client does not know.
@@ -25,7 +25,8 @@ const REVISION: Revision = Revision::V2025November;
 pub(crate) fn routes<S: Send + Sync + 'static>(engine: &Engine) -> Result<ToolRouter<S>, String> {
     // The environment is for commands out of a configuration file, of which there are none here.
     let service = EngineService::new(Ok(engine.clone()), BTreeMap::new());
-    let table = Arc::new(Table::new(Vec::new(), &ModeOverrides::default(), Arc::new(service))?);
+    let table =
+        Arc::new(Table::new(Vec::new(), &ModeOverrides::default(), Arc::new(service), JobTools::Listed)?);
     let mut router = ToolRouter::new();
     for definition in &*table.definitions() {
         let tool: Tool = from_value(definition.to_json(REVISION)).map_err(|error| error.to_string())?;

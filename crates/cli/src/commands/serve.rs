@@ -42,7 +42,7 @@ use unhang::{
     settings::file_schema,
     sharing::{Place, Sharing, SharingSpec},
     telemetry::{Telemetry, TelemetrySpec},
-    tools::{CurrentTable, EngineService, Table, service::JobService},
+    tools::{CurrentTable, EngineService, Listing, Table, service::JobService},
 };
 
 use self::{
@@ -64,9 +64,11 @@ use crate::{
 };
 
 /// What the client may tell its model about the whole.
-const INSTRUCTIONS: &str = "Tools that answer with a job_id work in the background: follow them with get_job_status every 5 to \
-    10 seconds, with other work in between, and fetch what they leave with get_job_results. Results can be kept in named \
-    state fields, from which other jobs start.";
+const ABOUT_JOBS: &str = "Tools that answer with a job_id work in the background: follow them with get_job_status every 5 to \
+    10 seconds, with other work in between, and fetch what they leave with get_job_results.";
+
+/// The same of what is kept between jobs.
+const ABOUT_STATE: &str = "Results can be kept in named state fields, from which other jobs start.";
 
 /// Between an end of a child and the look at those that are not our own.
 const REAP_PAUSE: Duration = Duration::from_secs(1);
@@ -155,7 +157,14 @@ async fn served(
     };
     let table = Arc::new(CurrentTable::new(table));
     let toolbox = Arc::clone(&table) as Arc<dyn Toolbox>;
-    let instructions = Some(INSTRUCTIONS.to_owned());
+    let is_listed = |name: &str| {
+        let definitions = toolbox.definitions();
+        definitions.iter().any(|tool| tool.name == name && tool.listing != Listing::Nowhere)
+    };
+    // What names a tool that is not listed would lead a model astray.
+    let told = [("get_job_status", ABOUT_JOBS), ("get_state", ABOUT_STATE)];
+    let told: Vec<&str> = told.iter().filter(|(tool, _)| is_listed(tool)).map(|(_, text)| *text).collect();
+    let instructions = (!told.is_empty()).then(|| told.join(" "));
     lineup.notices = diagnostics.notices();
     lineup.own = toolbox.definitions().iter().map(|tool| tool.name.clone()).collect();
     let sharing = Sharing::start(SharingSpec {
@@ -326,6 +335,7 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
         }),
     };
     let given = plan.given().clone();
+    let job_tools = plan.job_tools();
     let Plan { lineup, tools, jobs, state, door, telemetry, secrets, warnings, .. } = plan;
     diagnostics.hide(secrets.into_iter());
     warnings.iter().for_each(|warning| warn(warning));
@@ -351,6 +361,6 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<Prepared, Failed>
         .sharing_state(state.shared)
         .telling_at_first_job(diagnostics.notices(), ties_in_words);
     let service = Arc::new(service);
-    let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _)?;
+    let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _, job_tools)?;
     Ok(Prepared { path, current, given, table, service, lineup, place, door, telemetry })
 }

@@ -13,6 +13,7 @@ use unhang::{
 use crate::{
     client_library::{animal, until},
     harness::{Client, PATIENCE, Sandbox, is_alive, run_to_end, signal, timed, wait_until},
+    slow_calls::Calls,
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
@@ -50,6 +51,58 @@ pub(crate) fn finish(mut client: Client, sandbox: &Sandbox) {
     client.close_stdin();
     assert_eq!(client.exit_code(), 0, "{}", client.stderr());
     sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+#[test]
+fn f_73_our_tools_come_last_and_only_where_there_is_a_use_for_them() {
+    let of_jobs = [
+        "get_job_status",
+        "get_job_results",
+        "get_job_logs",
+        "list_jobs",
+        "terminate_job",
+        "get_system_status",
+    ];
+    let with_state = "[tools.keep]\ncommand = [\"true\"]\nmode = \"job\"\nresults = \"r.json\"\nstate = { field = \"kept\", pointer = \"\" }\n";
+    let off = "limits.promote-after = \"off\"";
+    for (tools, server_says, ours, is_told) in [
+        ("", "", &of_jobs[..], true),
+        ("", off, &[], false),
+        ("[tools.greet]\ncommand = [\"echo\"]\n", off, &of_jobs, true),
+        (
+            with_state,
+            off,
+            &["get_job_status", "get_system_status", "get_state", "set_state", "list_state"],
+            true,
+        ),
+    ] {
+        let sandbox = Sandbox::with_jobs();
+        let servers = [server("one", &["well-behaved"], server_says), tools.to_owned()];
+        let mut client = gateway(&sandbox, &servers);
+        let all = listed(&mut client, "tools/list", "tools", "name");
+        let is_ours = |name: &String| !name.starts_with("one__") && name != "greet" && name != "keep";
+        let behind = all.iter().skip_while(|name| !is_ours(name)).collect::<Vec<_>>();
+        assert!(behind.iter().all(|name| is_ours(name)), "ours come last: {all:?}");
+        let is_first = tools.is_empty() || !all[0].starts_with("one__");
+        assert!(is_first, "the tools of the file come first: {all:?}");
+        assert!(ours.iter().all(|name| all.iter().any(|listed| listed == name)), "{all:?}");
+        let expect = if tools == with_state { 9 } else { ours.len() };
+        assert_eq!(behind.len(), expect, "{all:?}");
+        // Whoever knows of them is answered, whatever is listed.
+        let jobs = client.result("list_jobs", json!({}));
+        assert_eq!(jobs["structuredContent"]["jobs"], json!([]), "{jobs}");
+        let id = client.request(
+            "server/discover",
+            json!({ "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {} } }),
+        );
+        let instructions = client.answer(id)["result"]["instructions"].clone();
+        assert_eq!(instructions.is_string(), is_told, "{instructions}");
+        assert_eq!(instructions.to_string().contains("state fields"), tools == with_state, "{instructions}");
+        client.finish();
+        sandbox.assert_nothing_left();
+    }
 }
 
 #[test]

@@ -46,11 +46,36 @@ fn the_tools_about_jobs_come_behind_the_last_page_and_nothing_is_opened_for_them
         }
     }
     let ours = all.iter().filter(|name| name.starts_with("unhang_")).count();
-    assert!(pages > 2 && ours == 6 && all[all.len() - 6..].iter().all(|name| name.starts_with("unhang_")));
+    assert!(pages > 2 && ours == 3 && all[all.len() - 3..].iter().all(|name| name.starts_with("unhang_")));
     client.tool_text("echo", json!({ "text": "fast" }));
     client.finish();
     let files = sandbox.files();
     assert!(files.iter().all(|file| file.starts_with("state/logs")), "{files:?}");
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn f_73_a_client_that_follows_its_list_has_the_tools_with_its_first_job() {
+    let sandbox = Sandbox::with_jobs();
+    let mut wrap = sandbox.unhang();
+    wrap.args(["-v", "wrap", "--promote-after", "1s", "--", UNHANG, "zoo", "slow-answers"]);
+    let mut client = Client::start(wrap);
+    let introduced = client.initialize_as("2025-06-18", "Visual Studio Code");
+    assert_eq!(introduced["capabilities"]["tools"]["listChanged"], true, "{introduced}");
+    let (before, _) = names(&mut client, &Value::Null);
+    assert!(before.iter().all(|name| !name.starts_with("unhang_")), "{before:?}");
+    let job = handed_over(&client.result("slow", lasting(2.0, "x")));
+    client.find("a changed list", |message| message["method"] == "notifications/tools/list_changed");
+    let (after, _) = names(&mut client, &Value::Null);
+    let ours = ["unhang_get_job_status", "unhang_get_job_results", "unhang_terminate_job"];
+    assert_eq!(after[..before.len()], before);
+    assert_eq!(after[before.len()..], ours);
+    let params = json!({ "job_id": job, "wait_seconds": 20 });
+    assert_eq!(client.result("unhang_get_job_status", params)["structuredContent"]["status"], "completed");
+    // What is not listed is answered all the same.
+    let listed = client.result("unhang_list_jobs", json!({}));
+    assert_eq!(listed["structuredContent"]["jobs"][0]["job_id"], job, "{listed}");
+    client.finish();
     sandbox.assert_nothing_left();
 }
 

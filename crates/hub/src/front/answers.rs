@@ -24,6 +24,7 @@ use crate::{
     queue::Class,
     refusal::{Addressee, Telling},
     revision::Revision,
+    tools::Listing,
     wording::shortened,
 };
 
@@ -69,8 +70,11 @@ impl Machine {
 
     /// Answers with a list: what we have ourselves, and then what the servers have.
     pub(super) fn answer_list(&mut self, id: &Id, list: List, call: &Call, outside: &mut impl Outside) {
-        let own = self.tools.iter().filter(|_| list == List::Tools);
-        let mut items: Vec<String> = own.map(|tool| self.own_tool(tool, call.revision)).collect();
+        let own = |listing: Listing| {
+            let own = self.tools.iter().filter(move |tool| list == List::Tools && tool.listing == listing);
+            own.map(|tool| self.own_tool(tool, call.revision))
+        };
+        let mut items: Vec<String> = own(Listing::First).collect();
         let known = self.servers.as_ref();
         let others = known.map_or("[]", |known| known.catalog.list(list, call.revision.era()));
         let copes_with_tasks = call.hand_over.skin != Skin::Words;
@@ -80,6 +84,7 @@ impl Machine {
         };
         let others = others.strip_prefix('[').and_then(|others| others.strip_suffix(']'));
         items.extend(others.filter(|others| !others.is_empty()).map(str::to_owned));
+        items.extend(own(Listing::Last));
         let (member, items) = (list.member(), items.join(","));
         let result = if call.revision.is_stateless() {
             // What servers have may change at any time, and whoever has not asked to hear of it does not.

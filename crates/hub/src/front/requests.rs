@@ -35,6 +35,7 @@ use crate::{
     gateway::{Asked, Joining, Level, Patience},
     refusal::{self, Addressee, Telling, gets_an_answer},
     revision::Revision,
+    tools::Listing,
     wording::shortened,
 };
 
@@ -545,10 +546,11 @@ impl Machine {
             return Err(invalid_params("`tools/call` names no tool".to_owned(), "give params.name"));
         };
         if self.tools.iter().all(|tool| tool.name != name) {
-            let own = self.tools.iter().map(|tool| tool.name.as_str());
             if let Some(telling) = self.servers.as_ref().and_then(|known| missing(known, "tool", &name)) {
                 return Err(telling);
             }
+            let own = self.tools.iter().filter(|tool| tool.listing != Listing::Nowhere);
+            let own = own.map(|tool| tool.name.as_str());
             let others = self.servers.iter().flat_map(|known| known.catalog.tool_names());
             return Err(no_such("tool", "tools/list names all of them", &name, own.chain(others)));
         }

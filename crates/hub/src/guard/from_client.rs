@@ -203,6 +203,11 @@ impl Machine {
         let name = info.and_then(|info| wire::text_member(info, "name"));
         let version = info.and_then(|info| wire::text_member(info, "version"));
         self.call_clock = name.as_deref().and_then(|name| clients::call_clock(name, version.as_deref()));
+        // Without a handshake a client hears of changes only where it listens, and what is listed is not its own affair.
+        let follows = name.as_deref().is_some_and(|name| clients::follows_lists(name, version.as_deref()));
+        if let Some(offers) = &mut self.offers {
+            offers.wait_for_a_use(follows && self.era == Era::Legacy);
+        }
         self.client_name = name;
     }
 

@@ -258,6 +258,7 @@ impl Machine {
             return;
         }
         let Some(call) = self.calls.get_mut(wire_id) else { return };
+        let is_job_still = matches!(came, Joined::Still(_));
         match came {
             Joined::Answer(result) | Joined::Still(result) => {
                 let (client_id, batch) = (call.client_id.clone(), call.batch);
@@ -266,6 +267,9 @@ impl Machine {
                 self.renamed.remove(&client_id);
                 self.settle_trial(wire_id);
                 self.bury_token(token);
+                if is_job_still {
+                    self.list_job_tools(outside);
+                }
                 self.answer_with(&client_id, batch, &result, outside);
             }
             Joined::Nothing => {
@@ -341,6 +345,7 @@ impl Machine {
         let Some(call) = self.calls.get_mut(wire_id).filter(|call| !call.is_job) else { return false };
         call.is_job = true;
         let is_a_task = call.hand_over.as_deref().is_some_and(HandOver::is_of_a_task);
+        let is_in_words = call.hand_over.as_deref().is_some_and(|hand_over| hand_over.skin == Skin::Words);
         call.task = is_a_task.then(|| job.into());
         let limit = self.limits.job_timeout;
         (call.limit, call.deadline) = (Some(limit), Some(call.since + limit));
@@ -361,6 +366,9 @@ impl Machine {
         if let Some(token) = token {
             self.forget_ended_jobs();
             self.job_tokens.insert(token, wire_id.clone());
+        }
+        if is_in_words {
+            self.list_job_tools(outside);
         }
         self.answer_with(&client_id, batch, result, outside);
         true

@@ -4,6 +4,9 @@
 //! the last of the server's, under a prefix with which none of its own begins. A server that has tasks keeps them: to its clients calls are
 //! handed over in words alone, so that no task of ours can be taken for one of its own.
 //!
+//! A client that asks for the list anew when it has changed gets our tools with the first job that it has to ask about, and is told so then.
+//! A client of which that is not known has them from the start.
+//!
 //! # Invariants
 //!
 //! - Where nothing becomes a job nothing passes through here.
@@ -21,23 +24,27 @@ use unhang_wire::{Json, Outcome, text_member};
 
 use super::{
     handover::HandOver,
-    machine::{Call, Era, Machine},
+    machine::{Call, Era, Machine, Outside},
 };
 use crate::{
     front,
     job_report::ToolNames,
     promoted::is_repeatable,
+    queue::Class,
     revision::Revision,
-    tools::{about_jobs, is_about_jobs},
+    tools::{Definition, is_about_jobs, listed_by_the_guard},
 };
 
 /// What our tools' names may begin with, so that guards behind guards tell theirs apart.
-const PREFIXES: [&str; 9] = [
+pub(super) const PREFIXES: [&str; 9] = [
     "unhang_", "unhang2_", "unhang3_", "unhang4_", "unhang5_", "unhang6_", "unhang7_", "unhang8_", "unhang9_",
 ];
 
 /// What all of them begin with.
 const STEM: &str = "unhang";
+
+/// What a client is told that has to ask for the tools anew.
+const TOOLS_CHANGED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
 /// Bytes that a result may have to be looked at as a task.
 const MOST_OF_A_TASK: usize = 16 << 10;
@@ -57,6 +64,10 @@ pub(super) struct Offers {
     repeatable: HashSet<Box<str>>,
     /// Whether the server has tasks of its own, once it has said that.
     has_tasks: Option<bool>,
+    /// The client hears of it when there are other tools, and gets ours once it has a use for them.
+    waits: bool,
+    /// It has had a use for them.
+    are_used: bool,
 }
 
 impl Default for Offers {
@@ -67,6 +78,8 @@ impl Default for Offers {
             theirs: HashSet::new(),
             repeatable: HashSet::new(),
             has_tasks: None,
+            waits: false,
+            are_used: false,
         }
     }
 }
@@ -99,8 +112,27 @@ impl Offers {
         self.has_tasks.filter(|_| stands("their-tasks-stay-theirs"))
     }
 
-    /// What the server says of itself, with our tasks in this dialect.
+    /// Whether ours are listed as soon as there is a use for them, and not before.
+    pub(super) fn wait_for_a_use(&mut self, waits: bool) {
+        self.waits = waits && !self.are_used;
+    }
+
+    /// There is a use for our tools. True, where the client has to be told that they are listed now.
+    fn are_of_use(&mut self) -> bool {
+        self.are_used = true;
+        std::mem::take(&mut self.waits)
+    }
+
+    /// What the server says of itself, with what is ours.
     fn introduced(&mut self, result: Json<'_>, dialect: Dialect, revision: Revision) -> Option<String> {
+        let with_tasks = self.with_tasks(result, dialect, revision);
+        let told = with_tasks.as_deref().and_then(|text| Json::new(text.as_bytes())).unwrap_or(result);
+        let changing = if self.waits { with_changing_tools(told) } else { None };
+        changing.or(with_tasks)
+    }
+
+    /// The same with our tasks in this dialect, where they can be offered.
+    fn with_tasks(&mut self, result: Json<'_>, dialect: Dialect, revision: Revision) -> Option<String> {
         let capabilities = result.member("capabilities")?;
         let has_tasks = match dialect {
             // For whatever they are.
@@ -128,7 +160,8 @@ impl Offers {
         });
         self.choose_names();
         let is_last = result.member("nextCursor").is_none_or(|cursor| cursor.get() == "null");
-        let ours = about_jobs(self.names).filter(|tool| is_last && self.is_ours(&tool.name));
+        let is_listed = |tool: &Definition| is_last && !self.waits && self.is_ours(&tool.name);
+        let ours = listed_by_the_guard(self.names).filter(is_listed);
         tools.extend(ours.map(|tool| Cow::Owned(tool.to_json(revision).to_string())));
         Some(Splice::new(result).set("tools", format!("[{}]", tools.join(","))).apply()?.into_owned())
     }
@@ -156,7 +189,23 @@ impl Offers {
     }
 }
 
+/// What a server says of itself, with a list of tools that changes.
+fn with_changing_tools(result: Json<'_>) -> Option<String> {
+    let capabilities = result.member("capabilities")?;
+    let tools = Splice::new(capabilities.member("tools")?).set("listChanged", "true".to_owned());
+    let capabilities = Splice::new(capabilities).set("tools", tools.apply()?);
+    Some(Splice::new(result).set("capabilities", capabilities.apply()?).apply()?.into_owned())
+}
+
 impl Machine {
+    /// There is a job about which a client can only ask with our tools.
+    pub(super) fn list_job_tools(&mut self, outside: &mut impl Outside) {
+        if self.offers.as_mut().is_some_and(|offers| Offers::are_of_use(offers)) {
+            // Never shed, as those of servers may be: without it nobody could ask about the job.
+            self.tell_client(Class::Kept, TOOLS_CHANGED, outside);
+        }
+    }
+
     /// Notes that a server gives out a task to a client that has not declared that it copes with any (SEP-2663), which has it as it is.
     pub(super) fn note_undeclared_task(&self, call: &Call, outcome: &Outcome<'_>) {
         let Outcome::Result(result) = outcome else { return };

@@ -41,6 +41,11 @@ pub struct ToolNames {
 }
 
 impl ToolNames {
+    /// Whether those who ask have all of these tools in their list. The guard, where they have something before their names, lists three.
+    pub(crate) fn lists_all(self) -> bool {
+        self.prefix.is_empty()
+    }
+
     /// What the tool of ours is called that has this name itself.
     pub(crate) fn of(self, own: &str) -> String {
         format!("{}{own}", self.prefix)
@@ -296,6 +301,13 @@ impl ToolNames {
     }
 
     fn steps_of_an_agent(self, id: JobId, status: JobState) -> Vec<String> {
+        let mut steps = self.all_steps_of_an_agent(id, status);
+        // What is not in its list it cannot call.
+        steps.retain(|step| self.lists_all() || !step.contains("get_job_logs"));
+        steps
+    }
+
+    fn all_steps_of_an_agent(self, id: JobId, status: JobState) -> Vec<String> {
         let Self { prefix } = self;
         match status {
             JobState::Queued | JobState::Starting | JobState::Running => self.steps_while_it_runs(id),

@@ -3,14 +3,25 @@
 use serde::Serialize;
 
 use super::{JobReport, Reader};
-use crate::jobs::engine::{Machine, System};
+use crate::jobs::{
+    engine::{Machine, Status, System},
+    record::JobState,
+};
 
 /// How the machine and the jobs are doing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SystemReport {
-    /// How many jobs run.
-    pub running_jobs: u32,
-    /// How many may.
+    /// How many of `jobs` run, commands and calls.
+    pub running_jobs: usize,
+    /// How many of those are commands.
+    pub running_commands: usize,
+    /// How many of those are calls of servers' tools, which need no slot.
+    pub running_calls: usize,
+    /// How many of `jobs` wait for a slot.
+    pub queued_jobs: usize,
+    /// Slots that commands have, those of other callers included.
+    pub slots_in_use: u32,
+    /// How many slots there are.
     pub max_concurrent: u32,
     /// The jobs that have not ended.
     pub jobs: Vec<JobReport>,
@@ -47,9 +58,20 @@ impl SystemReport {
     /// What is told of it.
     #[must_use]
     pub fn new(system: System, reader: Reader) -> Self {
-        let System { jobs, running, max_concurrent, machine, wait_reason, ties } = system;
+        let System { mut jobs, running, max_concurrent, machine, wait_reason, ties } = system;
+        // One may have ended since they were looked up.
+        jobs.retain(|job| !job.record.status.is_final());
+        let is_queued = |job: &&Status| job.record.status == JobState::Queued;
+        let queued_jobs = jobs.iter().filter(is_queued).count();
+        let is_call = |job: &&Status| job.record.call.is_some();
+        let running_calls = jobs.iter().filter(|job| !is_queued(job)).filter(is_call).count();
+        let running_jobs = jobs.len() - queued_jobs;
         Self {
-            running_jobs: running,
+            running_jobs,
+            running_commands: running_jobs - running_calls,
+            running_calls,
+            queued_jobs,
+            slots_in_use: running,
             max_concurrent,
             jobs: jobs.iter().map(|status| JobReport::new(status, reader)).collect(),
             system: machine.into(),

@@ -2,11 +2,13 @@
 
 use serde_json::json;
 
+use unhang_proc::identity::Identity;
+
 use super::*;
 use crate::jobs::{
     engine::{Machine, System},
     progress::Progress,
-    record::{Ending, Outcome},
+    record::{Call, Ending, Holder, JobState, Outcome},
 };
 
 /// A queued job, changed.
@@ -93,8 +95,22 @@ fn a_summary_says_why_where_there_is_a_why() {
 fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() {
     let machine = Machine { cpu_percent: Some(12.345), memory_percent: Some(99.96), ..Machine::default() };
     let system = |ties: &[&str]| System {
-        jobs: vec![status(|_| {})],
-        running: 0,
+        jobs: vec![
+            status(|_| {}),
+            status(|record| record.status = JobState::Running),
+            status(|record| {
+                record.status = JobState::Running;
+                record.call = Some(Call {
+                    server: "files".to_owned(),
+                    tool: "index".to_owned(),
+                    is_repeatable: false,
+                    holder: Holder { boot_id: "b".to_owned(), process: Identity::own().unwrap().into() },
+                    ticket: None,
+                });
+            }),
+            status(|record| record.status = JobState::Completed),
+        ],
+        running: 2,
         max_concurrent: 2,
         machine,
         wait_reason: None,
@@ -102,10 +118,13 @@ fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() 
     };
     let mut free =
         serde_json::to_value(SystemReport::new(system(&[]), Reader::Agent(ToolNames::default()))).unwrap();
-    assert_eq!(free["jobs"].take()[0]["name"], "simulate");
+    let jobs = free["jobs"].take();
+    assert_eq!(jobs.as_array().map(Vec::len), Some(3), "one has ended meanwhile: {jobs}");
+    assert_eq!(jobs[0]["name"], "simulate");
     assert_eq!(
         free,
-        json!({"running_jobs": 0, "max_concurrent": 2, "jobs": null, "outlives": true,
+        json!({"running_jobs": 2, "running_commands": 1, "running_calls": 1, "queued_jobs": 1, "slots_in_use": 2,
+            "max_concurrent": 2, "jobs": null, "outlives": true,
             "system": {"cpu_percent": 12.3, "memory_percent": 100.0}})
     );
     let tied = serde_json::to_value(SystemReport::new(

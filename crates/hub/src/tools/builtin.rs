@@ -15,7 +15,7 @@ use unhang_jobs::{
 use unhang_switches::stands;
 
 use super::{
-    Definition, Hints, ToolAnswer,
+    Definition, Hints, Listing, ToolAnswer,
     schemas::{self, DEFAULT_JOBS, DEFAULT_LOG_BYTES, MAX_LOG_BYTES, MAX_WAIT_SECONDS},
     service::{JobError, JobService, LogRequest},
     telling::{self, Told},
@@ -49,6 +49,14 @@ impl Builtin {
     pub(super) const ALL: [Builtin; 9] =
         [JobStatus, JobResults, JobLogs, ListJobs, TerminateJob, SystemStatus, GetState, SetState, ListState];
 
+    /// Those that the guard lists.
+    pub(super) const OF_THE_GUARD: [Builtin; 3] = [JobStatus, JobResults, TerminateJob];
+
+    /// Whether it is about the named state.
+    pub(super) fn is_about_state(self) -> bool {
+        matches!(self, GetState | SetState | ListState)
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             JobStatus => "get_job_status",
@@ -70,7 +78,8 @@ impl Builtin {
                  be answered when the job ends."
             }
             JobResults => {
-                "What a background job has left: its parsed results, its error, and the end of its output."
+                "What a background job has left: its parsed results, its error, and the end of its output. What is too long for one \
+                 answer comes in parts: go on at next_offset."
             }
             JobLogs => {
                 "A piece of what a background job has printed, also while it runs. Go on at next_offset until eof is true."
@@ -87,7 +96,8 @@ impl Builtin {
     fn input_schema(self) -> Value {
         match self {
             JobStatus => schemas::job_and_wait(),
-            JobResults | TerminateJob => schemas::job(),
+            JobResults => schemas::job_and_offset(),
+            TerminateJob => schemas::job(),
             JobLogs => schemas::job_and_page(),
             ListJobs => schemas::filter_and_limit(),
             SystemStatus | ListState => schemas::nothing(),
@@ -127,6 +137,27 @@ impl Builtin {
             output_schema: Some(self.output_schema()),
             hints: self.hints(),
             is_job: false,
+            listing: Listing::Last,
+        }
+    }
+
+    /// The same in as few words as will do, for a list that is a server's own otherwise.
+    pub(super) fn in_brief(self, names: ToolNames) -> Definition {
+        let description = match self {
+            JobStatus => {
+                "How a call that goes on in the background is doing. wait_seconds waits for its end."
+            }
+            JobResults => {
+                "The answer of a call that went on in the background. A long one comes in parts: go on at next_offset."
+            }
+            TerminateJob => "Cancels a call that goes on in the background.",
+            other => other.description(),
+        };
+        Definition {
+            description: Some(description.to_owned()),
+            input_schema: schemas::in_brief(self.input_schema()),
+            output_schema: Some(schemas::id_and_status()),
+            ..self.definition(names)
         }
     }
 
@@ -150,8 +181,10 @@ impl Builtin {
                 let id = given.job()?;
                 let found = service.results(id).await?;
                 match found.report.job.kind {
-                    Some(JobKind::Call) => telling::call_results(found, service.answer(id).await?, names),
-                    None => telling::results(found, names),
+                    Some(JobKind::Call) => {
+                        telling::call_results(found, service.answer(id).await?, given.offset(), names)
+                    }
+                    None => telling::results_from(found, given.offset(), names),
                 }
             }
             JobLogs => {
@@ -183,11 +216,16 @@ impl<'a> Given<'a> {
     fn job(&self) -> Result<JobId, JobError> {
         let text = self.text("job_id");
         text.parse().map_err(|error: NotAJobId| {
-            JobError(format!(
-                "there is no job `{}`: {error}; {}list_jobs has those that there are",
-                shortened(text, 40),
-                self.1.prefix
-            ))
+            let id = shortened(text, 40);
+            let Self(_, ToolNames { prefix }) = self;
+            JobError(match self.1.lists_all() {
+                true => {
+                    format!("there is no job `{id}`: {error}; {prefix}list_jobs has those that there are")
+                }
+                false => format!(
+                    "there is no job `{id}`: {error}; the answer that handed the call over has its id"
+                ),
+            })
         })
     }
 
@@ -217,6 +255,11 @@ impl<'a> Given<'a> {
             offset: self.number("offset").unwrap_or_default(),
             max_bytes: bytes.unwrap_or(DEFAULT_LOG_BYTES).min(most),
         }
+    }
+
+    /// Where in the text of the results the answer is to begin, where that is said.
+    fn offset(&self) -> Option<usize> {
+        Some(usize::try_from(self.number("offset")?).unwrap_or(usize::MAX))
     }
 
     fn state(&self) -> Option<JobState> {

@@ -12,7 +12,7 @@ use unhang_jobs::record::JobState;
 use unhang_switches::stands;
 
 use super::{
-    Definition, Hints, ToolAnswer, schemas,
+    Definition, Hints, Listing, ToolAnswer, schemas,
     service::{JobError, JobService, SubmitRequest},
     telling,
 };
@@ -52,6 +52,7 @@ impl Declared {
             // Of a command nothing is known.
             hints: Hints { destructive: true, open_world: true, ..Hints::default() },
             is_job: self.mode == Mode::Job,
+            listing: Listing::First,
         }
     }
 

@@ -22,6 +22,18 @@ pub struct Hints {
     pub open_world: bool,
 }
 
+/// Where a tool stands in the list of a front.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listing {
+    /// Before the tools of servers.
+    #[default]
+    First,
+    /// Behind all others.
+    Last,
+    /// Nowhere; a call of it is answered all the same.
+    Nowhere,
+}
+
 /// A tool as it is listed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
@@ -37,6 +49,8 @@ pub struct Definition {
     pub hints: Hints,
     /// It answers at once, with the job that it has begun.
     pub is_job: bool,
+    /// Where it stands in the list.
+    pub listing: Listing,
 }
 
 impl Definition {
@@ -113,6 +127,7 @@ mod tests {
             output_schema: Some(json!({ "type": "object" })),
             hints: Hints { read_only: true, ..Hints::default() },
             is_job: false,
+            listing: Listing::default(),
         }
     }
 

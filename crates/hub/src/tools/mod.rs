@@ -27,23 +27,23 @@ pub(crate) mod template;
 mod tests;
 
 pub use arguments::ArgumentSchema;
-pub use definition::{Definition, Hints, ToolAnswer};
+pub use definition::{Definition, Hints, Listing, ToolAnswer};
 pub use engine::EngineService;
 pub use policy::ModeOverrides;
 pub(crate) use schemas::started as handed_over_schema;
-pub use table::{CurrentTable, Table};
+pub use table::{CurrentTable, JobTools, Table};
 pub(crate) use telling::handed_over;
 pub use template::{Template, Word};
 
 use self::builtin::Builtin;
 use crate::job_report::ToolNames;
 
-/// The tools of ours that are about jobs, as those see them who call them by these names.
-pub(crate) fn about_jobs(names: ToolNames) -> impl Iterator<Item = Definition> {
-    Builtin::OF_JOBS.into_iter().map(move |builtin| builtin.definition(names))
+/// The tools of ours that the guard lists: as few and as short as will do, since each client sends them to its model again and again.
+pub(crate) fn listed_by_the_guard(names: ToolNames) -> impl Iterator<Item = Definition> {
+    Builtin::OF_THE_GUARD.into_iter().map(move |builtin| builtin.in_brief(names))
 }
 
-/// Whether one of those has this name, by these names.
+/// Whether a tool of ours that is about jobs has this name, by these names. The guard answers them all, listed or not.
 pub(crate) fn is_about_jobs(name: &str, names: ToolNames) -> bool {
     let own = name.strip_prefix(names.prefix);
     own.is_some_and(|own| Builtin::OF_JOBS.iter().any(|builtin| builtin.name() == own))

@@ -56,6 +56,31 @@ pub(super) fn job() -> Value {
     arguments(&json!({ "job_id": job_id() }), &["job_id"])
 }
 
+pub(super) fn job_and_offset() -> Value {
+    let offset = json!({
+        "type": "integer",
+        "minimum": 0,
+        "description": "The first character that is wanted of results that come in parts.",
+    });
+    arguments(&json!({ "job_id": job_id(), "offset": offset }), &["job_id"])
+}
+
+/// The schema of arguments without what their names say.
+pub(super) fn in_brief(mut schema: Value) -> Value {
+    for argument in
+        schema["properties"].as_object_mut().into_iter().flat_map(|arguments| arguments.values_mut())
+    {
+        let argument = argument.as_object_mut();
+        argument.into_iter().for_each(|argument| argument.retain(|member, _| member == "type"));
+    }
+    schema
+}
+
+/// What every answer about a job has, and nothing else.
+pub(super) fn id_and_status() -> Value {
+    object(&json!({ "job_id": { "type": "string" }, "status": { "type": "string" } }), &["job_id", "status"])
+}
+
 pub(super) fn job_and_wait() -> Value {
     let wait = json!({
         "type": "number",
@@ -161,6 +186,10 @@ pub(super) fn results() -> Value {
         "stdout_tail": { "type": "string" },
         "stderr_tail": { "type": "string" },
         "message": { "type": "string" },
+        "part": { "type": "string", "description": "Of results that are too long for one answer, the characters from offset on." },
+        "offset": { "type": "integer" },
+        "next_offset": { "type": "integer", "description": "Where the next part begins, unless this is the last." },
+        "characters": { "type": "integer", "description": "How long the results are." },
     });
     if let (Some(properties), Value::Object(more)) = (schema["properties"].as_object_mut(), more) {
         properties.extend(more);
@@ -200,8 +229,12 @@ pub(super) fn system() -> Value {
         "disk_free_mb": { "type": "integer" },
     });
     let properties = json!({
-        "running_jobs": { "type": "integer" },
-        "max_concurrent": { "type": "integer" },
+        "running_jobs": { "type": "integer", "description": "How many of `jobs` run: commands and calls." },
+        "running_commands": { "type": "integer" },
+        "running_calls": { "type": "integer", "description": "Calls of servers' tools, which need no slot." },
+        "queued_jobs": { "type": "integer", "description": "How many of `jobs` wait for a slot." },
+        "slots_in_use": { "type": "integer", "description": "Slots that commands have, those of other callers included." },
+        "max_concurrent": { "type": "integer", "description": "How many slots there are." },
         "jobs": jobs(),
         "system": object(&machine, &[]),
         "wait_reason": { "type": "string", "description": "Why nothing is started at the moment." },
@@ -216,7 +249,8 @@ pub(super) fn system() -> Value {
         },
         "message": { "type": "string" },
     });
-    object(&properties, &["running_jobs", "max_concurrent", "jobs", "system", "outlives"])
+    let counts = ["running_jobs", "running_commands", "running_calls", "queued_jobs", "slots_in_use"];
+    object(&properties, &[&counts[..], &["max_concurrent", "jobs", "system", "outlives"]].concat())
 }
 
 pub(super) fn state() -> Value {

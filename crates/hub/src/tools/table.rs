@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use unhang_switches::stands;
 
 use super::{
-    ArgumentSchema, Definition, ModeOverrides, ToolAnswer, builtin::Builtin, declared::Declared,
+    ArgumentSchema, Definition, Listing, ModeOverrides, ToolAnswer, builtin::Builtin, declared::Declared,
     service::JobService,
 };
 use crate::{
@@ -34,6 +34,15 @@ enum Work {
     Declared(Box<Declared>),
 }
 
+/// Which of our own tools stand in the list. The others are answered all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobTools {
+    /// Those about jobs, and those about the named state where a tool of the file uses that.
+    Listed,
+    /// The same, if there is a tool of the file; else none, since no call can become a job.
+    ListedWithTools,
+}
+
 /// The tools of one configuration, on one [`JobService`].
 pub struct Table {
     definitions: Arc<[Definition]>,
@@ -42,7 +51,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The tools of the file in the modes that `overrides` leaves them, and ours behind them.
+    /// The tools of the file in the modes that `overrides` leaves them, and ours behind them, of which `job_tools` says what is listed.
     ///
     /// # Errors
     /// A sentence about a tool of the file that has the name of one of ours.
@@ -50,8 +59,12 @@ impl Table {
         tools: Vec<ToolSettings>,
         overrides: &ModeOverrides,
         service: Arc<dyn JobService>,
+        job_tools: JobTools,
     ) -> Result<Table, String> {
         let mut made = Vec::new();
+        let uses_state = tools.iter().any(|tool| tool.state.is_some() || !tool.inputs.is_empty());
+        let lists_jobs = job_tools == JobTools::Listed || !tools.is_empty();
+        let is_listed = |builtin: &Builtin| if builtin.is_about_state() { uses_state } else { lists_jobs };
         for settings in tools {
             if Builtin::ALL.iter().any(|builtin| builtin.name() == settings.name) {
                 return Err(format!(
@@ -64,7 +77,12 @@ impl Table {
             let declared = Declared { settings, mode };
             made.push((declared.definition(), Tool { schema, work: Work::Declared(Box::new(declared)) }));
         }
-        Self::made_of(made, &Builtin::ALL, ToolNames::default(), service)
+        let ours = Builtin::ALL.iter().map(|builtin| {
+            let definition = builtin.definition(ToolNames::default());
+            let listing = if is_listed(builtin) { definition.listing } else { Listing::Nowhere };
+            (*builtin, Definition { listing, ..definition })
+        });
+        Self::made_of(made, ours, service)
     }
 
     /// Those of ours that are about jobs, under these names.
@@ -72,19 +90,18 @@ impl Table {
     /// # Errors
     /// None is known: their schemas are our own.
     pub(crate) fn of_jobs(names: ToolNames, service: Arc<dyn JobService>) -> Result<Table, String> {
-        Self::made_of(Vec::new(), &Builtin::OF_JOBS, names, service)
+        let ours = Builtin::OF_JOBS.iter().map(|builtin| (*builtin, builtin.definition(names)));
+        Self::made_of(Vec::new(), ours, service)
     }
 
     fn made_of(
         mut made: Vec<(Definition, Tool)>,
-        ours: &[Builtin],
-        names: ToolNames,
+        ours: impl Iterator<Item = (Builtin, Definition)>,
         service: Arc<dyn JobService>,
     ) -> Result<Table, String> {
-        for builtin in ours {
-            let definition = builtin.definition(names);
+        for (builtin, definition) in ours {
             let schema = ArgumentSchema::new(definition.input_schema.clone())?;
-            made.push((definition, Tool { schema, work: Work::Builtin(*builtin) }));
+            made.push((definition, Tool { schema, work: Work::Builtin(builtin) }));
         }
         let (mut definitions, mut tools) = (Vec::new(), HashMap::new());
         for (definition, tool) in made {

@@ -39,6 +39,8 @@ pub(super) struct Told {
     fields: Map<String, Value>,
     /// What a server has answered, which goes out as it was.
     content: Vec<Box<RawValue>>,
+    /// A part of what is too long, which a model reads below the rest.
+    part: Option<String>,
     is_error: bool,
 }
 
@@ -52,19 +54,23 @@ fn fields(report: &impl Serialize) -> Map<String, Value> {
 
 impl Told {
     pub(super) fn answer(self, is_error: bool) -> ToolAnswer {
-        let Told { sentence, fields, content, is_error: says_so } = self;
+        let Told { sentence, mut fields, content, part, is_error: says_so } = self;
         let mut read = fields.clone();
         if !content.is_empty() {
             // It comes after the text, whole.
             read.remove("results");
         }
-        let text = format!("{sentence}\n{}", Value::from(read));
+        let mut text = format!("{sentence}\n{}", Value::from(read));
+        if let Some(part) = part {
+            text.push_str(&format!("\n{part}"));
+            fields.insert("part".to_owned(), part.into());
+        }
         let is_error = is_error || says_so;
         ToolAnswer { text, structured: Some(fields), content, is_error, job: None }
     }
 
     fn new(sentence: String, fields: Map<String, Value>) -> Told {
-        Told { sentence, fields, content: Vec::new(), is_error: false }
+        Told { sentence, fields, content: Vec::new(), part: None, is_error: false }
     }
 
     fn length(&self) -> usize {
@@ -141,18 +147,122 @@ pub(crate) fn handed_over(job: &JobReport, tool: &str) -> ToolAnswer {
     Told::new(sentence, fields(&accepted)).answer(false)
 }
 
-/// What a call of a server's tool has left: the head of the job, and then the answer as the server gave it.
+/// What a call of a server's tool has left: the head of the job, and then the answer as the server gave it. One that does not fit comes in
+/// parts of its text, from `offset` on.
 pub(super) fn call_results(
     found: Located<ResultsReport>,
     answer: Option<CallAnswer>,
+    offset: Option<usize>,
     names: ToolNames,
 ) -> Told {
-    let mut told = results(found, names);
-    let Some(CallAnswer::Result(answer)) = answer else { return told };
-    let Ok(answer) = serde_json::from_str::<Answer>(&answer) else { return told };
-    told.content = answer.content;
-    told.is_error = answer.is_error;
-    told
+    let Some(CallAnswer::Result(answer)) = answer else { return results(found, names) };
+    let Ok(Answer { content, is_error }) = serde_json::from_str(&answer) else {
+        return results(found, names);
+    };
+    if offset.is_none() {
+        let given: usize = content.iter().map(|block| block.get().chars().count()).sum();
+        let mut whole = results(found.clone(), names);
+        whole.is_error = is_error;
+        // It is in the content, where it is for models, and need not be in the fields as well.
+        if whole.length() + given > FIELD_CHARACTERS {
+            whole.fields.remove("results");
+            whole.fields.remove("message");
+            whole.sentence = sentence(&found.report.job);
+        }
+        if whole.length() + given <= FIELD_CHARACTERS || !stands("large-members-left-out") {
+            whole.content = content;
+            return whole;
+        }
+    }
+    let text = readable(&content, found.report.job.job_id);
+    let elsewhere = format!("The resource job://{} has all of it.", found.report.job.job_id);
+    let part = Part { text: &text, offset: offset.unwrap_or_default(), of: "answer", elsewhere };
+    let mut part = part.told(found, names);
+    part.is_error = is_error;
+    part
+}
+
+/// The blocks of a server's answer as text; what is no text is named, and is in the resource of the job.
+fn readable(content: &[Box<RawValue>], id: JobId) -> String {
+    let in_words = |block: &Box<RawValue>| {
+        let raw = block.get();
+        let Ok(block) = serde_json::from_str::<Value>(raw) else { return raw.to_owned() };
+        match (block["type"].as_str(), block["text"].as_str()) {
+            (Some("text"), Some(text)) => text.to_owned(),
+            (Some(kind @ ("image" | "audio")), _) => {
+                let (length, media) = (raw.len(), block["mimeType"].as_str().unwrap_or("of no known type"));
+                format!("[{kind}, {media}, {length} bytes as JSON: read the resource job://{id} for it]")
+            }
+            _ => raw.to_owned(),
+        }
+    };
+    content.iter().map(in_words).collect::<Vec<_>>().join("\n")
+}
+
+/// A part of results that are too long for one answer.
+struct Part<'a> {
+    text: &'a str,
+    offset: usize,
+    /// What they are.
+    of: &'static str,
+    /// Where they are besides, as a sentence.
+    elsewhere: String,
+}
+
+impl Part<'_> {
+    /// The answer with as much of the text, from the offset on, as fits into it both as text and as a field.
+    fn told(self, found: Located<ResultsReport>, names: ToolNames) -> Told {
+        let Part { text, offset, of, elsewhere } = self;
+        let report = ResultsReport {
+            results: None,
+            error: None,
+            stdout_tail: String::new(),
+            stderr_tail: String::new(),
+            ..found.report
+        };
+        let (whole, mut head) = (text.chars().count(), fields(&report));
+        let offset = offset.min(whole);
+        // What is said below of the part is short.
+        let head_length: usize = Value::from(head.clone()).to_string().chars().map(in_json).sum();
+        let room = FIELD_CHARACTERS.saturating_sub(2 * head_length);
+        let (mut taken, mut used) = (String::new(), 0);
+        for character in text.chars().skip(offset) {
+            used += 2 * in_json(character);
+            if used > room && stands("large-members-left-out") {
+                break;
+            }
+            taken.push(character);
+        }
+        let next = offset + taken.chars().count();
+        let id = report.job.job_id;
+        let more = match next < whole {
+            true => format!("{}get_job_results(job_id=\"{id}\", offset={next}) has the next", names.prefix),
+            false => "this is the last part".to_owned(),
+        };
+        let note = format!(
+            "Its {of} has {whole} characters, more than fit into an answer; this part has those from {offset} to {next}, and {more}. \
+             {elsewhere}"
+        );
+        head.extend([
+            ("message".to_owned(), note.clone().into()),
+            ("offset".to_owned(), offset.into()),
+            ("characters".to_owned(), whole.into()),
+        ]);
+        if next < whole {
+            head.insert("next_offset".to_owned(), next.into());
+        }
+        let sentence = format!("{} {note}", sentence(&report.job));
+        Told { part: Some(taken), ..Told::new(sentence, head) }
+    }
+}
+
+/// How many characters one is in a text of JSON.
+fn in_json(character: char) -> usize {
+    match character {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        '\0'..='\u{1f}' => 6,
+        _ => 1,
+    }
 }
 
 /// Of a `tools/call` result, what goes on as it is.
@@ -169,6 +279,17 @@ pub(super) fn status(job: &JobReport) -> Told {
     Told::new(sentence(job), fields(job))
 }
 
+/// What a command has left. Results that do not fit come in parts, from `offset` on.
+pub(super) fn results_from(found: Located<ResultsReport>, offset: Option<usize>, names: ToolNames) -> Told {
+    let value = found.report.results.as_ref();
+    let Some(text) = value.map(Value::to_string) else { return results(found, names) };
+    if offset.is_none() && results(found.clone(), names).fields.contains_key("results") {
+        return results(found, names);
+    }
+    let elsewhere = format!("It is a file in {}.", found.path.display());
+    Part { text: &text, offset: offset.unwrap_or_default(), of: "result", elsewhere }.told(found, names)
+}
+
 pub(super) fn results(found: Located<ResultsReport>, names: ToolNames) -> Told {
     let Located { mut report, path } = found;
     for tail in [&mut report.stdout_tail, &mut report.stderr_tail] {
@@ -177,7 +298,8 @@ pub(super) fn results(found: Located<ResultsReport>, names: ToolNames) -> Told {
     let told = Told::new(sentence(&report.job), fields(&report));
     told.fit(&["results", "error", "stdout_tail", "stderr_tail"], |name| match name {
         "results" | "error" => format!("It is a file in {}.", path.display()),
-        _ => format!("{}get_job_logs(job_id=\"{}\") has it in pieces.", names.prefix, report.job.job_id),
+        _ if names.lists_all() => format!("get_job_logs(job_id=\"{}\") has it in pieces.", report.job.job_id),
+        _ => format!("The command `unhang job logs {}` has all of it.", report.job.job_id),
     })
 }
 
@@ -256,7 +378,17 @@ pub(super) fn list(mut list: ListReport, names: ToolNames) -> Told {
 
 pub(super) fn system(mut system: SystemReport, names: ToolNames) -> Told {
     let jobs = std::mem::take(&mut system.jobs);
-    let mut sentence = format!("{} of {} jobs run.", system.running_jobs, system.max_concurrent);
+    let SystemReport { running_commands, running_calls, queued_jobs, slots_in_use, max_concurrent, .. } =
+        system;
+    let mut sentence = format!(
+        "{} of commands and {} of servers' tools run, {} for a slot; {slots_in_use} of {max_concurrent} slots are taken.",
+        counted(running_commands, "job"),
+        counted(running_calls, "call"),
+        match queued_jobs {
+            1 => "1 job waits".to_owned(),
+            count => format!("{count} jobs wait"),
+        },
+    );
     if let Some(reason) = &system.wait_reason {
         sentence.push_str(&format!(" Nothing is started: {reason}."));
     }
@@ -264,6 +396,11 @@ pub(super) fn system(mut system: SystemReport, names: ToolNames) -> Told {
         sentence.push_str(&format!(" Jobs do not outlive everything here: {}.", system.ends_with.join("; ")));
     }
     with_jobs(Told::new(sentence, fields(&system)), &jobs, names)
+}
+
+/// So many of something.
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// A document that was asked for.

@@ -45,6 +45,8 @@ struct Asked {
     lists: Vec<(Option<JobState>, u32)>,
     refuse: Option<String>,
     results: Option<Value>,
+    /// Of a call of a server's tool.
+    answer: Option<Value>,
     jobs: usize,
     value: Option<Value>,
     log: String,
@@ -104,7 +106,9 @@ impl JobService for Memory {
     }
 
     fn answer(&self, _id: JobId) -> Pending<'_, Option<CallAnswer>> {
-        Box::pin(async { Ok(None) })
+        let answer = self.asked().answer.clone();
+        let answer = answer.map(|answer| CallAnswer::Result(answer.to_string()));
+        Box::pin(async { Ok(answer) })
     }
 
     fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport> {
@@ -126,9 +130,16 @@ impl JobService for Memory {
 
     fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>> {
         let results = self.asked().results.clone();
+        let answer = self.asked().answer.clone();
         Box::pin(async move {
             self.known(id)?;
-            let job = self.job();
+            let mut job = self.job();
+            if answer.is_some() {
+                let (stdout_tail, stderr_tail) = Default::default();
+                job.kind = Some(JobKind::Call);
+                let report = ResultsReport { job, results: answer, error: None, stdout_tail, stderr_tail };
+                return Ok(Located { report, path: "/data/jobs/x".into() });
+            }
             let error = (job.status == JobState::Failed).then(|| json!({ "kind": "overflow" }));
             let (stdout_tail, stderr_tail) = ("a".repeat(5000) + "the end", String::new());
             let report = ResultsReport { job, results, error, stdout_tail, stderr_tail };
@@ -176,6 +187,10 @@ impl JobService for Memory {
         let machine = Machine { cpu_percent: Some(12.5), memory_mb: Some(2048), ..Machine::default() };
         let system = SystemReport {
             running_jobs: 1,
+            running_commands: 1,
+            running_calls: 0,
+            queued_jobs: 0,
+            slots_in_use: 1,
             max_concurrent: 4,
             jobs,
             system: machine.into(),
@@ -233,7 +248,7 @@ command = ["echo"]
 
 fn table(service: &Arc<Memory>) -> Table {
     let loaded = Settings::read(FILE, "unhang.toml", Path::new("/project"), &|_| None).expect("it is right");
-    Table::new(loaded.settings.tools, &ModeOverrides::default(), Arc::clone(service) as _)
+    Table::new(loaded.settings.tools, &ModeOverrides::default(), Arc::clone(service) as _, JobTools::Listed)
         .expect("no name is taken")
 }
 
@@ -367,7 +382,8 @@ async fn the_mode_of_the_file_can_be_overridden() {
     let loaded = Settings::read(FILE, "unhang.toml", Path::new("/project"), &|_| None).expect("it is right");
     let overrides = ModeOverrides::parse("simulate=child,*=job").expect("it can be read");
     let service = Memory::new(JobState::Running);
-    let table = Table::new(loaded.settings.tools, &overrides, service).expect("no name is taken");
+    let table =
+        Table::new(loaded.settings.tools, &overrides, service, JobTools::Listed).expect("no name is taken");
     let promised = |name: &str| {
         let definitions = table.definitions();
         let tool = definitions.iter().find(|tool| tool.name == name).expect("listed");
@@ -554,12 +570,110 @@ async fn an_answer_is_bounded_and_says_where_the_rest_is() {
     assert!(page["next_offset"].as_u64().is_some_and(|next| next > 0), "it goes on");
 }
 
+/// All characters of an answer, as its client gets them.
+fn length(answer: &ToolAnswer) -> usize {
+    Value::from(answer.to_json(crate::revision::Revision::V2025November)).to_string().chars().count()
+}
+
+/// What results come to that are asked for part after part, each of which has to be bounded and to say what it is.
+async fn in_parts(service: &Arc<Memory>) -> String {
+    let (mut whole, mut offset) = (String::new(), 0);
+    loop {
+        let arguments = match offset {
+            0 => json!({ "job_id": ID }),
+            offset => json!({ "job_id": ID, "offset": offset }),
+        };
+        let answer = call(service, "get_job_results", arguments).await;
+        assert!(length(&answer) <= ANSWER_CHARACTERS, "{} at {offset}", length(&answer));
+        let told = fields(&answer);
+        assert_eq!(told["offset"], offset, "{told:?}");
+        let part = told["part"].as_str().expect("a part");
+        assert!(answer.text.ends_with(part) && answer.content.is_empty());
+        whole.push_str(part);
+        let Some(next) = told.get("next_offset").and_then(Value::as_u64) else { break };
+        let next_call = format!("get_job_results(job_id=\"{ID}\", offset={next})");
+        assert!(answer.text.contains(&next_call), "{}", &answer.text[..600]);
+        assert!(told["message"].as_str().is_some_and(|text| text.contains(&next_call)));
+        offset = usize::try_from(next).expect("a place");
+        assert_eq!(whole.chars().count(), offset);
+    }
+    whole
+}
+
+#[tokio::test]
+async fn f_71_an_answer_that_is_too_long_comes_in_parts_that_say_so() {
+    let service = Memory::new(JobState::Completed);
+    let text: String = (0..9000).map(|number| format!("{number} \"é\"\n")).collect();
+    let block = |text: &str| json!({ "type": "text", "text": text });
+    let image = json!({ "type": "image", "mimeType": "image/png", "data": "A".repeat(50_000) });
+    service.asked().answer = Some(json!({ "content": [block(&text), image, block("end")] }));
+    let whole = in_parts(&service).await;
+    let rest = whole.strip_prefix(&text).expect("the text comes first, as it is");
+    assert!(rest.contains("[image, image/png, 5") && rest.ends_with("\nend"), "{rest}");
+    assert!(rest.contains(&format!("job://{ID}")), "{rest}");
+    service.asked().answer = Some(json!({ "content": [block(&text)], "isError": true }));
+    let answer = call(&service, "get_job_results", json!({ "job_id": ID })).await;
+    assert!(answer.is_error, "as its server said");
+    // Neither too long to be content, nor short enough to be told twice.
+    for (length_of_it, is_in_fields) in [(100, true), (15_000, false)] {
+        let given = block(&"a".repeat(length_of_it));
+        service.asked().answer = Some(json!({ "content": [given] }));
+        let answer = call(&service, "get_job_results", json!({ "job_id": ID })).await;
+        assert!(length(&answer) <= ANSWER_CHARACTERS, "{}", length(&answer));
+        assert_eq!(answer.content[0].get(), given.to_string(), "as the server gave it");
+        assert_eq!(fields(&answer)["results"].is_object(), is_in_fields);
+        assert!(!answer.text.contains("left out"), "{}", answer.text);
+    }
+    // Past the end there is nothing, and that is said.
+    let past = call(&service, "get_job_results", json!({ "job_id": ID, "offset": 1_000_000 })).await;
+    assert!(past.text.contains("this is the last part"), "{}", past.text);
+}
+
+#[tokio::test]
+async fn f_71_results_of_a_command_that_are_too_long_come_in_parts() {
+    let service = Memory::new(JobState::Completed);
+    let results = json!({ "rows": (0..12_000).map(|number| json!([number, "é"])).collect::<Vec<Value>>() });
+    service.asked().results = Some(results.clone());
+    assert_eq!(in_parts(&service).await, results.to_string());
+    let answer = call(&service, "get_job_results", json!({ "job_id": ID })).await;
+    assert!(answer.text.contains("It is a file in /data/jobs/x."), "{}", &answer.text[..600]);
+}
+
+#[tokio::test]
+async fn f_72_counts_are_told_by_kind() {
+    let service = Memory::new(JobState::Running);
+    service.asked().jobs = 1;
+    let answer = call(&service, "get_system_status", json!({})).await;
+    let expect = "1 job of commands and 0 calls of servers' tools run, 0 jobs wait for a slot; 1 of 4 slots are taken.";
+    assert!(answer.text.starts_with(expect), "{}", answer.text);
+}
+
+#[test]
+fn f_73_our_tools_are_listed_where_there_is_a_use_for_them() {
+    let service = Memory::new(JobState::Queued);
+    let listed = |file: &str, job_tools| {
+        let loaded = Settings::read(file, "unhang.toml", Path::new("/"), &|_| None).expect("it is right");
+        let service = Arc::clone(&service);
+        let table = Table::new(loaded.settings.tools, &ModeOverrides::default(), service, job_tools);
+        let table = table.expect("no name is taken");
+        let definitions = table.definitions();
+        let count = |listing| definitions.iter().filter(|tool| tool.listing == listing).count();
+        [count(Listing::First), count(Listing::Last), count(Listing::Nowhere)]
+    };
+    let quick = "[tools.quick]\ncommand = [\"echo\"]\n";
+    assert_eq!(listed("", JobTools::ListedWithTools), [0, 0, 9], "nothing can become a job");
+    assert_eq!(listed("", JobTools::Listed), [0, 6, 3], "calls of servers can");
+    assert_eq!(listed(quick, JobTools::ListedWithTools), [1, 6, 3]);
+    assert_eq!(listed(FILE, JobTools::ListedWithTools), [2, 9, 0], "one uses the state");
+}
+
 #[test]
 fn the_names_of_ours_are_taken() {
     let text = "[tools.get_job_status]\ncommand = [\"a\"]";
     let loaded = Settings::read(text, "unhang.toml", Path::new("/"), &|_| None).expect("it is right");
     let service = Memory::new(JobState::Queued);
-    let told =
-        Table::new(loaded.settings.tools, &ModeOverrides::default(), service).err().expect("it is taken");
+    let told = Table::new(loaded.settings.tools, &ModeOverrides::default(), service, JobTools::Listed)
+        .err()
+        .expect("it is taken");
     assert!(told.contains("`get_job_status` is the name of a tool that unhang itself offers"), "{told}");
 }

@@ -28,6 +28,7 @@ use unhang::{
     },
     sharing::Place,
     telemetry::TelemetrySpec,
+    tools::JobTools,
 };
 
 use super::{access::Door, telemetry};
@@ -158,6 +159,14 @@ impl Plan {
             if entry.scope == Scope::Everybody && !is_as_before {
                 entry.scope = Scope::Process;
             }
+        }
+    }
+
+    /// Which of our own tools are listed: without a tool of the file, and without a call that may become a job, there is no use for any.
+    pub(super) fn job_tools(&self) -> JobTools {
+        match self.lineup.entries.iter().any(|entry| Patience::from(entry).promotes()) {
+            true => JobTools::Listed,
+            false => JobTools::ListedWithTools,
         }
     }
 

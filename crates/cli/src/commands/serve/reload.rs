@@ -28,7 +28,7 @@ use unhang::{
     },
     gateway::{Change, ServerEntry},
     sharing::Shared,
-    tools::{CurrentTable, Table, service::JobService},
+    tools::{CurrentTable, JobTools, Table, service::JobService},
 };
 
 use super::plan::{Given, Plan};
@@ -68,6 +68,7 @@ pub(super) struct Entrance {
 pub(super) struct Current {
     /// What is said of tools, and of what nobody can change while it runs.
     tools: String,
+    job_tools: JobTools,
     clocks: Clocks,
     servers: Vec<ServerEntry>,
     fixed: String,
@@ -82,6 +83,7 @@ impl Current {
         stamps[0] = before;
         Current {
             tools: format!("{:?}", plan.tools),
+            job_tools: plan.job_tools(),
             clocks: plan.lineup.clocks.clone(),
             servers: plan.lineup.entries.clone(),
             fixed: format!(
@@ -205,9 +207,11 @@ impl Reload<'_> {
             _ => None,
         };
         let mut told = Vec::new();
-        let table = match current.tools == self.current.tools {
+        let table = match current.tools == self.current.tools && current.job_tools == self.current.job_tools {
             true => None,
-            false => Some(Table::new(tools, &self.serve.tool_mode, Arc::clone(&self.jobs))?),
+            false => {
+                Some(Table::new(tools, &self.serve.tool_mode, Arc::clone(&self.jobs), current.job_tools)?)
+            }
         };
         // Nothing can fail from here on.
         self.diagnostics.hide(secrets.into_iter());

@@ -24,7 +24,7 @@ use super::{operators::Count, *};
 use crate::{
     config::SESSION_IDLE,
     front::{Answering, ToolCall},
-    tools::{Definition, Hints, ToolAnswer},
+    tools::{Definition, Hints, Listing, ToolAnswer},
 };
 
 mod access;
@@ -45,6 +45,7 @@ impl Toolbox for Tools {
             output_schema: None,
             hints: Hints::default(),
             is_job: false,
+            listing: Listing::First,
         };
         ["echo", "slow", "stuck", "large"].map(tool).into()
     }

@@ -238,7 +238,7 @@ fn a_task_is_told_of_in_the_dialect_of_its_client() {
     // Nobody is told whether it was ever there.
     let unknown = TasksTold::Unknown(ID.parse().expect("an id"));
     assert_eq!(told(&mut front, 6, "tasks/get", &about, &unknown)["error"]["code"], -32602);
-    let TasksTold::One(over) = ended(None, None) else { return };
+    let TasksTold::One(over) = ended(None, None) else { panic!("it was told of one") };
     let over = TasksTold::HasEnded(over);
     assert_eq!(told(&mut front, 7, "tasks/cancel", &about, &over)["error"]["code"], -32602);
     let acknowledged = told(&mut front, 8, "tasks/cancel", &modern, &over);
@@ -363,7 +363,7 @@ fn a_subscription_hears_of_its_tasks_until_it_is_over() {
         other => panic!("{other:?}"),
     };
     let TasksTold::One(told) = ended(None, Some(CallAnswer::Result(r#"{"content":[]}"#.to_owned()))) else {
-        return;
+        panic!("it was told of one");
     };
     front.machine.task_changed(front.now, key, &told, &mut front.world);
     let heard = front.heard().remove(0);

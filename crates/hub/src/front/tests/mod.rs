@@ -20,7 +20,7 @@ use super::machine::{Action, CallKey, Machine, ONLY_STREAM, Outside, StreamKey, 
 use crate::{
     config::Limits,
     queue::Class,
-    tools::{Definition, Hints, ToolAnswer},
+    tools::{Definition, Hints, Listing, ToolAnswer},
 };
 
 /// Records what the client hears.
@@ -67,6 +67,7 @@ fn echo() -> Definition {
         output_schema: Some(json!({ "type": "object" })),
         hints: Hints { read_only: true, ..Hints::default() },
         is_job: false,
+        listing: Listing::First,
     }
 }
 

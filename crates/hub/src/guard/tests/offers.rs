@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::*;
+use super::{super::offers::PREFIXES, *};
+use crate::{revision::Revision, tools::listed_by_the_guard};
 
 impl Guarded {
     /// The list of tools as its client has it, where the server has this.
@@ -28,8 +29,7 @@ impl Guarded {
     }
 }
 
-const OWN: [&str; 6] =
-    ["get_job_status", "get_job_results", "get_job_logs", "list_jobs", "terminate_job", "get_system_status"];
+const OWN: [&str; 3] = ["get_job_status", "get_job_results", "terminate_job"];
 
 fn prefixed(prefix: &str) -> Vec<String> {
     OWN.iter().map(|name| format!("{prefix}{name}")).collect()
@@ -76,11 +76,95 @@ fn tools_of_ours_are_called_what_none_of_the_server_is() {
     // Once an agent has been told a name it stays, and the server's tool of that name is the server's.
     let mut guarded = Guarded::with_jobs(Limits::default());
     assert_eq!(guarded.next_tool(), "unhang_");
-    let names = guarded.names(1, &json!({"tools": [tool("unhang_list_jobs")]}));
-    assert_eq!(names.iter().filter(|name| *name == "unhang_list_jobs").count(), 1, "{names:?}");
-    assert_eq!(names.len(), 6);
-    guarded.client(r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"unhang_list_jobs"}}"#);
+    let names = guarded.names(1, &json!({"tools": [tool("unhang_terminate_job")]}));
+    assert_eq!(names.iter().filter(|name| *name == "unhang_terminate_job").count(), 1, "{names:?}");
+    assert_eq!(names.len(), 3);
+    guarded
+        .client(r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"unhang_terminate_job"}}"#);
     assert_eq!(guarded.world.desk.len(), 0, "it is the server's");
+}
+
+#[test]
+fn f_73_the_guard_adds_three_tools_in_two_and_a_half_kilobytes() {
+    for prefix in PREFIXES {
+        let tools: Vec<String> = listed_by_the_guard(ToolNames { prefix })
+            .map(|tool| tool.to_json(Revision::V2025November).to_string())
+            .collect();
+        let bytes: usize = tools.iter().map(String::len).sum();
+        assert_eq!(tools.len(), 3);
+        assert!(bytes <= 2500, "{bytes} bytes: {tools:#?}");
+    }
+}
+
+impl Guarded {
+    /// A session of a client of this name, of which every word of the server says that its tools never change.
+    fn of_client(name: &str) -> (Guarded, Value) {
+        let mut guarded = Guarded::new(Limits::default());
+        guarded.machine = guarded.machine.with_jobs();
+        guarded.client(&INITIALIZE.replace(r#""name":"test""#, &format!(r#""name":"{name}""#)));
+        guarded.server(
+            r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{"x":1},"y":{}}}}"#,
+        );
+        guarded.client(INITIALIZED);
+        let capabilities = guarded.heard()[0]["result"]["capabilities"].clone();
+        guarded.said();
+        (guarded, capabilities)
+    }
+
+    /// What the client hears when a call becomes a job.
+    fn promotes(&mut self, id: u64) -> Vec<Value> {
+        self.call(id);
+        self.wait(seconds(45));
+        let order = self.order();
+        assert!(self.machine.promoted(self.now, (&order.call, order.order), ("j", "{}"), &mut self.world));
+        self.heard()
+    }
+}
+
+#[test]
+fn f_73_a_client_that_follows_its_list_gets_the_tools_with_its_first_job() {
+    let page = json!({"tools": [tool("a")]});
+    let (mut guarded, capabilities) = Guarded::of_client("Visual Studio Code");
+    assert_eq!(capabilities["tools"], json!({"x": 1, "listChanged": true}));
+    assert!(capabilities["tasks"].is_object() && capabilities["y"].is_object(), "{capabilities}");
+    assert_eq!(guarded.names(1, &page), ["a"]);
+    // Who knows their names is answered all the same.
+    guarded.client(r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"unhang_list_jobs"}}"#);
+    assert!(!guarded.world.desk.is_empty());
+    let heard = guarded.promotes(6);
+    assert_eq!(heard[0]["method"], "notifications/tools/list_changed", "{heard:?}");
+    assert_eq!((heard.len(), &heard[1]["id"]), (2, &json!(6)), "and then the answer: {heard:?}");
+    assert_eq!(guarded.names(7, &page), [&["a".to_owned()][..], &prefixed("unhang_")].concat());
+    assert_eq!(guarded.promotes(8).len(), 1, "it is told once");
+    // The next session has them from the start.
+    guarded.client(
+        &INITIALIZE
+            .replace(r#""name":"test""#, r#""name":"Visual Studio Code""#)
+            .replace(r#""id":0"#, r#""id":9"#),
+    );
+    guarded.heard();
+    assert_eq!(guarded.names(10, &page).len(), 4);
+    let (mut unknown, capabilities) = Guarded::of_client("somebody");
+    assert_eq!(capabilities["tools"], json!({"x": 1}));
+    assert_eq!(unknown.names(1, &page).len(), 4);
+    assert_eq!(unknown.promotes(2).len(), 1);
+}
+
+#[test]
+fn f_73_a_job_that_is_a_task_is_no_use_for_tools() {
+    let (mut guarded, _) = Guarded::of_client("opencode 1.1");
+    guarded.machine.offers.as_mut().unwrap().wait_for_a_use(true);
+    guarded.client(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","task":{}}}"#);
+    guarded.wait(seconds(1));
+    let order = guarded.order();
+    assert!(guarded.machine.promoted(
+        guarded.now,
+        (&order.call, order.order),
+        ("j", "{}"),
+        &mut guarded.world
+    ));
+    assert_eq!(guarded.heard().len(), 1, "it asks with tasks/get");
+    assert_eq!(guarded.names(2, &json!({"tools": [tool("a")]})), ["a"]);
 }
 
 #[test]
