@@ -130,7 +130,9 @@ fn c_73_the_end_is_forced_where_the_cleanup_hangs() {
     let (code, took) = timed(|| client.exit_code());
     signal(lifeline, Signal::CONT);
     assert_eq!(code, 143, "c_39, x_05: the outcome's code: {}", client.stderr());
-    assert!(took < Duration::from_secs(10), "c_38: {took:?}");
+    assert!(took < Duration::from_secs(10), "c_38, c_59: {took:?}");
+    let told = client.stderr_at_the_end();
+    assert!(told.contains("DEBUG the end of `unhang` was forced"), "c_45: {told}");
     sandbox.assert_nothing_left();
 }
 

@@ -13,11 +13,18 @@ use crate::{
 
 /// Serves a copy of the example whose imports take no time.
 fn served(sandbox: &Sandbox) -> Client {
+    served_with(sandbox, "")
+}
+
+/// The same with more said of each tool.
+fn served_with(sandbox: &Sandbox, more: &str) -> Client {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digester");
     let folder = sandbox.path().join("digester");
     fs::create_dir_all(&folder).expect("the sandbox can be written");
     for name in ["digester.py", "unhang.toml"] {
-        fs::copy(example.join(name), folder.join(name)).expect("it is part of the example");
+        let text = fs::read_to_string(example.join(name)).expect("it is part of the example");
+        let text = text.replace("mode = \"job\"\n", &format!("mode = \"job\"\n{more}"));
+        fs::write(folder.join(name), text).expect("the sandbox can be written");
     }
     let mut command = sandbox.unhang();
     command
@@ -35,6 +42,40 @@ fn told(client: &mut Client, tool: &str, arguments: Value) -> Value {
     let result = called(client, tool, arguments);
     assert!(result["isError"].is_null(), "{tool}: {result}");
     result["structuredContent"].clone()
+}
+
+#[test]
+#[ignore = "needs python3; cargo xtask ci --only examples"]
+fn j_49_heavy_modules_are_loaded_in_the_job_alone_and_patched_before() {
+    let sandbox = Sandbox::with_jobs();
+    // A module of Python that runs before any other tells of who imports what, in which order and process.
+    let python = sandbox.path().join("python");
+    fs::create_dir(&python).expect("the sandbox can be written");
+    let spy = "import builtins, os\n\
+               real = builtins.print\n\
+               def told(*words, **how):\n    \
+               if any('importing ' in str(word) for word in words):\n        \
+               real('patched with', os.environ.get('OMP_NUM_THREADS'), 'in a job', 'UNHANG_JOB_ID' in os.environ)\n    \
+               real(*words, **how)\n\
+               builtins.print = told\n";
+    fs::write(python.join("sitecustomize.py"), spy).expect("a file");
+    let mut client =
+        served_with(&sandbox, &format!("env = {{ PYTHONPATH = {:?} }}\n", python.display().to_string()));
+    let basis = json!({ "flow_m3_d": 100, "cod_kg_m3": 40 });
+    let job = told(&mut client, "size_digester", basis)["job_id"].clone();
+    assert_eq!(ended(&mut client, &job), "completed");
+    let log = told(&mut client, "get_job_logs", json!({ "job_id": job }));
+    let text = log["text"].as_str().expect("text");
+    assert!(text.contains("importing flowsheet"), "{text}");
+    assert_eq!(
+        text.matches("importing ").count(),
+        text.matches("patched with 1 in a job True").count(),
+        "{text}"
+    );
+    // The server, which answered with the id meanwhile, has loaded nothing.
+    assert!(!client.stderr().contains("importing "), "{}", client.stderr());
+    client.finish();
+    sandbox.assert_nothing_left();
 }
 
 #[test]

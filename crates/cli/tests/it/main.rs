@@ -18,6 +18,7 @@ mod consent;
 mod contract;
 mod contract_commands;
 mod contract_jobs;
+mod contract_rows;
 mod corpus;
 mod diagnostics;
 mod doctor;

@@ -620,7 +620,11 @@ fn where_calls_are_not_to_become_jobs_nothing_is_different() {
         let said = tool.as_object_mut().expect("a tool").remove("execution");
         assert_eq!(said, is_theirs.then(|| json!({ "taskSupport": "optional" })), "{tool}");
     }
-    assert_eq!(off, on, "and so are lists, but for what can be a task");
+    let tools = on["tools"].as_array_mut().expect("tools");
+    let all = tools.len();
+    tools.retain(|tool| tool["name"].as_str().is_some_and(|name| name.starts_with("srv__")));
+    assert_eq!(all - tools.len(), 6, "there is a use for ours");
+    assert_eq!(off, on, "and so are lists, but for ours and for what can be a task");
     let read = |file: &str| {
         let all = fs::read_to_string(sandbox.path().join(file)).expect("it was written");
         // What is withdrawn at the end may come too late.

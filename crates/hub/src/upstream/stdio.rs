@@ -287,6 +287,9 @@ impl Actor {
         let name = &self.dialogue.name;
         if self.dialogue.is_ending {
             tracing::debug!("`{name}` ended ({exit})");
+            if *exit == Exit::Unknown {
+                tracing::debug!("the end of `{name}` was forced: nobody saw it end within its time");
+            }
             return;
         }
         let (kind, happened, hint) = match self.dialogue.session {
