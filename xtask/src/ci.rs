@@ -82,6 +82,11 @@ const STEPS: &[Step] = &[
         work: Work::Own(deny),
     },
     Step {
+        name: "advisories",
+        about: "no dependency has a known advisory; says so where the database cannot be reached",
+        work: Work::Own(advisories),
+    },
+    Step {
         name: "tests",
         about: "every test of the workspace passes, with nothing but Rust installed",
         work: cargo(&["test", "--workspace", "--locked", "--offline"], 30),
@@ -189,6 +194,23 @@ fn deny(project: &Project) -> Result<(), Failure> {
     let program = tools::cargo_deny(project)?;
     let task = Task::new(program, project.root(), project.log("deny"), Duration::from_mins(2));
     run::run(task.arguments(["--offline", "--locked", "--workspace", "check", "bans", "licenses", "sources"]))
+}
+
+/// Known weaknesses of the dependencies. Their database is a git repository, which is not where the registry is: without it nothing is
+/// known of them, and that is said rather than held against the change.
+fn advisories(project: &Project) -> Result<(), Failure> {
+    let program = tools::cargo_deny(project)?;
+    let task = |name: &str| Task::new(&program, project.root(), project.log(name), Duration::from_mins(2));
+    let common = ["--locked", "--workspace"];
+    let fetch = task("advisories-fetch").arguments(common).arguments(["fetch", "db"]);
+    if let Err(failure) = run::run(fetch) {
+        report::text(&format!(
+            "advisories were NOT checked: the database https://github.com/RustSec/advisory-db could not be reached \
+             ({failure}); run `cargo xtask ci --only advisories` where it can be\n"
+        ));
+        return Ok(());
+    }
+    run::run(task("advisories").arguments(common).arguments(["check", "--disable-fetch", "advisories"]))
 }
 
 /// The tests that are ignored elsewhere, since they need more than Rust.

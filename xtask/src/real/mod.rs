@@ -10,7 +10,7 @@
 //!
 //! One case more lets `unhang doctor` examine five of the servers, and compares its report with what is known of them.
 //! The official conformance suite examines our client, and the gateway in front of a server of the zoo. Its scenarios for tasks examine
-//! a server of the zoo; the cases in which they examine the gateway run when they are called by their whole names.
+//! a server of the zoo, and the gateway in front of several.
 //!
 //! A gateway answers for its servers and is no pipe, so its cases compare what clients got: directly and through it, or with what the
 //! scenarios expect ([`gateway`]).
