@@ -1,6 +1,75 @@
 //! Where unhang keeps its files (design 6): `$UNHANG_HOME`, else `$XDG_STATE_HOME/unhang`, else `~/.local/state/unhang`.
+//!
+//! Invariant: no command keeps anything in a folder that another user owns or can write to. Such a user could replace the commands of
+//! queued jobs, the tokens of servers, and the socket that windows meet at.
 
-use std::path::PathBuf;
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::process::geteuid;
+
+use crate::{output::Failure, terminal_text::escaped};
+
+/// The kind of the error for a folder that another user owns or can write to.
+pub(crate) const UNSAFE: &str = "unsafe_data_folder";
+
+/// The folders in the data folder. Whoever can write to one of them is as dangerous as if the whole were theirs.
+const INSIDE: [&str; 6] = ["gateway", "jobs", "lists", "logs", "state", "tokens"];
+
+/// The bits of a mode that let the group and all others write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Refuses a data folder that another user owns or can write to. One that is not there yet is made for its owner alone.
+pub(crate) fn check() -> Result<(), Failure> {
+    data_folder().map_or(Ok(()), |folder| check_folder(&folder))
+}
+
+/// The same for this folder.
+pub(crate) fn check_folder(folder: &Path) -> Result<(), Failure> {
+    let inside = INSIDE.iter().map(|name| folder.join(name));
+    std::iter::once(folder.to_owned()).chain(inside).try_for_each(|path| {
+        match fs::metadata(&path) {
+            Ok(found) => judge(&path, found.uid(), geteuid().as_raw(), found.mode()),
+            // What is not there is made, and what cannot be looked at is told by whoever wants to use it.
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    tracing::debug!("{} cannot be looked at: {error}", path.display());
+                }
+                Ok(())
+            }
+        }
+    })
+}
+
+/// Judges a folder by its owner, by who we are, and by its mode.
+fn judge(path: &Path, owner: u32, own: u32, mode: u32) -> Result<(), Failure> {
+    let (shown, quoted) = (escaped(&path.display().to_string()), quoted(path));
+    let (why, hint) = if owner != own {
+        (
+            format!("it belongs to the user with the number {owner}, and unhang runs as {own}"),
+            format!("set UNHANG_HOME to a folder of your own, or run `chown -R {own} {quoted}` as root"),
+        )
+    } else if mode & OTHERS_WRITE != 0 {
+        (
+            format!("other users can write to it (its mode is {:04o})", mode & 0o7777),
+            format!("run `chmod go-w {quoted}`, or set UNHANG_HOME to another folder"),
+        )
+    } else {
+        return Ok(());
+    };
+    let message = format!("the data folder {shown} is not used: {why}");
+    Err(Failure { kind: UNSAFE, ..Failure::usage(message, Some(&hint)) })
+}
+
+/// The path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = escaped(&path.display().to_string());
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
 
 /// The data folder, if the environment names any.
 pub(crate) fn data_folder() -> Option<PathBuf> {
@@ -18,6 +87,22 @@ fn folder_from(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn f_23_a_folder_is_used_that_is_ours_and_that_nobody_else_can_write_to() {
+        let path = Path::new("/data/it's");
+        for mode in [0o40700, 0o40755, 0o40750, 0o42755] {
+            assert!(judge(path, 7, 7, mode).is_ok(), "{mode:o}");
+        }
+        for mode in [0o40777, 0o40775, 0o40702, 0o41777] {
+            let failure = judge(path, 7, 7, mode).expect_err("others can write");
+            assert_eq!(failure.code, unhang::exit::USAGE);
+            let hint = failure.hint.unwrap_or_default();
+            assert!(hint.contains("`chmod go-w '/data/it'\\''s'`"), "{hint}");
+        }
+        let failure = judge(path, 8, 7, 0o40700).expect_err("it is another's");
+        assert!(failure.message.contains("the number 8, and unhang runs as 7"), "{}", failure.message);
+    }
 
     #[test]
     fn the_first_variable_that_is_set_wins() {

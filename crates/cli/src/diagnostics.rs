@@ -29,7 +29,7 @@ use self::json::Json;
 use crate::{
     arguments::logging::{LogFormat, Logging},
     data_folder::data_folder,
-    output,
+    output::{self, StderrSink},
 };
 
 /// Text that may wait for a stderr that nobody reads.
@@ -99,7 +99,7 @@ impl Diagnostics {
             LogFormat::Text => LossyWriter::new(name, sink, bytes),
             LogFormat::Json => LossyWriter::telling(name, sink, bytes, json::loss),
         };
-        let notices = writer("notices", Box::new(io::stderr()), NOTICES_BYTES);
+        let notices = writer("notices", Box::new(StderrSink::new(format == LogFormat::Json)), NOTICES_BYTES);
         let file = |file: LogFile| Some(writer("log", Box::new(file), LOG_BYTES));
         let mut diagnostics = Diagnostics {
             notices,
@@ -140,7 +140,7 @@ impl Diagnostics {
     /// Becomes the process's tracing subscriber for a command that comes home soon, without a log: what goes wrong in the
     /// background is said on stderr, and what servers write there to whoever wants to know everything.
     pub(crate) fn on_stderr(verbose: bool) -> Diagnostics {
-        let notices = LossyWriter::new("notices", io::stderr(), NOTICES_BYTES);
+        let notices = LossyWriter::new("notices", StderrSink::new(false), NOTICES_BYTES);
         let (format, redaction) = (LogFormat::Text, Redaction::default());
         let diagnostics = Diagnostics { notices, log: None, format, is_on_stderr: true, redaction };
         let level = if verbose { Level::DEBUG } else { Level::WARN };

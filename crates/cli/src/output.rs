@@ -1,8 +1,12 @@
 //! The one printer. Data goes to stdout, everything else to stderr; a broken pipe is a quiet success.
+//!
+//! Invariant: what is printed steers no terminal, whatever a server, a job or a file put into it. Each stream is looked at by itself:
+//! one that is no terminal is given every byte as it is.
 
 use std::{
+    borrow::Cow,
     ffi::OsString,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     process::ExitCode,
 };
 
@@ -11,7 +15,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use unhang::exit;
 
-use crate::{arguments, job_arguments::Format, terminal_text::escaped};
+use crate::{
+    arguments,
+    job_arguments::Format,
+    terminal_text::{Plain, PlainBytes, escaped, escaped_json, escaped_lines},
+};
 
 /// What went wrong, as it is told.
 #[derive(Debug)]
@@ -72,17 +80,17 @@ impl Failure {
     /// Prints it as was asked for, and gives its exit code.
     pub(crate) fn print(&self, format: Option<Format>) -> ExitCode {
         if format == Some(Format::Json) {
-            let error = json!({ "error": self.members() });
-            let _nobody_reads = writeln!(io::stderr().lock(), "{error}");
+            let error = json!({ "error": self.members() }).to_string();
+            let _nobody_reads = writeln!(io::stderr().lock(), "{}", for_stderr(&error, escaped_json));
         } else {
             error(&self.message, self.hint.as_deref());
-            let _nobody_reads = io::stderr().lock().write_all(self.tail().as_bytes());
+            say(&self.tail());
         }
         ExitCode::from(self.code)
     }
 }
 
-/// Prints data.
+/// Prints text.
 pub(crate) fn data(text: &str) -> ExitCode {
     ExitCode::from(bytes(text.as_bytes()))
 }
@@ -97,6 +105,26 @@ pub(crate) fn bytes(bytes: &[u8]) -> u8 {
 /// # Errors
 /// The exit code, where there is nobody who reads it or it cannot be written.
 pub(crate) fn write(bytes: &[u8]) -> Result<(), u8> {
+    if io::stdout().is_terminal() {
+        write_as_it_is(PlainBytes::default().take(bytes).as_bytes())
+    } else {
+        write_as_it_is(bytes)
+    }
+}
+
+/// Prints JSON, which a terminal is given in another spelling of the same meaning.
+///
+/// # Errors
+/// As [`write`].
+pub(crate) fn write_json(json: &str) -> Result<(), u8> {
+    if io::stdout().is_terminal() {
+        write_as_it_is(escaped_json(json).as_bytes())
+    } else {
+        write_as_it_is(json.as_bytes())
+    }
+}
+
+fn write_as_it_is(bytes: &[u8]) -> Result<(), u8> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => exit::DONE,
@@ -120,7 +148,71 @@ pub(crate) fn note(text: &str) {
 /// Prints an error and a hint, where there is one. Nobody reading it is no reason to fail.
 pub(crate) fn error(message: &str, hint: Option<&str>) {
     let hint = hint.map_or_else(String::new, |hint| format!("hint: {hint}\n"));
-    let _nobody_reads = write!(io::stderr().lock(), "unhang: {message}\n{hint}");
+    say(&format!("unhang: {message}\n{hint}"));
+}
+
+/// Writes this to stderr as it is, but for what would steer a terminal there.
+pub(crate) fn say(text: &str) {
+    let _nobody_reads = io::stderr().lock().write_all(for_stderr(text, escaped_lines).as_bytes());
+}
+
+/// A text of several lines without its control sequences, if stderr is a terminal: what is left of them would only be in the way there.
+pub(crate) fn plain_on_stderr(text: &str) -> Cow<'_, str> {
+    for_stderr(text, |text| Plain::default().take(text))
+}
+
+fn for_stderr(text: &str, escape: impl FnOnce(&str) -> String) -> Cow<'_, str> {
+    if io::stderr().is_terminal() { Cow::Owned(escape(text)) } else { Cow::Borrowed(text) }
+}
+
+/// A sink of JSON lines on stdout, as [`write_json`]. What is written at a time has to be whole lines.
+#[derive(Debug)]
+pub(crate) struct JsonLines;
+
+impl Write for JsonLines {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        let mut stdout = io::stdout().lock();
+        if stdout.is_terminal() {
+            stdout.write_all(escaped_json(&String::from_utf8_lossy(lines)).as_bytes())?;
+        } else {
+            stdout.write_all(lines)?;
+        }
+        Ok(lines.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().lock().flush()
+    }
+}
+
+/// Our stderr for whoever writes to it on a thread of its own, in pieces cut anywhere: what servers and jobs write there as well.
+#[derive(Debug)]
+pub(crate) struct StderrSink {
+    /// What makes plain text of it, where stderr is a terminal; `None` for JSON, which comes in whole lines.
+    plain: Option<PlainBytes>,
+}
+
+impl StderrSink {
+    /// For text, or for lines of JSON.
+    pub(crate) fn new(is_json: bool) -> Self {
+        Self { plain: (!is_json).then(PlainBytes::default) }
+    }
+}
+
+impl Write for StderrSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut stderr = io::stderr().lock();
+        match &mut self.plain {
+            _ if !stderr.is_terminal() => stderr.write_all(bytes)?,
+            Some(plain) => stderr.write_all(plain.take(bytes).as_bytes())?,
+            None => stderr.write_all(escaped_json(&String::from_utf8_lossy(bytes)).as_bytes())?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().lock().flush()
+    }
 }
 
 /// Prints what is wrong with the command line (exit 2), or help and version (exit 0). `command` is the one that was meant.
@@ -144,7 +236,7 @@ pub(crate) fn usage_error(error: &clap::Error, command: &str) -> ExitCode {
             usage_told(&told, command)
         }
     };
-    let _nobody_reads = io::stderr().lock().write_all(told.as_bytes());
+    say(&told);
     ExitCode::from(exit::USAGE)
 }
 

@@ -9,15 +9,73 @@
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
-        let turns =
-            matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if character.is_control() || turns {
+        if steers(character) {
             escaped.extend(character.escape_default());
         } else {
             escaped.push(character);
         }
     }
     escaped
+}
+
+/// The same for a message of several lines: line feeds and tabs stay as they are.
+pub(crate) fn escaped_lines(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if steers(character) && !matches!(character, '\n' | '\t') {
+            escaped.extend(character.escape_default());
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
+}
+
+/// The same for JSON, which stays JSON of the same meaning: what steers a terminal can only stand in its strings, but for a carriage
+/// return, which is white space between them.
+pub(crate) fn escaped_json(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            '\n' | '\t' => escaped.push(character),
+            '\r' => escaped.push(' '),
+            _ if steers(character) => escaped.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+/// Whether a terminal may take it as a command, or a person be misled by it.
+fn steers(character: char) -> bool {
+    let turns =
+        matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    character.is_control() || turns
+}
+
+/// Makes plain text of bytes that come in pieces, wherever those were cut.
+#[derive(Debug, Default)]
+pub(crate) struct PlainBytes {
+    plain: Plain,
+    /// The beginning of a character whose rest is in the next piece.
+    unfinished: Vec<u8>,
+}
+
+impl PlainBytes {
+    /// The plain text of the next piece.
+    pub(crate) fn take(&mut self, piece: &[u8]) -> String {
+        let bytes = [std::mem::take(&mut self.unfinished).as_slice(), piece].concat();
+        let mut text = String::with_capacity(bytes.len());
+        for chunk in bytes.utf8_chunks() {
+            text.push_str(chunk.valid());
+            match std::str::from_utf8(chunk.invalid()) {
+                Err(error) if error.error_len().is_none() => self.unfinished = chunk.invalid().to_owned(),
+                Err(_) => text.push(char::REPLACEMENT_CHARACTER),
+                Ok(_) => {}
+            }
+        }
+        self.plain.take(&text)
+    }
 }
 
 /// Takes control sequences out of a text that comes in pieces.
@@ -115,6 +173,31 @@ mod tests {
         check("\u{1b}]0;never ends\nnext\n", "\nnext\n");
         check("\u{1b}[31\nnext", "\nnext");
         check("\u{1b}\u{1b}[0mtext", "text");
+    }
+
+    #[test]
+    fn a_terminal_is_given_whole_characters_wherever_the_pieces_were_cut() {
+        let text = "grüße\u{1b}[31m 世界 🦀\n".as_bytes();
+        for cut in 0..=text.len() {
+            let mut plain = PlainBytes::default();
+            let pieces = [plain.take(&text[..cut]), plain.take(&text[cut..])];
+            assert_eq!(pieces.concat(), "grüße 世界 🦀\n", "cut at {cut}");
+        }
+        assert_eq!(PlainBytes::default().take(b"a\xff\xfeb"), "a\u{fffd}\u{fffd}b");
+    }
+
+    #[test]
+    fn f_40_json_keeps_its_meaning_and_steers_nothing() {
+        let json = "{\n\t\"a\": \"\u{9b}31mred\u{7f}\u{202e}ä\",\r\"b\": 1}";
+        let escaped = escaped_json(json);
+        assert_eq!(escaped, "{\n\t\"a\": \"\\u009b31mred\\u007f\\u202eä\", \"b\": 1}");
+        let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+        assert_eq!(read(&escaped), read(json));
+    }
+
+    #[test]
+    fn f_40_a_message_keeps_its_lines_and_nothing_else_that_steers() {
+        assert_eq!(escaped_lines("a\n\tb\u{1b}]52;c\u{9c}\r"), "a\n\tb\\u{1b}]52;c\\u{9c}\\r");
     }
 
     #[test]

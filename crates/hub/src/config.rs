@@ -145,9 +145,14 @@ pub const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
 pub const MAX_SESSIONS: usize = 10_000;
 /// Connections over HTTP at a time: two for each of two thousand clients, and some. Each may hold a message.
 pub const MAX_CONNECTIONS: usize = 4096;
-/// Those of one address, where other machines come: before the first token nothing else tells clients apart. A quarter, for a reverse
-/// proxy brings many in one.
-pub const CONNECTIONS_OF_ONE: usize = MAX_CONNECTIONS / 4;
+/// Descriptors that connections over HTTP leave for everything else: servers have six each, jobs and logs some. Half of all, where the
+/// system gives so few that this would be more.
+pub const DESCRIPTORS_KEPT: usize = 512;
+/// The share of one address of all connections, where other machines come: before the first token nothing else tells clients apart. A
+/// quarter, for a reverse proxy brings many in one.
+pub const CONNECTIONS_OF_ONE: usize = 4;
+/// The same where this machine alone comes: nearly all come from one address then, which leaves a quarter for the others.
+pub const CONNECTIONS_OF_ONE_AT_HOME: (usize, usize) = (3, 4);
 /// Requests in flight of one client, which a token tells from others. Half, for a team may share one, and others come in all the same.
 pub const REQUESTS_OF_ONE: usize = MAX_CONNECTIONS / 2;
 /// Sessions of one client, for the same reason; and requests of it that stand alone.

@@ -28,6 +28,11 @@ impl Crowd {
     }
 }
 
+/// Whether two addresses are of one machine, as far as that can be told.
+pub(crate) fn is_one(one: IpAddr, other: IpAddr) -> bool {
+    network_of(one) == network_of(other)
+}
+
 /// A connection counts for its address while this lives.
 pub(crate) struct Place {
     crowd: Crowd,

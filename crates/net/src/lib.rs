@@ -9,7 +9,9 @@
 
 mod crowd;
 pub mod http;
+mod impatient;
 pub mod oauth;
 pub mod serve;
+mod silent;
 pub mod sse;
 pub mod tls;

@@ -5,7 +5,9 @@
 //! - A client that is slow with the head of a request, or takes nothing of its answer, loses its connection; it costs no other
 //!   client anything meanwhile. The same goes for who is slow with the handshake of TLS, or says something else in its place.
 //! - There are at most so many connections at a time; further ones wait in the system's own queue. Of one address there are at most
-//!   so many; further ones end at once, for in the queue they would stand before those of others.
+//!   so many; further ones end at once, for in the queue they would stand before those of others. Where there is no room, connections on
+//!   which nobody has asked for anything make room first.
+//! - To a socket among the files processes of our own user can come, and no others: the kernel is asked whose they are.
 //! - Once the end has come, nothing new is accepted, and each connection ends with the answer that it is at.
 //! - To a socket among the files everybody comes with one request, and whoever has come before the end is heard: so that those who
 //!   meet with nobody there, or are told that they were not taken, can ask somebody else without doing anything twice.
@@ -15,7 +17,7 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::pin,
     sync::Arc,
     task::{Context, Poll},
@@ -36,7 +38,12 @@ use tokio::{
 use tower_service::Service;
 use unhang_switches::stands;
 
-use crate::{crowd::Crowd, tls::Acceptor};
+use crate::{
+    crowd::{Crowd, Place, is_one},
+    impatient::Impatient,
+    silent::{Newcomer, SILENCE, Silent},
+    tls::Acceptor,
+};
 
 /// How long nothing is accepted after the system had nothing to give: descriptors come back when others end.
 const NO_ROOM: Duration = Duration::from_millis(100);
@@ -151,6 +158,7 @@ pub async fn serve(
 ) {
     let room = Arc::new(Semaphore::new(bounds.connections));
     let crowd = Crowd::default();
+    let silent = Silent::default();
     let mut connections = JoinSet::new();
     let is_over = ending.clone();
     let mut turn = 0;
@@ -158,28 +166,30 @@ pub async fn serve(
         tokio::select! {
             _over_or_gone = ending.wait_for(|ending| *ending) => break,
             Some(_) = connections.join_next() => {}
-            (stream, permit) = next(&listeners, turn, &room) => {
+            (stream, permit) = next(&listeners, turn, &room, &silent) => {
                 turn += 1;
-                let place = match &stream {
-                    Stream::Network(_, peer) => crowd.place(peer.ip(), bounds.of_one).map(Some),
-                    Stream::Local(_) => Some(None),
+                let address = match &stream {
+                    Stream::Network(_, peer) => Some(peer.ip()),
+                    Stream::Local(_) => None,
+                };
+                let place = match address {
+                    Some(address) => place(&crowd, &silent, address, bounds.of_one).map(Some),
+                    None => Some(None),
                 };
                 let Some(place) = place else {
                     tracing::info!("one who has {} connections already gets no other", bounds.of_one);
                     continue;
                 };
                 let (site, is_over, tls) = (site.clone(), is_over.clone(), tls.borrow().clone());
+                let newcomer = Arc::new(silent.enter(address));
                 connections.spawn(async move {
                     let _held = (permit, place);
                     match stream {
                         Stream::Network(stream, peer) => {
                             adjust(&stream, bounds);
-                            over_network(stream, peer, site, bounds, tls, is_over).await;
+                            over_network(stream, peer, site, bounds, tls, newcomer, is_over).await;
                         }
-                        Stream::Local(stream) => {
-                            let from = Origin::among_the_files(&stream);
-                            talk(stream, from, site, bounds, is_over).await;
-                        }
+                        Stream::Local(stream) => among_the_files(stream, site, bounds, newcomer, is_over).await,
                     }
                 });
             }
@@ -188,12 +198,35 @@ pub async fn serve(
     for listener in listeners {
         if let Listener::Local(listener, Some(claim)) = listener {
             for stream in last(listener, claim) {
-                let from = Origin::among_the_files(&stream);
-                connections.spawn(talk(stream, from, site.clone(), bounds, is_over.clone()));
+                let newcomer = Arc::new(silent.enter(None));
+                connections.spawn(among_the_files(stream, site.clone(), bounds, newcomer, is_over.clone()));
             }
         }
     }
     while connections.join_next().await.is_some() {}
+}
+
+/// Room for one more connection. Cancel-safe.
+async fn permit(room: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaphorePermit> {
+    loop {
+        if let Ok(permit) = Arc::clone(room).try_acquire_owned() {
+            return Some(permit);
+        }
+        silent.send_away(|_| true, true);
+        // Whoever is silent for too short a time now is not then.
+        if let Ok(permit) = timeout(SILENCE, Arc::clone(room).acquire_owned()).await {
+            return permit.ok();
+        }
+    }
+}
+
+/// A place for one more connection of this address; none where it has its share, and all who have it ask for something.
+fn place(crowd: &Crowd, silent: &Silent, address: IpAddr, share: usize) -> Option<Place> {
+    crowd.place(address, share).or_else(|| {
+        // That one ends in a moment, so that there is one too many for no longer.
+        let has_gone = silent.send_away(|other| is_one(other, address), false);
+        has_gone.then(|| crowd.place(address, usize::MAX)).flatten()
+    })
 }
 
 /// The next connection, once there is room for it. Where many come to several listeners, each has its turn. Cancel-safe.
@@ -201,10 +234,11 @@ async fn next(
     listeners: &[Listener],
     turn: usize,
     room: &Arc<Semaphore>,
+    silent: &Silent,
 ) -> (Stream, Option<OwnedSemaphorePermit>) {
     // It is never closed.
     let permit = match stands("connections-bounded") {
-        true => Arc::clone(room).acquire_owned().await.ok(),
+        true => permit(room, silent).await,
         false => None,
     };
     let (before, from) = listeners.split_at(turn.checked_rem(listeners.len()).unwrap_or_default());
@@ -255,6 +289,28 @@ impl Origin {
     }
 }
 
+/// Talks to somebody who has come to a socket among the files, if it is us: nobody else is to come there, whatever the modes of the
+/// socket and of its folder have become. The system has no clock for those who take nothing, so there is one here.
+async fn among_the_files(
+    stream: UnixStream,
+    site: impl Site,
+    bounds: Bounds,
+    newcomer: Arc<Newcomer>,
+    ending: watch::Receiver<bool>,
+) {
+    let from = Origin::among_the_files(&stream);
+    if !may_come(from.peer, rustix::process::geteuid().as_raw()) {
+        tracing::warn!("a process of another user came to our socket and was sent away: {:?}", from.peer);
+        return;
+    }
+    talk(Impatient::new(stream, bounds.deaf), from, site, bounds, newcomer, ending).await;
+}
+
+/// Whether somebody at a socket among the files is of this user.
+fn may_come(peer: Peer, own: u32) -> bool {
+    matches!(peer, Peer::Local { user: Some(user), .. } if user == own)
+}
+
 /// What a connection over the network needs besides.
 fn adjust(stream: &TcpStream, bounds: Bounds) {
     // Without either the connection works, if not as well.
@@ -272,18 +328,20 @@ async fn over_network(
     site: impl Site,
     bounds: Bounds,
     tls: Option<Acceptor>,
+    newcomer: Arc<Newcomer>,
     mut ending: watch::Receiver<bool>,
 ) {
     let from = Origin { peer: Peer::Network(peer), arrived: stream.local_addr().ok() };
-    let Some(tls) = tls else { return talk(stream, from, site, bounds, ending).await };
+    let Some(tls) = tls else { return talk(stream, from, site, bounds, newcomer, ending).await };
     let patience = if stands("slow-handshake-ends") { bounds.head } else { Duration::MAX };
     let shaken = tokio::select! {
         shaken = timeout(patience, tls.accept(stream)) => shaken,
+        () = newcomer.sent_away() => return,
         // There is no request yet that an answer could be waited for.
         _over_or_gone = ending.wait_for(|ending| *ending) => return,
     };
     match shaken {
-        Ok(Ok(stream)) => talk(stream, from, site, bounds, ending).await,
+        Ok(Ok(stream)) => talk(stream, from, site, bounds, newcomer, ending).await,
         Ok(Err(error)) => tracing::info!("{peer} did not come to speak TLS with us: {error}"),
         Err(_) => tracing::info!("{peer} did not come to speak TLS with us within {patience:?}"),
     }
@@ -294,9 +352,12 @@ async fn talk(
     from: Origin,
     site: impl Site,
     bounds: Bounds,
+    newcomer: Arc<Newcomer>,
     mut ending: watch::Receiver<bool>,
 ) {
+    let speaker = Arc::clone(&newcomer);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        speaker.speaks();
         let site = site.clone();
         async move { Ok::<_, Infallible>(site.answer(from, request.map(Body::new)).await) }
     });
@@ -316,6 +377,10 @@ async fn talk(
                 if let Err(error) = ended {
                     tracing::debug!("the connection of {} broke: {error}", from.peer);
                 }
+                return;
+            }
+            () = newcomer.sent_away() => {
+                tracing::info!("{} has asked for nothing, and made room for others", from.peer);
                 return;
             }
             () = over(&mut ending, from.peer), if !is_ending => {
@@ -401,6 +466,13 @@ mod tests {
             stream
         }
 
+        /// A connection on which somebody has had an answer, and which stays.
+        async fn heard(&self) -> TcpStream {
+            let mut stream = self.says("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+            stream.read_exact(&mut [0]).await.expect("an answer");
+            stream
+        }
+
         /// Asks on a connection of its own, which ends with the answer.
         async fn asks(&self, path: &str) -> String {
             let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -414,7 +486,7 @@ mod tests {
     #[tokio::test]
     async fn there_are_so_many_connections_at_a_time() {
         let up = Up::new(ONE).await;
-        let first = up.says("").await;
+        let first = up.heard().await;
         let mut asking = pin!(up.asks("/"));
         assert!(timeout(Duration::from_millis(300), asking.as_mut()).await.is_err());
         drop(first);
@@ -425,7 +497,9 @@ mod tests {
     #[tokio::test]
     async fn who_is_slow_with_a_head_is_let_go() {
         let up = Up::new(Bounds { head: Duration::from_millis(200), ..ONE }).await;
-        let _half = up.says("GET / HTT").await;
+        let mut half = up.says("GET / HTT").await;
+        let ended = timeout(PATIENCE, half.read_to_end(&mut Vec::new())).await;
+        let _closed_or_reset = ended.expect("it ends");
         let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
         assert!(answer.ends_with("hello"), "{answer}");
     }
@@ -433,7 +507,7 @@ mod tests {
     #[tokio::test]
     async fn of_one_address_there_are_so_many_connections() {
         let up = Up::new(Bounds { connections: 10, of_one: 1, ..ONE }).await;
-        let first = up.says("").await;
+        let first = up.heard().await;
         let mut second = up.says("").await;
         // It ends at once and keeps nobody waiting.
         let read = timeout(PATIENCE, second.read(&mut [0])).await.expect("it ends");
@@ -447,6 +521,36 @@ mod tests {
             }
         };
         timeout(PATIENCE, again).await.expect("the place is free");
+    }
+
+    #[tokio::test]
+    async fn f_31_whoever_asks_for_nothing_makes_room_for_those_who_do() {
+        // Of one address, and of all together.
+        for bounds in
+            [Bounds { connections: 100, of_one: 3, ..ONE }, Bounds { connections: 3, of_one: 100, ..ONE }]
+        {
+            let up = Up::new(bounds).await;
+            let heard = up.heard().await;
+            let mut silent = Vec::new();
+            for _ in 0..2 {
+                silent.push(up.says("").await);
+            }
+            // Longer than those who have only just been accepted by then may be silent.
+            sleep(SILENCE * 2).await;
+            let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
+            assert!(answer.ends_with("hello"), "{answer}");
+            // The first has gone, and whoever has asked before has not.
+            let read = timeout(PATIENCE, silent[0].read(&mut [0])).await.expect("it has ended");
+            assert_eq!(read.expect("its end"), 0);
+            let mut heard = heard;
+            heard
+                .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+                .await
+                .expect("it is read");
+            let mut rest = String::new();
+            timeout(PATIENCE, heard.read_to_string(&mut rest)).await.expect("in time").expect("an answer");
+            assert!(rest.ends_with("hello"), "{rest}");
+        }
     }
 
     #[tokio::test]
@@ -470,6 +574,39 @@ mod tests {
         let _deaf = up.says("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
         let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
         assert!(answer.ends_with("hello"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn f_34_who_does_not_read_from_a_socket_among_the_files_is_let_go() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.sock");
+        let listener = Listener::Local(UnixListener::bind(&path).expect("a socket"), None);
+        let router = Router::new()
+            .route("/", get(|| async { "hello" }))
+            .route("/large", get(|| async { vec![b'x'; 64 << 20] }));
+        let (_end, ending) = watch::channel(false);
+        let bounds = Bounds { deaf: Duration::from_millis(500), ..ONE };
+        let serving = tokio::spawn(serve(vec![listener], router, bounds, watch::channel(None).1, ending));
+        let says = async |path: &std::path::Path, text: &str| {
+            let mut stream = UnixStream::connect(path).await.expect("it listens");
+            stream.write_all(text.as_bytes()).await.expect("it is read");
+            stream
+        };
+        let _deaf = says(&path, "GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let mut other = says(&path, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let mut answer = String::new();
+        let read = timeout(PATIENCE, other.read_to_string(&mut answer)).await.expect("there is room");
+        assert!(read.is_ok() && answer.ends_with("hello"), "{answer}");
+        serving.abort();
+    }
+
+    #[test]
+    fn f_23_only_our_own_user_comes_to_a_socket_among_the_files() {
+        let local = |user| Peer::Local { process: Some(1), user };
+        assert!(may_come(local(Some(7)), 7));
+        assert!(!may_come(local(Some(8)), 7));
+        assert!(!may_come(local(Some(0)), 7));
+        assert!(!may_come(local(None), 7), "the system does not tell");
     }
 
     #[tokio::test]

@@ -20,6 +20,7 @@ compile_error!(
 );
 
 pub mod deadline;
+pub mod descriptors;
 pub mod drain;
 pub mod identity;
 pub mod inherited;

@@ -4,6 +4,7 @@
 //! - What is not asked for is not inherited: all three standard streams are the null device unless the caller says
 //!   otherwise (G-11), and of the other descriptors only those in [`Launch::kept`] lose their close-on-exec flag.
 //! - What is started has a session or a process group of its own, default signal dispositions and an empty signal mask.
+//! - What is started has the limit of descriptors that we were given, whatever we have made of ours ([`crate::descriptors`]).
 //! - Every process started here is reaped by us, without ever blocking: by its [`Process`], or, once that was dropped, by
 //!   [`reap_departed`], which each further start calls.
 //! - A process in the registry has not been reaped, so its number cannot belong to another process.
@@ -22,11 +23,11 @@ use std::{
 
 use rustix::{
     io::{Errno, FdFlags, fcntl_setfd},
-    process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, setsid, waitpid},
+    process::{Pid, Resource, Signal, WaitOptions, WaitStatus, kill_process, setrlimit, setsid, waitpid},
 };
 use unhang_switches::stands;
 
-use crate::system;
+use crate::{descriptors, system};
 
 /// The environment of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -322,7 +323,11 @@ pub fn spawn(launch: Launch<'_>) -> io::Result<Process> {
 #[expect(unsafe_code, reason = "work between fork and exec has no safe interface")]
 fn prepare_child(command: &mut Command, place: Place, dies_with_parent: bool, kept: Vec<RawFd>) {
     let parent = rustix::process::getpid();
+    let descriptors = descriptors::given();
     let prepare = move || {
+        if let Some(given) = descriptors {
+            setrlimit(Resource::Nofile, given)?;
+        }
         if place == Place::OwnSession && stands("lifeline-own-session") {
             setsid()?;
         }

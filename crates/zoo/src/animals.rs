@@ -62,6 +62,7 @@ mod stderr_flood;
 mod stderr_giant_line;
 mod stdin_thief;
 mod stdout_noise;
+mod steers_terminal;
 mod stopped;
 mod stops_reading_after;
 mod string_id;
@@ -139,6 +140,7 @@ pub(crate) const ALL: &[Entry] = table!(
     stderr_giant_line,
     stdin_thief,
     stdout_noise,
+    steers_terminal,
     stopped,
     stops_reading_after,
     string_id,

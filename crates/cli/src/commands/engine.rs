@@ -31,7 +31,7 @@ use unhang::{
 
 use super::client::{beside, files::job_settings};
 use crate::{
-    data_folder::data_folder,
+    data_folder::{check_folder, data_folder},
     diagnostics::Diagnostics,
     job_arguments::{Common, Format},
     output::{self, Failure},
@@ -93,15 +93,18 @@ pub(super) fn options(layers: &[JobSettings]) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// The data folder that the environment names, or what to do where it names none and there is something to keep.
+/// The data folder that the environment names, or what to do where it names none and there is something to keep, or where another
+/// user could change what is kept.
 pub(super) fn wanted_data_folder(what: &str) -> Result<PathBuf, Failure> {
-    data_folder().ok_or_else(|| Failure {
+    let folder = data_folder().ok_or_else(|| Failure {
         code: exit::USAGE,
         kind: "no_data_folder",
         message: format!("there is no place for {what}: neither UNHANG_HOME nor HOME is set"),
         hint: Some("set UNHANG_HOME to the folder that shall hold them".to_owned()),
         data: None,
-    })
+    })?;
+    check_folder(&folder)?;
+    Ok(folder)
 }
 
 impl Desk {
@@ -207,13 +210,13 @@ impl Desk {
 pub(super) fn json(document: &impl Serialize) -> u8 {
     // Nothing that is printed has keys that are no text.
     let text = serde_json::to_string_pretty(document).unwrap_or_default();
-    output::bytes(format!("{text}\n").as_bytes())
+    output::write_json(&format!("{text}\n")).err().unwrap_or(exit::DONE)
 }
 
 /// Prints a document on one line, as one of several. The exit code where nobody reads it.
 pub(super) fn json_line(document: &impl Serialize) -> Result<(), u8> {
     let text = serde_json::to_string(document).unwrap_or_default();
-    output::write(format!("{text}\n").as_bytes())
+    output::write_json(&format!("{text}\n"))
 }
 
 /// Columns of a terminal that everybody has.

@@ -35,7 +35,7 @@ use unhang::{
     gateway::Lineup,
     jobs::engine::Engine,
     process::{
-        adopt_orphans, identity::ask_for_short_turns, pipe::take_standard_streams, reap_orphans,
+        adopt_orphans, descriptors, identity::ask_for_short_turns, pipe::take_standard_streams, reap_orphans,
         surroundings::ties,
     },
     promoted::Ending,
@@ -56,6 +56,7 @@ use super::engine::options;
 use crate::{
     arguments::Serve,
     commands::client::files::{FILE, clients_of_user, own_file_of_user},
+    data_folder,
     diagnostics::{Diagnostics, LOG_HINT, Log},
     inherited::{all_variables, inherited},
     output,
@@ -78,6 +79,11 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     if serve.print_config_schema {
         return output::data(&format!("{:#}\n", file_schema()));
     }
+    if let Err(failure) = data_folder::check() {
+        return failure.print(None);
+    }
+    // Each client over HTTP has a descriptor. Where the limit stays as it was there are fewer of them.
+    let raised = descriptors::raise();
     // It comes before the first thread.
     let handed = match Handed::take() {
         Ok(handed) => handed,
@@ -95,6 +101,9 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
             return ExitCode::from(exit::USAGE);
         }
     };
+    if let Err(error) = raised {
+        diagnostics.warn(&format!("the limit of open files cannot be raised: {error}"));
+    }
     // Should a lifeline itself be killed, what it guarded comes to us.
     if let Err(error) = adopt_orphans() {
         tracing::debug!("orphans cannot be adopted on this system: {error}");

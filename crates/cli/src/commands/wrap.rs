@@ -16,6 +16,7 @@ use unhang::{
 use crate::{
     arguments::Wrap,
     commands::engine::options,
+    data_folder,
     diagnostics::{Diagnostics, LOG_HINT, Log},
     inherited::inherited,
     output,
@@ -35,6 +36,9 @@ pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
                     `unhang tools URL` asks it from here";
         output::error(&message, Some(hint));
         return ExitCode::from(exit::USAGE);
+    }
+    if let Err(failure) = data_folder::check() {
+        return failure.print(None);
     }
     let name = wrap.name.clone().unwrap_or_else(|| server_name(&wrap.command));
     let limits = wrap.limits.limits();

@@ -52,7 +52,7 @@ fn only_jobs_do_not_work(jobs: &Jobs, apart: &Apart) {
 #[test]
 fn on_a_full_disk_all_but_jobs_works() {
     let jobs = Jobs::new();
-    let apart = Apart::new(&jobs.command(&[]), "mount -t tmpfs -o size=1m none \"$UNHANG_HOME\"");
+    let apart = Apart::new(&jobs.command(&[]), "mount -t tmpfs -o size=1m,mode=700 none \"$UNHANG_HOME\"");
     only_jobs_do_not_work(&jobs, &apart);
     let left = apart.shell(&jobs.command(&[]), "ls -A state/jobs 2>/dev/null || true");
     assert_eq!(left, "", "what was refused leaves no folder");
@@ -61,7 +61,7 @@ fn on_a_full_disk_all_but_jobs_works() {
 #[test]
 fn on_a_disk_without_a_free_byte_all_but_jobs_works() {
     let jobs = Jobs::new();
-    let script = "mount -t tmpfs -o size=1m none \"$UNHANG_HOME\"; \
+    let script = "mount -t tmpfs -o size=1m,mode=700 none \"$UNHANG_HOME\"; \
         dd if=/dev/zero of=\"$UNHANG_HOME/full\" bs=4k 2>/dev/null || true";
     let apart = Apart::new(&jobs.command(&[]), script);
     only_jobs_do_not_work(&jobs, &apart);
@@ -70,8 +70,7 @@ fn on_a_disk_without_a_free_byte_all_but_jobs_works() {
 #[test]
 fn in_a_read_only_folder_all_but_jobs_works() {
     let jobs = Jobs::new();
-    let script =
-        "mount -t tmpfs none \"$UNHANG_HOME\"; mount --options-source disable -o remount,ro \"$UNHANG_HOME\"";
+    let script = "mount -t tmpfs -o mode=700 none \"$UNHANG_HOME\"; mount --options-source disable -o remount,ro \"$UNHANG_HOME\"";
     let apart = Apart::new(&jobs.command(&[]), script);
     only_jobs_do_not_work(&jobs, &apart);
 }
@@ -79,7 +78,7 @@ fn in_a_read_only_folder_all_but_jobs_works() {
 #[test]
 fn what_was_accepted_is_there_again_when_the_folder_can_be_written_again() {
     let jobs = Jobs::new();
-    let apart = Apart::new(&jobs.command(&[]), "mount -t tmpfs none \"$UNHANG_HOME\"");
+    let apart = Apart::new(&jobs.command(&[]), "mount -t tmpfs -o mode=700 none \"$UNHANG_HOME\"");
     let (code, stdout, stderr) =
         run_to_end(apart.enter(&jobs.command(&["job", "run", "--wait", "--", "true"])));
     assert_eq!(code, 0, "{stderr}");
@@ -111,7 +110,7 @@ fn submit(jobs: &Jobs, apart: &Apart, script: &str) -> String {
 fn a_disk_that_fills_up_meanwhile_loses_no_job() {
     let jobs = Jobs::new();
     let any = jobs.command(&[]);
-    let apart = Apart::new(&any, "mount -t tmpfs -o size=1g none \"$UNHANG_HOME\"");
+    let apart = Apart::new(&any, "mount -t tmpfs -o size=1g,mode=700 none \"$UNHANG_HOME\"");
     let unhang = |words: &[&str]| run_to_end(apart.enter(&jobs.command(words)));
     let submit = |script: &str| submit(&jobs, &apart, script);
     let (first, second) = (submit(&format!("{UNTIL_GO} exit 5")), submit("echo second >> marks"));
@@ -154,7 +153,7 @@ fn a_disk_that_fills_up_meanwhile_loses_no_job() {
 fn started_without_room(free_blocks: u32, runs_meanwhile: bool) {
     let jobs = Jobs::new();
     let any = jobs.command(&[]);
-    let apart = Apart::new(&any, "mount -t tmpfs -o size=1g none \"$UNHANG_HOME\"");
+    let apart = Apart::new(&any, "mount -t tmpfs -o size=1g,mode=700 none \"$UNHANG_HOME\"");
     let submit = |script: &str| submit(&jobs, &apart, script);
     let (_first, second) =
         (submit(UNTIL_GO), submit("echo begin >> marks; until [ -e on ]; do sleep 0.02; done; exit 5"));

@@ -285,11 +285,6 @@ fn an_answer_to_something_else_is_refused() {
             5,
             "what claims to come from the authorization server ISSUER names http://127.0.0.1:1/as as its issuer: refused",
         ),
-        (
-            "wrong-state",
-            5,
-            "the browser came back with another `state` than it was sent with: refused, and nothing was stored",
-        ),
     ] {
         let server = AuthServer::start(&sandbox, &["--vice", vice]);
         let login = Login::start(sandbox.unhang(), &[&server.url]);
@@ -300,6 +295,19 @@ fn an_answer_to_something_else_is_refused() {
         assert_eq!(stderr.lines().last(), Some(&*format!("unhang: {sentence}")), "{vice}");
         assert_eq!(server.count("token"), 0, "{vice}");
     }
+    assert!(token_files(&sandbox).is_empty());
+}
+
+#[test]
+fn f_35_what_comes_with_another_state_is_no_answer() {
+    let sandbox = Sandbox::with_logins();
+    let server = AuthServer::start(&sandbox, &["--vice", "wrong-state"]);
+    let login = Login::start(sandbox.unhang(), &["--login-timeout", "5s", &server.url]);
+    let back = get(&login.page()).header("Location").expect("it consents at once");
+    assert_eq!(get(&back).status, 400);
+    let (code, stdout, stderr) = login.end();
+    assert!(code == 4 && stdout.is_empty() && stderr.contains("within 5 s"), "{code} {stderr}");
+    assert_eq!(server.count("token"), 0);
     assert!(token_files(&sandbox).is_empty());
 }
 
@@ -330,6 +338,10 @@ fn a_browser_that_wants_something_else_holds_nothing_up() {
     let idle: Vec<_> = (0..4).map(|_| TcpStream::connect(place).expect("it listens")).collect();
     for other in [&format!("http://{place}/favicon.ico"), callback, &format!("{callback}?state=guessed")] {
         assert_eq!(get(other).status, 404, "{other}");
+    }
+    // Any page can send a browser here.
+    for other in ["error=access_denied", "error=access_denied&state=guessed", "code=a&state=guessed"] {
+        assert_eq!(get(&format!("{callback}?{other}")).status, 400, "{other}");
     }
     assert_eq!(get(&back).status, 200);
     let (code, _, stderr) = login.end();

@@ -11,7 +11,7 @@ use unhang_wire::{Id, Json, one_line};
 
 use super::{
     handover::Skin,
-    machine::{Call, Machine, NAME, Outside, To, Way},
+    machine::{Call, ErrorAnswer, Machine, NAME, Outside, To, Way},
     requests::MOST_ECHOED,
     tally::add_one,
     urls,
@@ -120,14 +120,15 @@ impl Machine {
                     return self.answer_raw(id, call.way, &result, outside);
                 }
                 let error = error_for(client, method, answered, &own).unwrap_or(Cow::Borrowed(&own));
-                self.refuse_raw(id, call.way, &error, outside);
+                self.send_error(id, call.way, &error, false, outside);
             }
             Err(Error::Failure(failure)) => {
                 let fault = failure.fault();
                 self.log(&fault);
                 self.count_fault();
                 self.trace_fault(id, &fault);
-                self.send(call.way, Some(fault.kind.code()), &fault.response(Some(id)), outside);
+                let error = ErrorAnswer { code: fault.kind.code(), is_ours: true };
+                self.send(call.way, Some(error), &fault.response(Some(id)), outside);
             }
             Err(other) => {
                 let happened = format!("`{}` cannot be asked: {other}", call.awaited.name());
@@ -137,13 +138,19 @@ impl Machine {
         }
     }
 
-    /// Answers with an error as it stands.
+    /// Answers with an error of ours as it stands.
     pub(super) fn refuse_raw(&mut self, id: &Id, way: Way, error: &str, outside: &mut impl Outside) {
+        self.send_error(id, way, error, true, outside);
+    }
+
+    /// Answers with an error as it stands, ours or a server's.
+    fn send_error(&mut self, id: &Id, way: Way, error: &str, is_ours: bool, outside: &mut impl Outside) {
         self.count_fault();
         self.trace_error(id, error);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());
         let code = Json::new(error.as_bytes()).and_then(|error| error.member("code")?.get().parse().ok());
-        self.send(way, code, &one_line(line.as_bytes()), outside);
+        let error = code.map(|code| ErrorAnswer { code, is_ours });
+        self.send(way, error, &one_line(line.as_bytes()), outside);
     }
 
     /// Refuses to read a resource that nobody has, as the client's era has it.
@@ -214,7 +221,8 @@ impl Machine {
         if let Some(id) = to.id {
             self.trace_fault(id, &fault);
         }
-        self.send(way, Some(fault.kind.code()), &to.line(&fault), outside);
+        let error = ErrorAnswer { code: fault.kind.code(), is_ours: true };
+        self.send(way, Some(error), &to.line(&fault), outside);
     }
 
     /// Says to whoever reads the log who got which error.
@@ -262,8 +270,8 @@ impl Machine {
         }
     }
 
-    /// Sends an answer, which may be an error with this code.
-    fn send(&mut self, way: Way, error: Option<i32>, line: &[u8], outside: &mut impl Outside) {
+    /// Sends an answer, which may be this error.
+    fn send(&mut self, way: Way, error: Option<ErrorAnswer>, line: &[u8], outside: &mut impl Outside) {
         match way.batch {
             None => outside.to_client(To::Answer { stream: way.stream, error }, Class::Kept, line),
             Some(batch) => {

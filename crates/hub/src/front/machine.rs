@@ -58,6 +58,15 @@ pub type StreamKey = u64;
 /// The stream of a session that has no other.
 pub const ONLY_STREAM: StreamKey = 0;
 
+/// An answer that is an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorAnswer {
+    /// Its code.
+    pub code: i32,
+    /// Whether we refuse what was asked. Otherwise a server does, and to us it is an answer like any other.
+    pub is_ours: bool,
+}
+
 /// Where a line belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
@@ -65,8 +74,8 @@ pub enum To {
     Answer {
         /// The stream.
         stream: StreamKey,
-        /// The code of the error that it is, where it is one and stands alone.
-        error: Option<i32>,
+        /// The error that it is, where it is one and stands alone.
+        error: Option<ErrorAnswer>,
     },
     /// It tells something beside, while what came on this stream is worked on.
     Beside(StreamKey),

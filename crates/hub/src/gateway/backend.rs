@@ -66,7 +66,7 @@ pub(super) struct Backend {
     /// How long whoever is asked something may take for the answer while others wait for the server.
     pub(super) turn_patience: Duration,
     /// Resources that somebody wants to hear of.
-    pub(super) watched: AsyncMutex<HashMap<Arc<str>, Watched>>,
+    pub(super) watched: Mutex<HashMap<Arc<str>, Watched>>,
     /// Held while it is being stopped because nobody wants it, or while the one before it is.
     pub(super) stop: Arc<AsyncMutex<()>>,
     /// What came of what clients asked of it.
@@ -241,7 +241,7 @@ impl Backend {
             origin: Instant::now(),
             ear,
             turn_patience,
-            watched: AsyncMutex::default(),
+            watched: Mutex::default(),
             stop: Arc::default(),
             tally,
             record,

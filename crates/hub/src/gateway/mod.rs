@@ -512,8 +512,7 @@ async fn put(
         .map(|course| course.asked_in(key));
     let as_task = course.as_ref().and_then(|course| course.params(params, may_wait));
     let signed = course.as_ref().map_or(signed, Course::signed);
-    let manner =
-        Manner { timeout: Some(limit), since: Some(since), progress, asides, session: key, signed };
+    let manner = Manner { timeout: Some(limit), since: Some(since), progress, asides, session: key, signed };
     let trial = backend.trial();
     answered.outcome = asks.ask(method, as_task.as_deref().unwrap_or(params), &manner).await;
     answered.outcome = answered.outcome.map_err(|error| explained(error, start));

@@ -47,13 +47,8 @@ impl Backend {
             return;
         }
         let mut restored = self.restored.subscribe();
-        let told = timeout(RESTORE_PATIENCE, restored.wait_for(|restored| *restored >= start)).await;
-        if told.is_err() {
-            tracing::warn!(
-                "`{}` is slow to take up what it is to tell of; requests do not wait",
-                self.name()
-            );
-        }
+        // The one that tells the server gives up earlier, and says so.
+        let _told = timeout(RESTORE_PATIENCE, restored.wait_for(|restored| *restored >= start)).await;
     }
 
     /// The client of this start has ended. Where it was taken away before, somebody has ended it on purpose.
@@ -66,8 +61,7 @@ impl Backend {
     }
 
     fn is_watched(&self) -> bool {
-        // Where somebody is about to hear of a resource, it is.
-        self.watched.try_lock().map_or(true, |watched| !watched.is_empty())
+        !self.watched().is_empty()
     }
 }
 
@@ -75,8 +69,17 @@ impl Backend {
 async fn restore(backend: &Weak<Backend>, start: u64) {
     let Some(backend) = backend.upgrade() else { return };
     if let Some((client, _)) = backend.current().filter(|(_, current)| *current == start) {
-        backend.set_level().await;
-        backend.watch_again(&client, start).await;
+        let told = Arc::clone(&backend);
+        let telling = tokio::spawn(async move {
+            told.set_level().await;
+            told.watch_again(&client, start).await;
+        });
+        if timeout(RESTORE_PATIENCE, telling).await.is_err() {
+            tracing::warn!(
+                "`{}` is slow to take up what it is to tell of; requests do not wait",
+                backend.name()
+            );
+        }
     }
     backend.restored.send_if_modified(|restored| {
         let is_newer = *restored < start;

@@ -1,20 +1,40 @@
 //! Resources of one server that somebody wants to hear of.
 //!
 //! Invariants: a server is asked once for a resource, however many want to hear of it, again when it was started anew, and told when
-//! nobody does any more.
+//! nobody does any more. While it is asked for one resource nobody waits but those who want that one.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use tokio::{runtime::Handle, sync::broadcast};
+use tokio::{
+    sync::{Mutex as AsyncMutex, broadcast},
+    task::JoinSet,
+};
 use unhang_switches::stands;
 
 use super::backend::{Backend, Starter};
 use crate::client::{Client, Error, Options, Subscription, Topics};
 
+/// Resources that a server is asked for anew at the same time.
+const AT_ONCE: usize = 16;
+
 /// A resource that somebody wants to hear of.
+#[derive(Default)]
 pub(super) struct Watched {
+    /// How many do.
     count: usize,
-    /// Since which start of the server.
+    /// Held while the server is asked, by one of them: the others wait for the same answer.
+    heard: Hearing,
+}
+
+type Hearing = Arc<AsyncMutex<Option<Heard>>>;
+
+/// A server tells of a resource.
+struct Heard {
+    /// Since which of its starts.
     since: u64,
     _subscription: Subscription,
 }
@@ -44,30 +64,56 @@ impl Backend {
     /// Why the server does not tell of it.
     pub(super) async fn watch(self: Arc<Self>, uri: Arc<str>, limit: Duration) -> Result<Watch, Error> {
         let ready = self.ready(Starter::Caller).await?;
-        let mut watched = self.watched.lock().await;
+        let (watch, heard) = self.wants(uri);
+        let mut heard = heard.lock().await;
         // It may have been started anew meanwhile. One that has ended says so when it is asked.
         let (client, since) = self.current().unwrap_or((ready.0, self.starts()));
-        match watched.get_mut(&uri) {
-            Some(watched) if watched.since == since => watched.count += 1,
-            other => {
-                let count = other.map_or(0, |watched| watched.count) + 1;
-                let _subscription = subscribed(&client, &uri, limit).await?;
-                watched.insert(Arc::clone(&uri), Watched { count, since, _subscription });
-            }
+        if heard.as_ref().is_none_or(|heard| heard.since != since) {
+            let _subscription = subscribed(&client, &watch.uri, limit).await?;
+            *heard = Some(Heard { since, _subscription });
         }
-        drop(watched);
-        Ok(Watch { backend: self, uri })
+        Ok(watch)
     }
 
-    /// Hears of the same resources of a server that was started anew.
+    /// Counts one more who wants to hear of it.
+    fn wants(self: &Arc<Self>, uri: Arc<str>) -> (Watch, Hearing) {
+        let mut all = self.watched();
+        let watched = all.entry(Arc::clone(&uri)).or_default();
+        watched.count += 1;
+        (Watch { backend: Arc::clone(self), uri }, Arc::clone(&watched.heard))
+    }
+
+    /// Resources that somebody wants to hear of. Not to be held over any wait.
+    pub(super) fn watched(&self) -> MutexGuard<'_, HashMap<Arc<str>, Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Subscribes to the same resources of a server that was started anew, several at a time. A session that wants another one does not
+    /// wait for them.
     pub(super) async fn watch_again(&self, client: &Client, now: u64) {
-        let mut watched = self.watched.lock().await;
-        for (uri, watched) in watched.iter_mut().filter(|(_, watched)| watched.since != now) {
-            match subscribed(client, uri, self.request_timeout()).await {
-                Ok(subscription) => (watched.since, watched._subscription) = (now, subscription),
-                Err(error) => tracing::warn!("`{}` does not tell of {uri} any more: {error}", self.name()),
+        let all: Vec<(Arc<str>, Hearing)> = {
+            let watched = self.watched();
+            watched.iter().map(|(uri, watched)| (Arc::clone(uri), Arc::clone(&watched.heard))).collect()
+        };
+        let (limit, mut asking) = (self.request_timeout(), JoinSet::new());
+        for (uri, heard) in all {
+            if asking.len() >= AT_ONCE {
+                let _one_has_ended = asking.join_next().await;
             }
+            let (client, name) = (client.clone(), self.name().to_owned());
+            asking.spawn(async move {
+                let mut heard = heard.lock().await;
+                // A session that wanted it may have asked already, or the first answer for it is still to come.
+                if heard.as_ref().is_none_or(|heard| heard.since >= now) {
+                    return;
+                }
+                match subscribed(&client, &uri, limit).await {
+                    Ok(_subscription) => *heard = Some(Heard { since: now, _subscription }),
+                    Err(error) => tracing::warn!("`{name}` does not tell of {uri} any more: {error}"),
+                }
+            });
         }
+        while asking.join_next().await.is_some() {}
     }
 }
 
@@ -78,16 +124,12 @@ async fn subscribed(client: &Client, uri: &str, limit: Duration) -> Result<Subsc
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let (backend, uri) = (Arc::clone(&self.backend), Arc::clone(&self.uri));
-        // Without a runtime there is no server any more either.
-        let Ok(runtime) = Handle::try_current() else { return };
-        runtime.spawn(async move {
-            let mut watched = backend.watched.lock().await;
-            let Some(last) = watched.get_mut(&uri) else { return };
-            last.count -= 1;
-            if last.count == 0 && stands("unwatched-is-unsubscribed") {
-                watched.remove(&uri);
-            }
-        });
+        let mut all = self.backend.watched();
+        let Some(watched) = all.get_mut(&self.uri) else { return };
+        watched.count -= 1;
+        // The server is told by the end of the subscription.
+        if watched.count == 0 && stands("unwatched-is-unsubscribed") {
+            all.remove(&self.uri);
+        }
     }
 }

@@ -142,7 +142,7 @@ pub(super) const HTTP: &[Key] = &[
     key(
         "allowed-origins",
         Kind::List,
-        "Pages that may ask, as in https://app.example.org. Default: those of this machine.",
+        "Origins of pages that may ask, as in https://app.example.org. Default: that of the host and port that is asked alone.",
     ),
     key(
         "sse",
@@ -234,6 +234,12 @@ pub(super) const TOOL: &[Key] = &[
         Kind::Command,
         "The program and its arguments, never a shell line. {args.NAME}, {job_dir} and {job_id} are replaced inside of \
          items; an item, or a list of items within the list, whose argument is absent is left out.",
+    ),
+    key(
+        "option-arguments",
+        Kind::List,
+        "Arguments whose values may begin with `-` where an item of `command` begins with them and no `--` stands before it: the command \
+         may take them for its options. Default: none.",
     ),
     key(
         "mode",

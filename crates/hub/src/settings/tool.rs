@@ -13,9 +13,12 @@ use super::{
     keys::{MODES, STATE, TOOL},
     section::{Complaint, Field},
 };
-use crate::tools::{
-    ArgumentSchema, Template,
-    template::{Item, Pattern},
+use crate::{
+    tools::{
+        ArgumentSchema, Template,
+        template::{Item, Pattern},
+    },
+    wording::did_you_mean,
 };
 
 /// The longest name of a tool, as the newest revision has it.
@@ -33,7 +36,10 @@ pub(super) fn read(
     }
     let section = field.section(TOOL)?;
     let input_schema = input_schema(section.get("input-schema").as_ref(), field)?;
-    let command = command(&section.require("command")?, &input_schema.names())?;
+    let names = input_schema.names();
+    let options =
+        section.get("option-arguments").map(|field| option_arguments(&field, &names)).transpose()?;
+    let command = command(&section.require("command")?, &names)?.with_options(options.unwrap_or_default());
     let description = section.get("description").map(|field| field.text().map(str::to_owned)).transpose()?;
     let mode = match section.get("mode") {
         Some(field) if field.word(MODES)? == 0 => Mode::Job,
@@ -90,6 +96,19 @@ fn command(field: &Field<'_>, arguments: &[&str]) -> Result<Template, Complaint>
         together.collect::<Result<_, _>>().map(Item::Together)
     };
     Ok(Template::new(name, items.map(item).collect::<Result<_, Complaint>>()?))
+}
+
+/// Arguments whose values may be options of the command.
+fn option_arguments(field: &Field<'_>, known: &[&str]) -> Result<Vec<String>, Complaint> {
+    let argument = |item: &Field<'_>| {
+        let name = item.plain()?;
+        if known.contains(&name.as_str()) {
+            return Ok(name);
+        }
+        let hint = did_you_mean(&name, known.iter().copied());
+        Err(item.complaint(format!("`{name}` is none of the `properties` of input-schema{hint}")))
+    };
+    field.items()?.iter().map(argument).collect()
 }
 
 /// What a tool without a schema is called with: nothing.

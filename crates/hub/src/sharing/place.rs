@@ -8,7 +8,8 @@
 //! A leader that ends removes the file of its lock as well, so that configurations of long ago leave nothing. Whoever gets a lock
 //! therefore looks whether it is that of the file that is there now, and tries again if not.
 //!
-//! Invariants: only this user can come to the socket; what is removed is our own.
+//! Invariants: only this user can come to the socket, which is in a folder that nobody else can enter, and which asks the kernel who
+//! comes (`unhang_net::serve`); what is removed is our own.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
@@ -21,8 +22,12 @@ use std::{
     sync::Arc,
 };
 
+use rustix::process::geteuid;
 use tokio::net::UnixListener;
 use unhang_switches::stands;
+
+/// Where locks and sockets are, in the data folder.
+const FOLDER: &str = "gateway";
 
 /// A path of a socket may have 107 bytes.
 const LONGEST: usize = 107;
@@ -44,14 +49,24 @@ pub struct Lead {
 }
 
 impl Place {
-    /// The place in this folder of those who share what this is the name of. The folder is made where it is missing, for this user alone.
+    /// The place of those who share what this is the name of: in a folder of its own in this one, which is made where it is missing, and
+    /// which this user alone can enter.
     ///
     /// # Errors
-    /// The folder cannot be made, or cannot be read.
+    /// The folder cannot be made, cannot be read, or is another user's.
     pub fn new(folder: &Path, name: &str) -> io::Result<Place> {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let folder = folder.join(FOLDER);
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let opened = File::open(&folder)?;
+        let found = opened.metadata()?;
+        if found.uid() != geteuid().as_raw() {
+            return Err(io::Error::other(format!("{} belongs to another user", folder.display())));
+        }
+        if found.mode() & 0o077 != 0 {
+            opened.set_permissions(Permissions::from_mode(0o700))?;
+        }
         let file = |ending: &str| folder.join(format!("gateway-{name}.{ending}"));
-        Ok(Place { folder: Arc::new(File::open(folder)?), lock: file("lock"), socket: file("sock") })
+        Ok(Place { lock: file("lock"), socket: file("sock"), folder: Arc::new(opened) })
     }
 
     /// The right to lead, if nobody has it.
@@ -173,7 +188,7 @@ mod tests {
         // Whoever has waited for this one has to look for the next.
         assert!(!place.is_current(&opened));
         waiting.into_iter().for_each(|one| one.join().expect("it has led"));
-        let left: Vec<_> = fs::read_dir(folder.path()).expect("a folder").collect();
+        let left: Vec<_> = fs::read_dir(folder.path().join(FOLDER)).expect("a folder").collect();
         assert!(left.is_empty(), "{left:?}");
     }
 
@@ -184,12 +199,23 @@ mod tests {
         let place = Place::new(&deep, "x").expect("a place");
         let mut lead = place.take().expect("it can be written").expect("nobody leads");
         let listener = lead.listen().expect("it can be bound");
-        let mode = fs::metadata(deep.join("gateway-x.sock")).expect("it is there").mode();
-        assert_eq!(mode & 0o777, 0o600);
+        let mode = |path: PathBuf| fs::metadata(path).expect("it is there").mode() & 0o777;
+        assert_eq!(mode(deep.join(FOLDER).join("gateway-x.sock")), 0o600);
+        assert_eq!(mode(deep.join(FOLDER)), 0o700);
         UnixStream::connect(place.socket()).await.expect("it listens");
         drop(listener);
         drop(lead);
-        assert!(!deep.join("gateway-x.sock").exists());
+        assert!(!deep.join(FOLDER).join("gateway-x.sock").exists());
+    }
+
+    #[test]
+    fn f_23_nobody_else_can_enter_the_folder_of_the_socket() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = folder.path().join(FOLDER);
+        fs::create_dir(&own).expect("a folder");
+        fs::set_permissions(&own, Permissions::from_mode(0o755)).expect("it is ours");
+        let _place = Place::new(folder.path(), "x").expect("a place");
+        assert_eq!(fs::metadata(&own).expect("it is there").mode() & 0o777, 0o700);
     }
 
     #[tokio::test]

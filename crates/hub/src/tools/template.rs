@@ -4,6 +4,8 @@
 //! - One item stays one item, whatever the argument holds: nothing is split, nothing is quoted, there is no shell (J-145).
 //! - The program is the author's; no argument takes part in it.
 //! - An item whose argument is absent is left out; in a nested list, all of its items are.
+//! - No argument becomes an option: an item that an argument begins does not begin with `-`, unless the author says that it may, or has
+//!   written `--` before it, behind which programs take nothing for an option.
 //! - A placeholder that is none of these is an error when the file is read, and not a text that reaches a program.
 
 use std::{ffi::OsString, path::Path};
@@ -21,6 +23,8 @@ const MAX_ITEM: usize = 128 << 10;
 pub struct Template {
     program: String,
     items: Vec<Item>,
+    /// Arguments whose values may be options.
+    options: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +114,30 @@ impl Pattern {
         Ok(Pattern(parts))
     }
 
+    /// Whether it is `--` alone, behind which no option can come.
+    fn ends_options(&self) -> bool {
+        matches!(&self.0[..], [Part::Text(text)] if text == "--")
+    }
+
+    /// Refuses what a caller would make an option of. Only text can be one: a number has no name.
+    fn check_option(&self, arguments: &Map<String, Value>, options: &[String]) -> Result<(), String> {
+        for part in &self.0 {
+            let Part::Argument(name) = part else { return Ok(()) };
+            let Some(Value::String(text)) = arguments.get(name) else { return Ok(()) };
+            if text.starts_with('-') && !options.contains(name) {
+                return Err(format!(
+                    "`{name}` begins with `-`, so that the command would take it for an option; whoever configures the tool can \
+                     allow that with `option-arguments = [\"{name}\"]`, or write `--` before it in `command`"
+                ));
+            }
+            // What follows an empty text is what the item begins with.
+            if !text.is_empty() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     fn fill(&self, arguments: &Map<String, Value>) -> Result<Option<Word>, String> {
         let mut word = Vec::with_capacity(self.0.len());
         for part in &self.0 {
@@ -191,9 +219,23 @@ fn too_long(what: &str, length: usize) -> String {
     )
 }
 
+impl Item {
+    fn patterns(&self) -> &[Pattern] {
+        match self {
+            Item::One(pattern) => std::slice::from_ref(pattern),
+            Item::Together(patterns) => patterns,
+        }
+    }
+}
+
 impl Template {
     pub(crate) fn new(program: String, items: Vec<Item>) -> Template {
-        Template { program, items }
+        Template { program, items, options: Vec::new() }
+    }
+
+    /// The same where the values of these arguments may be options.
+    pub(crate) fn with_options(self, options: Vec<String>) -> Template {
+        Template { options, ..self }
     }
 
     /// The program, which takes no arguments in.
@@ -207,15 +249,20 @@ impl Template {
     /// A sentence about the argument that cannot be on a command line.
     pub fn fill(&self, arguments: &Map<String, Value>) -> Result<Vec<Word>, String> {
         let mut words = vec![Word::from(&*self.program)];
+        let mut may_be_options = true;
         for item in &self.items {
-            match item {
-                Item::One(pattern) => words.extend(pattern.fill(arguments)?),
-                Item::Together(patterns) => {
-                    let together: Option<Vec<Word>> =
-                        patterns.iter().map(|pattern| pattern.fill(arguments)).collect::<Result<_, _>>()?;
-                    words.extend(together.into_iter().flatten());
+            let patterns = item.patterns();
+            let together: Option<Vec<Word>> =
+                patterns.iter().map(|pattern| pattern.fill(arguments)).collect::<Result<_, _>>()?;
+            // What is left out protects nothing, and is no danger.
+            let Some(together) = together else { continue };
+            for pattern in patterns {
+                if may_be_options {
+                    pattern.check_option(arguments, &self.options)?;
                 }
+                may_be_options &= !pattern.ends_options();
             }
+            words.extend(together);
         }
         Ok(words)
     }
@@ -305,6 +352,35 @@ mod tests {
         );
         let told = fill(MAX_ITEM).expect_err("too much");
         assert!(told.starts_with("`name` has 131072 bytes, more than the 131071 that"), "{told}");
+    }
+
+    #[test]
+    fn f_41_no_argument_becomes_an_option() {
+        let bad = json!({ "name": "--output=/etc/passwd" });
+        let told = |template: &Template, arguments: &Value| template.fill(arguments.as_object().unwrap());
+        for items in [
+            &[&["{args.name}"][..]][..],
+            &[&["{args.name}.txt"]],
+            &[&["--cod", "{args.name}"]],
+            &[&["{args.days}{args.name}"]],
+            // What is left out protects nothing.
+            &[&["--", "{args.cod}"], &["{args.name}"]],
+        ] {
+            let bad = json!({ "name": "--output=/etc/passwd", "days": "" });
+            let why = told(&template(items), &bad).expect_err("it would be an option");
+            assert!(why.starts_with("`name` begins with `-`") && why.contains("option-arguments"), "{why}");
+        }
+        for items in [
+            &[&["--name={args.name}"][..]][..],
+            &[&["--"], &["{args.name}"]],
+            &[&["--", "{args.name}"]],
+            &[&["x{args.name}"]],
+        ] {
+            assert!(told(&template(items), &bad).is_ok(), "{items:?}");
+        }
+        let lone = template(&[&["{args.name}"]]);
+        assert!(told(&lone, &json!({ "name": -5 })).is_ok(), "a number is no option");
+        assert!(told(&lone.with_options(vec!["name".to_owned()]), &bad).is_ok(), "the author says so");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use url::form_urlencoded;
 
 use super::{
     error::{AuthorizationError, told_url},
-    requests::{RequestLimits, Requests},
+    requests::{Plain, RequestLimits, Requests},
 };
 
 /// What an agent comes back with.
@@ -108,7 +108,8 @@ impl Follower {
     /// # Errors
     /// Where there is no HTTP client to be had.
     pub fn new(redirect_uri: String, limits: RequestLimits) -> Result<Self, AuthorizationError> {
-        Ok(Self { requests: Requests::new(limits)?, redirect_uri })
+        // Whoever follows without asking a person is on the same machine as the authorization server, as in tests.
+        Ok(Self { requests: Requests::new(limits, Plain::Here)?, redirect_uri })
     }
 
     async fn follow(&self, url: String) -> Result<Redirect, AuthorizationError> {

@@ -32,7 +32,7 @@ use super::{
     agent::Agent,
     error::{AuthorizationError, told},
     flow::{Refreshed, Server, Wanted, discover, revoke, union},
-    requests::{RequestLimits, Requests, require_secure},
+    requests::{Plain, RequestLimits, Requests, require_secure},
     store::{Login, TokenStore},
 };
 
@@ -177,7 +177,7 @@ impl Authorization {
         Url::parse(url).is_ok_and(|url| {
             url.origin() == self.0.server.url.origin()
                 && url.origin().is_tuple()
-                && require_secure(&url).is_ok()
+                && require_secure(&url, Plain::Here).is_ok()
         })
     }
 
@@ -253,16 +253,23 @@ impl Authorization {
         }))
     }
 
-    /// Forgets the login, and has the authorization server forget it.
+    /// Forgets the login, and has the authorization server forget it. A renewal that is under way, here or in another process, is waited
+    /// for: it would put the login back.
     ///
     /// # Errors
-    /// Where the file cannot be removed.
+    /// Where the file cannot be removed, or another process does not come to the end of its renewal.
     pub async fn log_out(&self) -> Result<LoggedOut, AuthorizationError> {
         let inner = &self.0;
+        let _turn = inner.turn.lock().await;
+        let _lock = match inner.store.load(&inner.server.url).await {
+            Ok(_) => inner.store.lock(&inner.server.url).await?,
+            // Nobody renews what cannot be read.
+            Err(_) => None,
+        };
         let login = inner.store.load(&inner.server.url).await;
         // One that cannot be read is removed all the same.
         let revoked = match &login {
-            Ok(Some(login)) => revoke(login, inner.server.limits).await,
+            Ok(Some(login)) => revoke(&inner.server.url, login, inner.server.limits).await,
             Ok(None) => Ok(false),
             Err(error) => Err(error.clone()),
         };
@@ -398,7 +405,7 @@ impl Inner {
 
     /// What the server says to whoever comes without a token.
     async fn challenge(&self) -> Result<Option<String>, AuthorizationError> {
-        let requests = Requests::new(self.server.limits)?;
+        let requests = Requests::new(self.server.limits, Plain::of(&self.server.url))?;
         // It asks for nothing and begins nothing, should the server answer whoever comes.
         let request = requests
             .client()
@@ -468,7 +475,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::oauth::Nobody;
+    use crate::oauth::{Nobody, store::tests::login};
 
     #[tokio::test]
     async fn where_there_was_no_login_the_disk_is_asked_once_a_second() {
@@ -494,5 +501,33 @@ mod tests {
         // How long it is believed is what is tested; nobody else is waited for.
         sleep(ABSENT_KEPT).await;
         assert!(authorization.token().await.is_err(), "it is found, and is of no use");
+    }
+
+    #[tokio::test]
+    async fn f_35_a_logout_waits_for_a_renewal_and_is_not_undone_by_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = TokenStore::new(folder.path().to_owned());
+        let url = Url::parse("http://127.0.0.1:1/mcp").expect("a URL");
+        store.save(&url, &login(&url)).await.expect("saved");
+        let authorization = Authorization::new(AuthorizationSpec {
+            name: "srv".to_owned(),
+            url: url.to_string(),
+            store: store.clone(),
+            settings: ClientSettings::default(),
+            limits: RequestLimits { answer: Duration::from_secs(1), body: 1 },
+            agent: Arc::new(Nobody { server: "srv".to_owned() }),
+        });
+        let authorization = authorization.expect("a server");
+        // As another process does while it renews the token.
+        let lock = store.lock(&url).await.expect("free").expect("there");
+        let mut out = std::pin::pin!(authorization.log_out());
+        let waited = tokio::time::timeout(Duration::from_millis(300), out.as_mut()).await;
+        assert!(waited.is_err(), "it waits");
+        store.save(&url, &login(&url)).await.expect("renewed");
+        drop(lock);
+        let out = out.await;
+        assert_eq!(out, Ok(LoggedOut::Here { revoked: Ok(false) }));
+        assert!(store.load(&url).await.expect("read").is_none(), "it is gone for good");
+        assert_eq!(authorization.token().await, Ok(None));
     }
 }

@@ -4,10 +4,13 @@
 //!
 //! - It listens on 127.0.0.1 alone, and for as long as the login lasts.
 //! - A browser opens connections that it does not use; no connection holds another up, and none may send more than [`MAX_HEAD`].
+//! - Only what has the `state` that the browser was sent with ends the wait, be it a code or an error: any page and any program on this
+//!   machine can come here and say something.
 //! - What a browser is answered has nothing in it that came from outside.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use reqwest::Url;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -17,7 +20,7 @@ use tokio::{
 
 use super::{
     agent::{Agent, Redirect, Visit},
-    error::AuthorizationError,
+    error::{AuthorizationError, told},
 };
 
 /// Where the browser is sent.
@@ -54,7 +57,9 @@ impl<Show: Fn(&str) + Send + Sync> Browser<Show> {
         Ok(Self { listener, redirect_uri: format!("http://127.0.0.1:{port}{PATH}"), limit, show })
     }
 
-    async fn wait(&self) -> Redirect {
+    /// Waits for the answer to what was asked with this `state`.
+    async fn wait(&self, state: &str) -> Redirect {
+        let state: Arc<str> = state.into();
         let mut visitors = JoinSet::new();
         loop {
             tokio::select! {
@@ -67,7 +72,10 @@ impl<Show: Fn(&str) + Send + Sync> Browser<Show> {
                 accepted = self.listener.accept(), if visitors.len() < MAX_CONNECTIONS => {
                     match accepted {
                         Ok((stream, _)) => {
-                            visitors.spawn(async { timeout(EXCHANGE_LIMIT, exchange(stream)).await.ok().flatten() });
+                            let state = Arc::clone(&state);
+                            visitors.spawn(async move {
+                                timeout(EXCHANGE_LIMIT, exchange(stream, &state)).await.ok().flatten()
+                            });
                         }
                         // It has gone again, or there is no descriptor for it: the next one may be luckier.
                         Err(_) => sleep(ACCEPT_PAUSE).await,
@@ -85,15 +93,19 @@ impl<Show: Fn(&str) + Send + Sync> Agent for Browser<Show> {
 
     fn authorize(&self, url: String) -> Visit<'_> {
         Box::pin(async move {
+            let asked = Url::parse(&url).map_err(|_| AuthorizationError::NoUrl { url: told(&url) })?;
+            let state = asked.query_pairs().find(|(name, _)| name == "state").map(|(_, state)| state);
             (self.show)(&url);
-            let came = timeout(self.limit, self.wait()).await;
+            // Without a state nobody could tell an answer from anything else.
+            let state = state.ok_or(AuthorizationError::WrongState)?;
+            let came = timeout(self.limit, self.wait(&state)).await;
             came.map_err(|_| AuthorizationError::NobodyCame { limit: self.limit })
         })
     }
 }
 
 /// One request of a browser, and its answer.
-async fn exchange(mut stream: TcpStream) -> Option<Redirect> {
+async fn exchange(mut stream: TcpStream, state: &str) -> Option<Redirect> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         let count = stream.read_buf(&mut head).await.ok()?;
@@ -102,7 +114,9 @@ async fn exchange(mut stream: TcpStream) -> Option<Redirect> {
         }
     }
     let redirect = redirect_in(&head);
+    let is_ours = redirect.as_ref().is_some_and(|redirect| redirect.state.as_deref() == Some(state));
     let (status, text) = match &redirect {
+        Some(_) if !is_ours => ("400 Bad Request", "This is no answer to the login that unhang waits for."),
         None => ("404 Not Found", "There is nothing here."),
         Some(Redirect { code: None, .. }) => {
             ("200 OK", "The login was refused. You can close this page; unhang says why.")
@@ -117,7 +131,7 @@ async fn exchange(mut stream: TcpStream) -> Option<Redirect> {
     // A browser that does not wait for the page has still said what counts.
     let _gone = stream.write_all(answer.as_bytes()).await;
     let _gone = stream.shutdown().await;
-    redirect
+    redirect.filter(|_| is_ours)
 }
 
 /// What a request says, where it is the one that is waited for.
@@ -148,5 +162,33 @@ mod tests {
         ] {
             assert!(redirect_in(other.as_bytes()).is_none(), "{other}");
         }
+    }
+
+    #[tokio::test]
+    async fn f_35_only_what_has_the_state_ends_the_wait() {
+        let (shown, _told) = std::sync::mpsc::sync_channel(1);
+        let show = move |url: &str| drop(shown.send(url.to_owned()));
+        let browser = Browser::new(Duration::from_secs(30), show).await.expect("a port");
+        let back = browser.redirect_uri().expect("an address");
+        let place = back.strip_prefix("http://").and_then(|rest| rest.split('/').next()).expect("a host");
+        let visits = async |query: &str| {
+            let mut stream = TcpStream::connect(place).await.expect("it listens");
+            let head = format!("GET /callback?{query} HTTP/1.1\r\nhost: {place}\r\n\r\n");
+            stream.write_all(head.as_bytes()).await.expect("sent");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.expect("an answer");
+            answer[9..12].to_owned()
+        };
+        let visitors = async {
+            for query in
+                ["error=access_denied", "error=access_denied&state=guessed", "code=a&state=", "code=a"]
+            {
+                assert_eq!(visits(query).await, "400", "{query}");
+            }
+            assert_eq!(visits("code=right&state=s+1").await, "200");
+        };
+        let url = "https://as.example.org/authorize?client_id=x&state=s%201".to_owned();
+        let (redirect, ()) = tokio::join!(browser.authorize(url), visitors);
+        assert_eq!(redirect.expect("it came").code.as_deref(), Some("right"));
     }
 }

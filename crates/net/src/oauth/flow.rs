@@ -27,7 +27,7 @@ use super::{
     ClientSettings,
     agent::{Agent, Redirect},
     error::{AuthorizationError, told, told_url},
-    requests::{RequestLimits, Requests, require_secure},
+    requests::{Plain, RequestLimits, Requests, require_secure},
     store::{Login, now},
 };
 
@@ -83,8 +83,9 @@ pub(super) async fn discover<'a>(
     server: &'a Server,
     challenge: Option<&str>,
 ) -> Result<Discovered<'a>, AuthorizationError> {
-    require_secure(&server.url)?;
-    let requests = Arc::new(Requests::new(server.limits)?);
+    let plain = Plain::of(&server.url);
+    require_secure(&server.url, plain)?;
+    let requests = Arc::new(Requests::new(server.limits, plain)?);
     let explain = |error| explain(server, &requests, None, error);
     let manager =
         AuthorizationManager::new_with_oauth_http_client(server.url.clone(), requests.clone()).await;
@@ -101,7 +102,7 @@ pub(super) async fn discover<'a>(
             server: server.name.clone(),
             why: format!("`{}` is no URL", told(endpoint)),
         })?;
-        require_secure(&url)?;
+        require_secure(&url, plain)?;
     }
     manager.set_metadata(metadata.clone());
     Ok(Discovered { server, requests, manager, metadata, issuer, sent: Vec::new() })
@@ -353,10 +354,14 @@ fn explain(
 }
 
 /// Asks the authorization server to forget a login (RFC 7009). Whether it has a place for that.
-pub(super) async fn revoke(login: &Login, limits: RequestLimits) -> Result<bool, AuthorizationError> {
+pub(super) async fn revoke(
+    server: &Url,
+    login: &Login,
+    limits: RequestLimits,
+) -> Result<bool, AuthorizationError> {
     let Some(endpoint) = &login.revocation_endpoint else { return Ok(false) };
     let url = Url::parse(endpoint).map_err(|_| AuthorizationError::NoUrl { url: told(endpoint) })?;
-    let requests = Requests::new(limits)?;
+    let requests = Requests::new(limits, Plain::of(server))?;
     // With the refresh token go the access tokens that it gave; not everywhere.
     let tokens =
         [(&login.refresh_token, "refresh_token"), (&Some(login.access_token.clone()), "access_token")];

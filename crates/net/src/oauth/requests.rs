@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //!
-//! - Nothing is sent but over https, or to this machine.
+//! - Nothing is sent but over https, or to this machine where the server that wants the token is on it: no other server sends us to
+//!   what listens here.
 //! - No redirect is followed. Where one may be, whoever asked sees to it that it stays on its server.
 //! - An answer has a limit of time, head and body together, and of bytes.
 
@@ -41,21 +42,38 @@ impl Default for RequestLimits {
     }
 }
 
+/// Where requests may go without TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plain {
+    /// Nowhere.
+    Never,
+    /// To this machine.
+    Here,
+}
+
+impl Plain {
+    /// As the place of a server has it: one on this machine may send us to others on it.
+    pub(super) fn of(server: &Url) -> Self {
+        if is_here(server) { Self::Here } else { Self::Never }
+    }
+}
+
 /// The HTTP client of this module, and what went wrong in it last.
 pub(super) struct Requests {
     client: Client,
     limits: RequestLimits,
+    plain: Plain,
     failure: Mutex<Option<AuthorizationError>>,
 }
 
 impl Requests {
-    pub(super) fn new(limits: RequestLimits) -> Result<Self, AuthorizationError> {
+    pub(super) fn new(limits: RequestLimits, plain: Plain) -> Result<Self, AuthorizationError> {
         let client = tls::client_builder().redirect(Policy::none()).build();
         let client = client.map_err(|error| AuthorizationError::System {
             what: "there is no HTTP client",
             why: root_of(&error),
         })?;
-        Ok(Self { client, limits, failure: Mutex::default() })
+        Ok(Self { client, limits, plain, failure: Mutex::default() })
     }
 
     /// The client, to build requests for [`Self::send`].
@@ -66,7 +84,7 @@ impl Requests {
     /// Makes one request. The answer has its whole body.
     pub(super) async fn send(&self, request: Request) -> Result<Response<Vec<u8>>, AuthorizationError> {
         let url = told_url(request.url());
-        require_secure(request.url())?;
+        require_secure(request.url(), self.plain)?;
         let exchange = self.exchange(request, &url);
         if !stands("login-answer-limit") {
             return exchange.await;
@@ -125,9 +143,9 @@ fn root_of(error: &dyn Error) -> String {
     root.to_string()
 }
 
-/// Refuses a URL that is neither https nor on this machine.
-pub(super) fn require_secure(url: &Url) -> Result<(), AuthorizationError> {
-    let is_here = match url.host() {
+/// Whether a URL leads to this machine by its name.
+fn is_here(url: &Url) -> bool {
+    match url.host() {
         Some(url::Host::Domain(name)) => {
             let name = name.trim_end_matches('.').to_ascii_lowercase();
             name == "localhost" || name.ends_with(".localhost")
@@ -135,8 +153,12 @@ pub(super) fn require_secure(url: &Url) -> Result<(), AuthorizationError> {
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
         Some(url::Host::Ipv6(address)) => address.is_loopback(),
         None => false,
-    };
-    if url.scheme() == "https" || url.scheme() == "http" && is_here {
+    }
+}
+
+/// Refuses a URL that is neither https nor, where that is allowed, on this machine.
+pub(super) fn require_secure(url: &Url, plain: Plain) -> Result<(), AuthorizationError> {
+    if url.scheme() == "https" || url.scheme() == "http" && plain == Plain::Here && is_here(url) {
         Ok(())
     } else {
         Err(AuthorizationError::Insecure { url: told_url(url) })
@@ -158,7 +180,7 @@ mod tests {
             "http://LOCALHOST.:9/",
             "http://a.localhost/",
         ] {
-            assert_eq!(require_secure(&Url::parse(url).expect("a URL")), Ok(()), "{url}");
+            assert_eq!(require_secure(&Url::parse(url).expect("a URL"), Plain::Here), Ok(()), "{url}");
         }
         for url in [
             "http://example.org/token",
@@ -168,7 +190,30 @@ mod tests {
             "ftp://127.0.0.1/",
             "data:text/plain,token",
         ] {
-            assert!(require_secure(&Url::parse(url).expect("a URL")).is_err(), "{url}");
+            assert!(require_secure(&Url::parse(url).expect("a URL"), Plain::Here).is_err(), "{url}");
         }
+    }
+
+    #[tokio::test]
+    async fn f_35_a_server_elsewhere_sends_us_to_nothing_on_this_machine() {
+        let url = |url: &str| Url::parse(url).expect("a URL");
+        for (server, plain) in [
+            ("https://example.org/mcp", Plain::Never),
+            ("http://10.0.0.1/mcp", Plain::Never),
+            ("https://localhost.example.org/mcp", Plain::Never),
+            ("http://127.0.0.1:9/mcp", Plain::Here),
+            ("http://localhost/mcp", Plain::Here),
+            ("https://[::1]/mcp", Plain::Here),
+        ] {
+            assert_eq!(Plain::of(&url(server)), plain, "{server}");
+        }
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let here = format!("http://{}/token", listener.local_addr().expect("an address"));
+        let requests = Requests::new(RequestLimits::default(), Plain::Never).expect("a client");
+        let request = requests.client().get(&here).build().expect("a request");
+        let refused = requests.send(request).await.expect_err("nothing is sent there");
+        assert!(matches!(refused, AuthorizationError::Insecure { .. }), "{refused}");
+        let came = timeout(Duration::from_millis(100), listener.accept()).await;
+        assert!(came.is_err(), "nobody has come");
     }
 }

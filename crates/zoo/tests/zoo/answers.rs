@@ -83,6 +83,9 @@ fn outcomes() {
     check_message("server-error", |answer| {
         answer["error"]["code"] == -32603 && answer["error"]["data"].is_object()
     });
+    check_message("steers-terminal", |answer| {
+        answer["result"]["content"][0]["text"].as_str().is_some_and(|text| text.contains("\u{1b}]52;"))
+    });
     check_message("remembers", |answer| answer["result"].is_object());
     check_message("batch-answers", |answer| answer[0]["id"] == CALL);
     check("never-answers echo", |lines| lines.is_empty());

@@ -5,7 +5,7 @@
 
 use std::{
     future::Future,
-    io::{self, BufRead, IsTerminal, Write},
+    io::{self, BufRead, IsTerminal},
     pin::Pin,
 };
 
@@ -14,7 +14,7 @@ use tokio::{sync::Mutex, task::spawn_blocking};
 use unhang::client::{Answer, Listener, declined};
 
 use super::form::Question;
-use crate::{progress, terminal_text::escaped};
+use crate::{output, progress, terminal_text::escaped};
 
 /// Held while somebody is asked.
 static TERMINAL: Mutex<()> = Mutex::const_new(());
@@ -130,7 +130,7 @@ fn is_yes(answer: &str) -> bool {
 }
 
 fn say(text: &str) {
-    let _nobody_reads = io::stderr().write_all(text.as_bytes());
+    output::say(text);
 }
 
 fn line(prompt: &str) -> Option<String> {

@@ -53,10 +53,11 @@ pub(in crate::commands) fn call(Call { json, no_check, request }: &Call, verbose
         let writer = writer(request, tool);
         if has_failed && (request.raw || desk.format() == Format::Text) {
             let text = writer.tool(&members);
-            output::error(&format!("`{}` failed: {}", escaped(tool), text.trim_end()), None);
+            let text = output::plain_on_stderr(text.trim_end());
+            output::error(&format!("`{}` failed: {text}", escaped(tool)), None);
             return Ok(exit::FAILED);
         }
-        if request.raw && !writer.is_terminal {
+        if request.raw && !io::stdout().is_terminal() {
             return Ok(desk.print(raw::of_tool(&members)?).await);
         }
         let printed = desk.print_result(request, &result, || writer.tool(&members)).await;
@@ -80,7 +81,7 @@ pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitC
             result => result.map_err(|error| desk.failed(error))?,
         };
         let writer = writer(request, "resource");
-        if request.raw && !writer.is_terminal {
+        if request.raw && !io::stdout().is_terminal() {
             return Ok(desk.print(raw::of_resource(&parsed(&result))?).await);
         }
         Ok(desk.print_result(request, &result, || writer.resource(&parsed(&result))).await)
@@ -100,7 +101,7 @@ pub(in crate::commands) fn prompt(Prompt { request }: &Prompt, verbose: bool) ->
 }
 
 fn writer<'a>(request: &'a Request, name: &'a str) -> Writer<'a> {
-    Writer { folder: &request.save, name, is_terminal: io::stdout().is_terminal() }
+    Writer { folder: &request.save, name }
 }
 
 fn parsed(result: &RawValue) -> Value {
@@ -126,7 +127,7 @@ impl Desk<'_> {
     /// Prints a result as received, or as text.
     async fn print_result(&self, request: &Request, result: &RawValue, text: impl FnOnce() -> String) -> u8 {
         match self.format() {
-            Format::Json if !request.raw => self.print(format!("{}\n", result.get()).into_bytes()).await,
+            Format::Json if !request.raw => self.print_raw_json(format!("{}\n", result.get())).await,
             _ => self.print(text().into_bytes()).await,
         }
     }

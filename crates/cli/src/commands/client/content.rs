@@ -1,6 +1,7 @@
 //! Results of servers as a person reads them.
 //!
-//! Invariants: what a server wrote steers no terminal; what is no text goes to a file of a name that was free, which is told.
+//! Invariants: names and titles stay on their line, and the printer keeps texts from steering a terminal; what is no text goes to a
+//! file of a name that was free, which is told.
 
 use std::{
     fs::OpenOptions,
@@ -11,7 +12,7 @@ use std::{
 use data_encoding::BASE64;
 use serde_json::Value;
 
-use crate::terminal_text::{Plain, escaped};
+use crate::terminal_text::escaped;
 
 /// Files that are tried before it is given up to find a free name.
 const MOST_FILES: u32 = 10_000;
@@ -22,8 +23,6 @@ pub(super) struct Writer<'a> {
     pub(super) folder: &'a Path,
     /// What their names begin with.
     pub(super) name: &'a str,
-    /// Nothing is kept from whoever does not look at a terminal.
-    pub(super) is_terminal: bool,
 }
 
 impl Writer<'_> {
@@ -46,7 +45,7 @@ impl Writer<'_> {
 
     /// The text of a prompt: what it is for, and its messages.
     pub(super) fn prompt(&self, result: &Value) -> String {
-        let described = result["description"].as_str().map(|description| self.lines(description.trim_end()));
+        let described = result["description"].as_str().map(|description| lines(description.trim_end()));
         let messages = result["messages"].as_array().into_iter().flatten().map(|message| {
             let role = message["role"].as_str().unwrap_or("?");
             format!("{}:\n{}", escaped(role), self.one(&message["content"]))
@@ -61,7 +60,7 @@ impl Writer<'_> {
     fn one(&self, item: &Value) -> String {
         let text_of = |name: &str| item[name].as_str().unwrap_or_default();
         match text_of("type") {
-            "text" => self.lines(text_of("text")),
+            "text" => lines(text_of("text")),
             kind @ ("image" | "audio") => self.file(text_of("data"), text_of("mimeType"), kind),
             "resource" => self.embedded(&item["resource"]),
             "resource_link" => {
@@ -78,24 +77,12 @@ impl Writer<'_> {
 
     fn embedded(&self, resource: &Value) -> String {
         match (resource["text"].as_str(), resource["blob"].as_str()) {
-            (Some(text), _) => self.lines(text),
+            (Some(text), _) => lines(text),
             (None, Some(blob)) => {
                 self.file(blob, resource["mimeType"].as_str().unwrap_or_default(), "resource")
             }
             (None, None) => format!("{resource:#}\n"),
         }
-    }
-
-    fn lines(&self, text: &str) -> String {
-        let mut plain = self.plain(text);
-        if !plain.ends_with('\n') {
-            plain.push('\n');
-        }
-        plain
-    }
-
-    fn plain(&self, text: &str) -> String {
-        if self.is_terminal { Plain::default().take(text) } else { text.to_owned() }
     }
 
     /// Saves what is no text, and says where.
@@ -127,6 +114,11 @@ impl Writer<'_> {
     }
 }
 
+/// A text that ends with its line. The printer keeps it from steering a terminal.
+fn lines(text: &str) -> String {
+    format!("{text}{}", if text.ends_with('\n') { "" } else { "\n" })
+}
+
 /// The ending of a file of this type.
 fn ending(mime_type: &str) -> &str {
     match mime_type.split(';').next().unwrap_or_default().trim() {
@@ -155,9 +147,9 @@ mod tests {
     #[test]
     fn a_result_becomes_text_and_files() {
         let folder = tempfile::tempdir().unwrap();
-        let writer = Writer { folder: folder.path(), name: "../draw", is_terminal: true };
+        let writer = Writer { folder: folder.path(), name: "../draw" };
         let result = json!({ "content": [
-            { "type": "text", "text": "\u{1b}[31mred" },
+            { "type": "text", "text": "red" },
             { "type": "image", "data": "aGk=", "mimeType": "image/png" },
             { "type": "image", "data": "aGk=", "mimeType": "image/png" },
             { "type": "image", "data": "?", "mimeType": "image/png" },
@@ -179,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_prompt_and_a_resource_become_text() {
-        let writer = Writer { folder: Path::new("/nowhere"), name: "x", is_terminal: false };
+        let writer = Writer { folder: Path::new("/nowhere"), name: "x" };
         let prompt = json!({ "description": "what", "messages": [{ "role": "user", "content": { "type": "text", "text": "hi" } }] });
         assert_eq!(writer.prompt(&prompt), "what\n\nuser:\nhi\n");
         let resource = json!({ "contents": [{ "uri": "a", "text": "one" }, { "uri": "b", "blob": "aGk=" }] });

@@ -75,7 +75,7 @@ async fn listed(desk: &Desk<'_>, list: List, target: Option<Target>) -> Outcome 
         let client = desk.client(&target).await?;
         let items = all_of(&client, list).await?;
         return Ok(match desk.format() {
-            Format::Json => desk.print(array(&items).into_bytes()).await,
+            Format::Json => desk.print_raw_json(array(&items)).await,
             Format::Text => desk.print(text(list, &parsed(&items), false, fits).into_bytes()).await,
         });
     }

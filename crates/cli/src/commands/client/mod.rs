@@ -246,11 +246,17 @@ impl<'a> Desk<'a> {
         spawn_blocking(move || output::bytes(&data)).await.unwrap_or(exit::BUG)
     }
 
+    /// The same for JSON.
+    pub(super) async fn print_raw_json(&self, json: String) -> u8 {
+        let printed = spawn_blocking(move || output::write_json(&json)).await;
+        printed.map_or(exit::BUG, |written| written.err().unwrap_or(exit::DONE))
+    }
+
     /// Prints a document.
     pub(super) async fn print_json(&self, document: &impl Serialize) -> u8 {
         // Nothing that is printed has keys that are no text.
         let text = serde_json::to_string_pretty(document).unwrap_or_default();
-        self.print(format!("{text}\n").into_bytes()).await
+        self.print_raw_json(format!("{text}\n")).await
     }
 }
 

@@ -14,8 +14,8 @@ use unhang::{
 };
 
 use crate::{
-    arguments::client::AdHoc, commands::login::authorization, inherited::inherited, output::Failure,
-    own_program::lifeline_command, terminal_text::escaped,
+    arguments::client::AdHoc, commands::login::authorization, data_folder::UNSAFE, inherited::inherited,
+    output::Failure, own_program::lifeline_command, terminal_text::escaped,
 };
 
 /// A server by its command, which gets our environment and folder but for what was typed.
@@ -69,7 +69,7 @@ pub(in crate::commands) fn by_settings(
             let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
             let address = address(url.clone(), headers);
             address.check().map_err(|error| unusable(&format!("`{name}`"), &error))?;
-            Endpoint::Http(remote(name, address, *dialect, oauth.clone(), flags))
+            Endpoint::Http(remote(name, address, *dialect, oauth.clone(), flags)?)
         }
     };
     Ok(spec(name, endpoint, limits, flags, listener))
@@ -87,7 +87,7 @@ pub(super) fn by_url(
         let message = "--env and --cwd are for a command after `--`, and what is asked is a URL".to_owned();
         return Err(Failure::usage(message, Some("--header sends a header to a URL")));
     }
-    let server = remote(url, checked(url, &ad_hoc.header)?, None, ClientSettings::default(), flags);
+    let server = remote(url, checked(url, &ad_hoc.header)?, None, ClientSettings::default(), flags)?;
     Ok(spec(name, Endpoint::Http(server), &LimitSettings::default(), flags, listener))
 }
 
@@ -115,15 +115,20 @@ fn remote(
     dialect: Option<HttpDialect>,
     oauth: ClientSettings,
     flags: &LimitSettings,
-) -> HttpServer {
+) -> Result<HttpServer, Failure> {
     let has_token = address.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
     let authorization = (!has_token).then(|| {
         let answer = flags.request_timeout.unwrap_or(Limits::default().request_timeout);
         let nobody = Arc::new(Nobody { server: name.to_owned() });
         authorization(name.to_owned(), address.url.clone(), oauth, answer, nobody)
     });
-    // Without a home there are no logins, and servers that want none all the same.
-    HttpServer { address, dialect, authorization: authorization.and_then(Result::ok) }
+    let authorization = match authorization {
+        // Nobody uses tokens that another user could have put there.
+        Some(Err(failure)) if failure.kind == UNSAFE => return Err(failure),
+        // Without a home there are no logins, and servers that want none all the same.
+        other => other.and_then(Result::ok),
+    };
+    Ok(HttpServer { address, dialect, authorization })
 }
 
 fn spec(

@@ -29,7 +29,7 @@ use crate::{
     job_arguments::{Format, JobLogs},
     output::{self, Failure},
     signals::signals,
-    terminal_text::Plain,
+    terminal_text::PlainBytes,
 };
 
 /// How often a log that is followed is looked at: files cannot be waited for on every system.
@@ -62,7 +62,7 @@ enum Form {
     /// As it was written.
     Raw,
     /// For a terminal.
-    Terminal(Terminal),
+    Terminal(PlainBytes),
     /// One page a line.
     Json,
 }
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
     fn new(engine: Engine, id: JobId, arguments: &'a JobLogs, format: Format) -> Self {
         let form = match format {
             Format::Json => Form::Json,
-            Format::Text if io::stdout().is_terminal() => Form::Terminal(Terminal::default()),
+            Format::Text if io::stdout().is_terminal() => Form::Terminal(PlainBytes::default()),
             Format::Text => Form::Raw,
         };
         Self {
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
         // A page has a smallest size.
         page.text.truncate(left);
         let printed = match &mut self.form {
-            Form::Terminal(terminal) => output::write(terminal.plain(&page.text).as_bytes()),
+            Form::Terminal(plain) => output::write(plain.take(&page.text).as_bytes()),
             Form::Raw | Form::Json => output::write(&page.text),
         };
         let length = u64::try_from(page.text.len()).unwrap_or(u64::MAX);
@@ -182,45 +182,5 @@ impl<'a> Reader<'a> {
     async fn raw_page(&self, offset: u64, length: usize) -> Result<Page<Vec<u8>>, Failure> {
         let page = self.engine.raw_logs(self.id, self.stream, offset, length).await;
         page.map_err(|error| failure(&error))
-    }
-}
-
-/// Makes plain text of bytes that were cut anywhere.
-#[derive(Default)]
-struct Terminal {
-    plain: Plain,
-    /// The beginning of a character whose rest is in the next piece.
-    unfinished: Vec<u8>,
-}
-
-impl Terminal {
-    fn plain(&mut self, piece: &[u8]) -> String {
-        let bytes = [std::mem::take(&mut self.unfinished).as_slice(), piece].concat();
-        let mut text = String::with_capacity(bytes.len());
-        for chunk in bytes.utf8_chunks() {
-            text.push_str(chunk.valid());
-            match std::str::from_utf8(chunk.invalid()) {
-                Err(error) if error.error_len().is_none() => self.unfinished = chunk.invalid().to_owned(),
-                Err(_) => text.push(char::REPLACEMENT_CHARACTER),
-                Ok(_) => {}
-            }
-        }
-        self.plain.take(&text)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_terminal_is_given_whole_characters_wherever_the_pieces_were_cut() {
-        let text = "grüße\u{1b}[31m 世界 🦀\n".as_bytes();
-        for cut in 0..=text.len() {
-            let mut terminal = Terminal::default();
-            let pieces = [terminal.plain(&text[..cut]), terminal.plain(&text[cut..])];
-            assert_eq!(pieces.concat(), "grüße 世界 🦀\n", "cut at {cut}");
-        }
-        assert_eq!(Terminal::default().plain(b"a\xff\xfeb"), "a\u{fffd}\u{fffd}b");
     }
 }

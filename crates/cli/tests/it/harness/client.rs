@@ -86,6 +86,12 @@ impl Client {
         Client::launch(&mut command)
     }
 
+    /// Writes to it from now on: the client's end of the stdin that the program was given.
+    pub(crate) fn writing(mut self, stdin: impl Write + Send + 'static) -> Client {
+        self.stdin = Some(Box::new(stdin));
+        self
+    }
+
     fn launch(command: &mut Command) -> Client {
         let mut child = None;
         // A program that was copied a moment ago is busy while another test's fork still has the copy open for writing.

@@ -33,6 +33,7 @@ use super::{
 use crate::{
     config::{BODY_PATIENCE, RETRY_MOST},
     fault::{Evidence, Fault, Kind},
+    front::machine::ErrorAnswer,
     revision::Revision,
     telemetry::Parent,
     upstream::http::headers::{REVISION, SESSION},
@@ -266,7 +267,7 @@ pub(super) fn too_many(peer: Peer, full: Full, what: &str) -> Response {
 /// How the codes of errors are told as statuses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Statuses {
-    /// In a session they are not, but for what is no message.
+    /// In a session they are not, but for what is no message to us. What a server refuses is an answer of the session, whatever its code.
     Session,
     /// As 2026-07-28 has it.
     Alone,
@@ -275,8 +276,9 @@ pub(super) enum Statuses {
 }
 
 impl Statuses {
-    fn of(self, error: Option<i32>) -> StatusCode {
-        match (self, error) {
+    fn of(self, error: Option<ErrorAnswer>) -> StatusCode {
+        let error = error.filter(|error| error.is_ours || self != Statuses::Session);
+        match (self, error.map(|error| error.code)) {
             (_, Some(-32700 | -32600)) => StatusCode::BAD_REQUEST,
             (Statuses::Alone | Statuses::Nobody, Some(-32022..=-32020)) => StatusCode::BAD_REQUEST,
             (Statuses::Alone | Statuses::Nobody, Some(-32601)) => StatusCode::NOT_FOUND,
@@ -347,7 +349,10 @@ async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
 pub(super) fn answer(reply: Reply, takes: Accepts, statuses: Statuses) -> Response {
     match reply {
         Reply::Taken => StatusCode::ACCEPTED.into_response(),
-        Reply::Whole(line, error) if takes.json || error.is_some() => {
+        // What is refused with a status is no stream.
+        Reply::Whole(line, error)
+            if takes.json || error.is_some_and(|error| error.is_ours || statuses != Statuses::Session) =>
+        {
             (statuses.of(error), [(header::CONTENT_TYPE, JSON)], line).into_response()
         }
         Reply::Whole(line, _) => events(Body::from([b"data: ", &*line, b"\n\n"].concat())),

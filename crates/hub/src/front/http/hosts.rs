@@ -3,8 +3,11 @@
 //! A page in a browser can have its own name lead to this machine, and then ask whatever listens here (DNS rebinding). What gives it
 //! away is the name: it stands in `Host`, and where the page is from stands in `Origin`.
 //!
+//! Another server on this machine has pages too, and whatever runs in them asks from here. What tells its pages from ours is the port.
+//!
 //! Invariants: who cannot be told apart from such a page is refused. No page can have an address that stands for itself lead
-//! elsewhere, so the one that a connection came to is a name of ours, whichever it is.
+//! elsewhere, so the one that a connection came to is a name of ours, whichever it is. A page may ask if it was loaded from the very
+//! host and port that it asks, or if its origin is listed; that it is from this machine says nothing.
 
 use std::net::IpAddr;
 
@@ -36,13 +39,12 @@ impl Hosts {
     /// Whether a request with these headers may be answered that came to this address of ours.
     pub(super) fn allow(&self, host: Option<&str>, origin: Option<&str>, arrived: Option<IpAddr>) -> bool {
         host.is_some_and(|host| self.has(&without_port(host), arrived))
-            && origin.is_none_or(|origin| self.may_ask(origin, arrived))
+            && origin.is_none_or(|origin| self.may_ask(origin, host.unwrap_or_default()))
     }
 
-    fn may_ask(&self, origin: &str, arrived: Option<IpAddr>) -> bool {
-        let Ok(url) = Url::parse(origin) else { return false };
-        let is_named = || self.origins.contains(&url.origin().ascii_serialization());
-        url.host_str().is_some_and(|host| self.has(&host.to_ascii_lowercase(), arrived)) || is_named()
+    fn may_ask(&self, origin: &str, host: &str) -> bool {
+        let Ok(page) = Url::parse(origin) else { return false };
+        is_of(&page, host) || self.origins.contains(&page.origin().ascii_serialization())
     }
 
     fn has(&self, name: &str, arrived: Option<IpAddr>) -> bool {
@@ -50,6 +52,17 @@ impl Hosts {
             || self.own.iter().any(|own| own == name)
             || arrived.is_some_and(|arrived| address_in(name) == Some(arrived.to_canonical()))
     }
+}
+
+/// Whether a page is of the host and port that it asks. Which scheme it asks by is not known behind a proxy that speaks TLS for us; one
+/// port has one scheme.
+fn is_of(page: &Url, host: &str) -> bool {
+    let asked = format!("{}://{host}", page.scheme());
+    matches!(page.scheme(), "http" | "https")
+        && Url::parse(&asked).is_ok_and(|asked| {
+            asked.host_str() == page.host_str()
+                && asked.port_or_known_default() == page.port_or_known_default()
+        })
 }
 
 /// The name of a host as requests have it, in small letters; of IPv6 in brackets. None where the text is more or less than that.
@@ -117,7 +130,8 @@ mod tests {
         for host in ["localhost", "LOCALHOST:8", "127.0.0.1:65000", "[::1]:1", "[::1]", "mcp.Example.org:443"]
         {
             assert!(hosts.allow(Some(host), None, None), "{host}");
-            assert!(hosts.allow(Some(host), Some("http://localhost:3000"), None), "{host}");
+            assert!(hosts.allow(Some(host), Some("https://app.example.org"), None), "{host}");
+            assert!(!hosts.allow(Some(host), Some("http://localhost:3000"), None), "{host}");
             assert!(!hosts.allow(Some(host), Some("https://evil.example.com"), None), "{host}");
         }
         for host in
@@ -139,12 +153,34 @@ mod tests {
         ] {
             assert!(!hosts.allow(Some("localhost"), Some(origin), None), "{origin}");
         }
-        for origin in
-            ["https://mcp.example.org", "http://[::1]:6274", "http://127.0.0.1", "https://app.example.org"]
-        {
-            assert!(hosts.allow(Some("localhost"), Some(origin), None), "{origin}");
+    }
+
+    #[test]
+    fn f_25_a_page_asks_the_host_and_port_that_it_is_from() {
+        let hosts = Hosts::new(["mcp.example.org".to_owned()]);
+        for (host, origin, may) in [
+            ("localhost:8808", "http://localhost:8808", true),
+            ("LOCALHOST:8808", "http://localhost:8808", true),
+            ("localhost:8808", "http://localhost:3000", false),
+            ("localhost:8808", "http://localhost", false),
+            ("localhost:8808", "http://127.0.0.1:8808", false),
+            ("127.0.0.1:8808", "http://127.0.0.1:8808", true),
+            ("[::1]:8808", "http://[::1]:8808", true),
+            ("[::1]:8808", "http://[::1]:6274", false),
+            ("localhost", "http://localhost", true),
+            ("localhost", "http://localhost:80", true),
+            // Behind a proxy that speaks TLS for us.
+            ("mcp.example.org", "https://mcp.example.org", true),
+            ("mcp.example.org:443", "https://mcp.example.org", true),
+            ("mcp.example.org", "https://mcp.example.org:8443", false),
+            ("localhost:8808", "https://mcp.example.org", false),
+            ("localhost:8808", "file://localhost:8808", false),
+            ("localhost:8808", "null", false),
+        ] {
+            assert_eq!(hosts.allow(Some(host), Some(origin), None), may, "{host} {origin}");
         }
     }
+
     #[test]
     fn the_address_that_was_come_to_is_a_name_of_ours() {
         let hosts = Hosts::default();

@@ -45,7 +45,7 @@ use tokio::{
 pub use unhang_net::serve::Listener;
 use unhang_net::serve::{self, Bounds, Claim, Peer};
 pub use unhang_net::tls::{Acceptor, CertificateError};
-use unhang_proc::deadline::Deadline;
+use unhang_proc::{deadline::Deadline, descriptors};
 use unhang_switches::stands;
 
 pub use self::{
@@ -67,8 +67,9 @@ use super::{
 };
 use crate::{
     config::{
-        CONNECTIONS_OF_ONE, DEAF_PATIENCE, DISPOSE_LIMIT, EXIT_LIMIT, FLUSH_LIMIT, HEAD_PATIENCE, Limits,
-        MAX_CONNECTIONS, MAX_SESSIONS, REQUESTS_OF_ONE, SESSIONS_OF_ONE,
+        CONNECTIONS_OF_ONE, CONNECTIONS_OF_ONE_AT_HOME, DEAF_PATIENCE, DESCRIPTORS_KEPT, DISPOSE_LIMIT,
+        EXIT_LIMIT, FLUSH_LIMIT, HEAD_PATIENCE, Limits, MAX_CONNECTIONS, MAX_SESSIONS, REQUESTS_OF_ONE,
+        SESSIONS_OF_ONE,
     },
     exit,
     gateway::{Asker, Servers},
@@ -79,13 +80,15 @@ use crate::{
 /// How long what is in flight may take at the end: what stands behind it needs some of the time after that.
 pub(crate) const DRAIN: Duration = EXIT_LIMIT.saturating_sub(DISPOSE_LIMIT).saturating_sub(FLUSH_LIMIT);
 
-/// What connections are limited by.
-const BOUNDS: Bounds = Bounds {
-    connections: MAX_CONNECTIONS,
-    of_one: MAX_CONNECTIONS,
-    head: HEAD_PATIENCE,
-    deaf: DEAF_PATIENCE,
-};
+/// What connections are limited by, where there may be so many descriptors. Of one address there are at most three quarters, or one
+/// where other machines come too.
+fn bounds(descriptors: usize, is_at_home: bool) -> Bounds {
+    let kept = DESCRIPTORS_KEPT.min(descriptors / 2);
+    let connections = MAX_CONNECTIONS.min(descriptors - kept).max(1);
+    let (part, of) = CONNECTIONS_OF_ONE_AT_HOME;
+    let of_one = if is_at_home { connections * part / of } else { connections / CONNECTIONS_OF_ONE };
+    Bounds { connections, of_one: of_one.max(1), head: HEAD_PATIENCE, deaf: DEAF_PATIENCE }
+}
 
 /// What a front over HTTP needs.
 pub struct HttpSpec {
@@ -146,13 +149,14 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
         Listener::Network(listener) => listener.local_addr().is_ok_and(|address| address.ip().is_loopback()),
         Listener::Local(..) => true,
     });
-    let of_one = if is_at_home { MAX_CONNECTIONS } else { CONNECTIONS_OF_ONE };
+    let bounds = bounds(descriptors::most(), is_at_home);
+    tracing::debug!("at most {} connections, {} of one address", bounds.connections, bounds.of_one);
     let counted = Jobs::of(jobs.as_ref().map(|jobs| Arc::clone(&jobs.service)));
     let behind = Behind::new(toolbox, servers, instructions).with_jobs(jobs).traced_by(telemetry, "tcp");
     let gate = Gate::new(limits, behind, counted, door, ending.clone());
     let _watching = Watching(tokio::spawn(Arc::clone(&gate).watch_door()));
     let place = Place::new(Arc::clone(&gate), offers_sse);
-    let mut serving = tokio::spawn(serve::serve(listeners, place, Bounds { of_one, ..BOUNDS }, tls, ending));
+    let mut serving = tokio::spawn(serve::serve(listeners, place, bounds, tls, ending));
     let code = tokio::select! {
         stop = stops.recv() => stop.unwrap_or(Stop::Terminate).exit_code(),
         // It ends when it is told to; before that it can only panic, which was told.
@@ -192,7 +196,8 @@ pub(crate) async fn serve_windows(
     let gate = Gate::new(limits, behind, Jobs::of(None), door, ending.clone());
     let tls = watch::channel(None).1;
     let listeners = vec![Listener::Local(listener, Some(claim))];
-    serve::serve(listeners, Place::new(gate, false), BOUNDS, tls, ending).await;
+    let bounds = bounds(descriptors::most(), true);
+    serve::serve(listeners, Place::new(gate, false), bounds, tls, ending).await;
 }
 
 /// Ends a task with its owner.

@@ -62,8 +62,8 @@ impl Place {
         Place { gate, rest }
     }
 
-    /// Nothing is answered to a page that only claims to be from here; one that is from here may read the answers, and asks without a
-    /// token what it may ask.
+    /// Nothing is answered to a page of another origin, unless that is listed; one that may ask may read the answers, and asks without
+    /// a token what it may ask.
     async fn guarded(&self, from: Origin, request: Request) -> Response {
         let headers = request.headers();
         let (host, origin) = (text(headers, &header::HOST), headers.get(header::ORIGIN));
@@ -75,8 +75,8 @@ impl Place {
                 host.unwrap_or_default().escape_debug(),
                 page.map_or_else(String::new, |page| format!(" from a page of `{}`", page.escape_debug()))
             );
-            let hint = "ask for the address that it listens at, or name the host and the page in allowed-hosts and allowed-origins \
-                        under [http] of unhang.toml";
+            let hint = "ask for the address that it listens at, or list the host in allowed-hosts and the origin of the page in \
+                        allowed-origins, under [http] of unhang.toml";
             return refused(from.peer, StatusCode::FORBIDDEN, Kind::InvalidRequest, happened, hint);
         }
         let Some(origin) = origin.cloned() else { return self.admitted(from, request).await };

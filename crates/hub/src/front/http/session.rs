@@ -34,7 +34,7 @@ use crate::{
     config::{Limits, SESSION_IDLE},
     exit,
     front::{
-        machine::{Outside, StreamKey, To},
+        machine::{ErrorAnswer, Outside, StreamKey, To},
         tally::add_one,
         work::Work,
     },
@@ -63,8 +63,8 @@ const SESSION_STREAM: StreamKey = 0;
 pub(super) enum Reply {
     /// It was taken, and gets no answer.
     Taken,
-    /// The answer, whole, and its code where it is an error.
-    Whole(Vec<u8>, Option<i32>),
+    /// The answer, whole, and what it is where it is an error.
+    Whole(Vec<u8>, Option<ErrorAnswer>),
     /// A stream of events.
     Events(Body),
     /// There is no such stream any more.
@@ -196,7 +196,7 @@ impl World {
         stream.say(class, data);
     }
 
-    fn answer(&mut self, key: StreamKey, error: Option<i32>, line: &[u8]) {
+    fn answer(&mut self, key: StreamKey, error: Option<ErrorAnswer>, line: &[u8]) {
         let Some(Open { answer, .. }) = self.posts.remove(&key) else { return };
         match answer {
             // Nobody there: the answer was for nobody else.

@@ -482,9 +482,13 @@ async fn one_listens_to_a_session_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_of_this_machine_may_read_what_it_asked() {
+async fn a_page_whose_origin_is_listed_may_read_what_it_asked() {
     let web = Web::new(Limits::default());
     let origin = ("origin", "http://localhost:6274");
+    // Another server of this machine has pages too.
+    assert_eq!(web.post(&[origin], INITIALIZE).await.status(), 403);
+    let hosts = Hosts::default().with_origins([origin.1.to_owned()]);
+    web.door.send_replace(Arc::new(Door { access: Access::default(), hosts }));
     let question = [origin, ("access-control-request-headers", "mcp-session-id")];
     let response = web.ask("OPTIONS", "/mcp", &question, Body::empty()).await;
     assert_eq!(response.status(), 204);

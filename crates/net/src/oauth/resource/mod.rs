@@ -35,7 +35,7 @@ use self::{
 };
 use super::{
     AuthorizationError, RequestLimits,
-    requests::{Requests, require_secure},
+    requests::{Plain, Requests, require_secure},
 };
 
 /// Below which path of its origin a resource says who gives tokens for it (RFC 9728).
@@ -56,7 +56,7 @@ impl ResourceSettings {
     /// Whether the authorization server is on https or on this machine; anywhere else it could be somebody else.
     #[must_use]
     pub fn is_secure(&self) -> bool {
-        url(&self.issuer).is_ok_and(|url| require_secure(&url).is_ok())
+        url(&self.issuer).is_ok_and(|url| require_secure(&url, Plain::Here).is_ok())
     }
 }
 
@@ -126,9 +126,10 @@ impl Resource {
     /// # Errors
     /// Where a URL is none, where the authorization server could be somebody else for want of https, or where there is no HTTP client.
     pub fn new(settings: ResourceSettings, limits: ResourceLimits) -> Result<Resource, AuthorizationError> {
-        require_secure(&url(&settings.issuer)?)?;
+        let issuer = url(&settings.issuer)?;
+        require_secure(&issuer, Plain::Here)?;
         url(&settings.resource)?;
-        let requests = Requests::new(limits.requests)?;
+        let requests = Requests::new(limits.requests, Plain::of(&issuer))?;
         let inner = Inner { settings, limits, requests, known: Mutex::default(), turn: Turn::default() };
         Ok(Resource(Arc::new(inner)))
     }

@@ -76,7 +76,7 @@ impl<'a> Work<'a> {
                 let (earlier, file) = Earlier::read(path).map_err(|error| unusable(&told, &error))?;
                 (earlier, Out::new(file))
             }
-            None => (Earlier::default(), Out::new(std::io::stdout())),
+            None => (Earlier::default(), Out::new(crate::output::JsonLines)),
         };
         let out = out.map_err(|error| Failure::system("a thread cannot be started", &error))?;
         let tally = Tally::new(lines.count());

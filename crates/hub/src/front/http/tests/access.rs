@@ -52,7 +52,7 @@ async fn a_stranger_is_told_to_bring_a_token_and_nothing_else() {
         begin(&web, token).await;
     }
     // A page asks without a token what it may ask, and hears why it was refused; one from elsewhere does neither.
-    let here = ("origin", "http://localhost:1");
+    let here = ("origin", "http://localhost");
     assert_eq!(web.ask("OPTIONS", "/mcp", &[here], Body::empty()).await.status(), 204);
     let response = web.post(&[here], LIST).await;
     let may_read = response.headers().contains_key("access-control-allow-origin");

@@ -1,0 +1,104 @@
+//! The gateway over HTTP as a page, a neighbour or a client that means no good meets it.
+
+use std::{fs, io::Write, net::TcpStream};
+
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::server,
+    gateway_http::finish,
+    harness::{Client, PATIENCE, Sandbox, Web, wait_until},
+};
+
+/// A gateway over HTTP in front of these, once all have come up.
+fn gateway(sandbox: &Sandbox, servers: &str) -> (Client, Web) {
+    fs::write(sandbox.path().join("unhang.toml"), servers).expect("a file");
+    let (process, web) = Web::start(sandbox);
+    wait_until("all have come up", PATIENCE, || web.ask("GET", "/ready", &[], "").status == 200);
+    (process, web)
+}
+
+#[test]
+fn f_25_a_page_of_another_port_of_this_machine_calls_no_tool() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = gateway(&sandbox, &server("one", &["well-behaved"], ""));
+    let session = web.begin();
+    let own = format!("http://{}", web.address());
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
+    for (origin, status) in
+        [("http://localhost:3000", 403), ("http://127.0.0.1", 403), ("null", 403), (&own, 200)]
+    {
+        let answer =
+            web.post(&[("host", web.address()), ("mcp-session-id", &session), ("origin", origin)], &message);
+        assert_eq!(answer.status, status, "{origin}");
+        assert_eq!(answer.header("access-control-allow-origin").is_some(), status == 200, "{origin}");
+    }
+    finish(process, &sandbox);
+}
+
+#[test]
+fn f_36_what_a_server_refuses_in_a_session_is_an_answer_and_what_we_refuse_a_status() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = gateway(&sandbox, &server("one", &["server-error", "32600"], ""));
+    let session = web.begin();
+    let answer = web.call(&session, 7, "one__echo", json!({}));
+    assert_eq!(answer.status, 200);
+    let answer = answer.last();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32600)), "{answer}");
+    let ours = json!({ "jsonrpc": "1.0", "id": 9, "method": "tools/list" });
+    assert_eq!(web.post(&[("mcp-session-id", &session)], &ours).status, 400);
+    finish(process, &sandbox);
+}
+
+/// A server with two resources: of one it never says whether it tells of it.
+fn half_deaf(sandbox: &Sandbox) -> String {
+    let script = r#"say() { printf '%s\n' "{\"jsonrpc\":\"2.0\",\"id\":$id,$1}"; }
+while IFS= read -r line; do
+  id=${line#*\"id\":}; id=${id%%,*}
+  case $line in
+    *server/discover*) say '"error":{"code":-32601,"message":"no"}';;
+    *'"initialize"'*) say '"result":{"protocolVersion":"2025-11-25","capabilities":{"resources":{"subscribe":true}},"serverInfo":{"name":"s","version":"1"}}';;
+    *notifications/*) ;;
+    *resources/subscribe*zoo:silent*) : > ASKED;;
+    *resources/subscribe*|*resources/unsubscribe*) say '"result":{}';;
+    *resources/list*) say '"result":{"resources":[{"uri":"zoo:silent","name":"a"},{"uri":"zoo:well","name":"b"}]}';;
+    *) say '"error":{"code":-32601,"message":"no"}';;
+  esac
+done"#;
+    let path = sandbox.path().join("half-deaf.sh");
+    let asked = sandbox.path().join("asked").display().to_string();
+    fs::write(&path, script.replace("ASKED", &asked)).expect("a file");
+    format!("[servers.half]\ncommand = \"sh\"\nargs = [{path:?}]\nlimits = {{ request-timeout = \"10m\" }}\n")
+}
+
+#[test]
+fn f_33_a_resource_that_a_server_is_silent_about_keeps_nobody_from_another() {
+    let sandbox = Sandbox::with_jobs();
+    let asked = sandbox.path().join("asked");
+    let (process, web) = gateway(&sandbox, &half_deaf(&sandbox));
+    let (first, second) = (web.begin(), web.begin());
+    let subscribe = |uri: &str| json!({ "jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": { "uri": uri } });
+    let body = subscribe("zoo:silent").to_string();
+    let mut waiting = TcpStream::connect(web.address()).expect("a connection");
+    let request = format!(
+        "POST /mcp HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\naccept: application/json, \
+         text/event-stream\r\nmcp-session-id: {first}\r\ncontent-length: {}\r\n\r\n{body}",
+        web.address(),
+        body.len()
+    );
+    waiting.write_all(request.as_bytes()).expect("it is read");
+    wait_until("the server is asked for the one", PATIENCE, || asked.exists());
+    // Longer than this test has patience the first is waited for.
+    let answer = web.post(&[("mcp-session-id", &second)], &subscribe("zoo:well"));
+    assert_eq!(answer.last()["result"], json!({}));
+    let ended: Value = {
+        let end = json!({ "jsonrpc": "2.0", "id": 2, "method": "resources/unsubscribe", "params": { "uri": "zoo:well" } });
+        web.post(&[("mcp-session-id", &second)], &end).last()
+    };
+    assert_eq!(ended["result"], json!({}));
+    drop(waiting);
+    for session in [&first, &second] {
+        assert_eq!(web.ask("DELETE", "/mcp", &[("mcp-session-id", session)], "").status, 200);
+    }
+    finish(process, &sandbox);
+}
