@@ -54,6 +54,19 @@ pub enum JobError {
     /// The command cannot be started.
     #[error(transparent)]
     Command(SpawnError),
+    /// Files here may not grow large enough for the database.
+    #[error(
+        "{limit}, and the database {} needs {} MiB: raise it, as with `ulimit -f unlimited`",
+        database.display(), needed >> 20
+    )]
+    FileLimit {
+        /// The limit, as a person is told of it.
+        limit: String,
+        /// Which database.
+        database: PathBuf,
+        /// Bytes that it may have to grow to.
+        needed: u64,
+    },
     /// A file could not be used.
     #[error(transparent)]
     File(#[from] FileError),

@@ -30,11 +30,13 @@ use std::{
 
 use rustix::{fs::OFlags, io::Errno};
 use serde::{Serialize, de::DeserializeOwned};
-use unhang_proc::identity::ask_for_short_turns;
+use unhang_proc::{file_limit, identity::ask_for_short_turns};
 use unhang_switches::stands;
 
 use crate::id::JobId;
 
+/// The database, in the data folder.
+pub(crate) const DATABASE: &str = "unhang.db";
 /// A readable copy of the record.
 pub(crate) const RECORD: &str = "job.json";
 /// The command and its environment.
@@ -76,7 +78,7 @@ const MAX_FILE: u64 = 16 << 20;
 #[non_exhaustive]
 pub enum FileError {
     /// The system said no.
-    #[error("{action} {}: {source}", path.display())]
+    #[error("{action} {}: {source}{}", path.display(), limited(source))]
     System {
         /// What was being done, as the beginning of a sentence: "cannot write".
         action: &'static str,
@@ -131,6 +133,10 @@ pub(crate) fn is_of_the_place(error: &io::Error) -> bool {
     const NONE_OF_OURS: [Errno; 3] = [Errno::LOOP, Errno::NXIO, Errno::NODEV];
     matches!(error.kind(), DirectoryNotEmpty | IsADirectory | NotADirectory)
         || NONE_OF_OURS.into_iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+fn limited(source: &io::Error) -> String {
+    file_limit::cause_of(source).map_or_else(String::new, |cause| format!("; {cause}"))
 }
 
 /// The name of an input or of a result in a job's folder: one part of a path, and none of ours.
@@ -194,7 +200,7 @@ impl DataFolder {
     }
 
     pub(crate) fn database(&self) -> PathBuf {
-        self.0.join("unhang.db")
+        self.0.join(DATABASE)
     }
 
     pub(crate) fn jobs(&self) -> PathBuf {

@@ -22,6 +22,7 @@ compile_error!(
 pub mod deadline;
 pub mod descriptors;
 pub mod drain;
+pub mod file_limit;
 pub mod identity;
 pub mod inherited;
 pub mod ladder;

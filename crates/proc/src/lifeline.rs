@@ -31,6 +31,7 @@ use rustix::{
 use unhang_switches::stands;
 
 use crate::{
+    file_limit,
     inherited::{Strangers, adopt, leave_folder, leave_streams},
     ladder::{Action, Ladder, Patience},
     server::{LIFELINE_NAME, Report, command},
@@ -47,6 +48,7 @@ const USAGE: u8 = 2;
 
 /// Holds one server; `arguments` are those after the hidden words. Returns when its tree has ended.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    file_limit::ignore_signal();
     let Some(plan) = Plan::parse(arguments) else { return ExitCode::from(USAGE) };
     match Lifeline::start(&plan) {
         Ok(Some(lifeline)) => lifeline.hold(),

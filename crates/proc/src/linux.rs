@@ -215,6 +215,13 @@ pub(crate) fn die_with_parent(parent: Pid) -> io::Result<()> {
     if getppid() == Some(parent) || !stands("parent-still-there") { Ok(()) } else { Err(Errno::SRCH.into()) }
 }
 
+/// Ignores a signal in this process from now on.
+#[expect(unsafe_code, reason = "rustix has no interface to dispositions that is not experimental")]
+pub(crate) fn ignore_signal(signal: Signal) {
+    // SAFETY: one is SIG_IGN, and no handler of anybody is replaced that could still be wanted: the default ends the process.
+    unsafe { raw::signal(signal.as_raw(), 1) };
+}
+
 /// Between fork and exec: the dispositions that a program expects. Only "ignored" survives an exec, as `nohup` wants it;
 /// a server must end at SIGTERM nevertheless.
 #[expect(unsafe_code, reason = "rustix has no interface to dispositions that is not experimental")]

@@ -154,6 +154,13 @@ pub(crate) fn die_with_parent(_parent: Pid) -> io::Result<()> {
     Ok(())
 }
 
+/// Ignores a signal in this process from now on.
+#[expect(unsafe_code, reason = "rustix has no interface to dispositions that is not experimental")]
+pub(crate) fn ignore_signal(signal: Signal) {
+    // SAFETY: one is SIG_IGN, and no handler of anybody is replaced that could still be wanted: the default ends the process.
+    unsafe { raw::signal(signal.as_raw(), 1) };
+}
+
 /// Between fork and exec: default dispositions.
 #[expect(unsafe_code, reason = "rustix has no interface to dispositions that is not experimental")]
 pub(crate) fn reset_signals() {

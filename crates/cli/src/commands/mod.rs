@@ -2,7 +2,7 @@
 
 use std::{panic, process::ExitCode};
 
-use unhang::{client::List, exit};
+use unhang::{client::List, exit, process::file_limit};
 
 use crate::arguments::{Arguments, Command};
 
@@ -26,6 +26,8 @@ pub(crate) use client::Choice;
 
 /// Runs a command to its exit code. A panic is the exit code of a bug.
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
+    // A write beyond `ulimit -f` is an error that can be told, and not the end of this process (F-95).
+    file_limit::ignore_signal();
     let verbose = arguments.verbose;
     let run = move || match arguments.command {
         Command::Wrap(wrap) => wrap::run(&wrap, verbose),

@@ -25,6 +25,7 @@ mod diagnostics;
 mod doctor;
 mod endings;
 mod example_digester;
+mod file_limit;
 mod following;
 mod gateway;
 mod gateway_access;

@@ -385,6 +385,7 @@ pub fn kind(error: &JobError) -> &'static str {
         JobError::Serialization(_) => "serialization",
         JobError::NoCommand | JobError::Command(_) => "bad_command",
         JobError::Uncertain { .. } | JobError::Late { .. } | JobError::StillEnding { .. } => "deadline",
+        JobError::FileLimit { .. } => "file_limit",
         JobError::Closed => "shutting_down",
         // Files, the database, and whatever is added later.
         _ => "storage",

@@ -41,7 +41,7 @@ use tokio::{
     sync::{Semaphore, mpsc, oneshot},
     time::timeout,
 };
-use unhang_proc::deadline::Deadline;
+use unhang_proc::{deadline::Deadline, file_limit};
 use unhang_switches::stands;
 
 use self::{calls::Calls, keeper::Keeper, memory::Memory};
@@ -59,7 +59,7 @@ pub use self::{
 use crate::{
     document::{Document, Documents, Field, Listed, MAX_DOCUMENT},
     error::JobError,
-    folder::{DataFolder, ERROR, FileError, JobFolder},
+    folder::{DATABASE, DataFolder, ERROR, FileError, JobFolder},
     id::JobId,
     log::{Page, Stream, page, raw_page, tail},
     record::{FORMAT, JobState, Record},
@@ -90,6 +90,9 @@ const MOST_CHANGES: usize = 64;
 
 /// How long the end may take: one round of the keeper.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// The least that files must be able to grow to: SQLite empties its log when that has four mebibytes, and not before.
+const SMALLEST_FILE_LIMIT: u64 = 8 << 20;
 
 /// How an engine works.
 #[derive(Clone, Debug)]
@@ -258,6 +261,7 @@ impl Engine {
     /// # Errors
     /// Where the folder or the database in it cannot be used; each error says what to do.
     pub fn open(options: Options) -> Result<(Self, Opened), JobError> {
+        check_file_limit(&options.folder)?;
         let data = DataFolder::open(&options.folder)?;
         let starter = shims::this_process()
             .map_err(|error| FileError::system("cannot name this process in", data.path(), error))?;
@@ -682,6 +686,17 @@ impl Engine {
     }
 }
 
+/// Refuses to begin what the limit of file sizes would break off, before anything is made.
+fn check_file_limit(folder: &Path) -> Result<(), JobError> {
+    match (file_limit::file_limit(), file_limit::told()) {
+        (Some(bytes), Some(limit)) if bytes < SMALLEST_FILE_LIMIT => {
+            let database = folder.join(DATABASE);
+            Err(JobError::FileLimit { limit, database, needed: SMALLEST_FILE_LIMIT })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Applies the results whose writers died on the way to the state. How many there were.
 fn finish_begun_patches(data: &DataFolder, store: &mut Store) -> Result<usize, JobError> {
     if store.read(store::patching)?.is_empty() {
@@ -696,5 +711,6 @@ fn finish_begun_patches(data: &DataFolder, store: &mut Store) -> Result<usize, J
 /// # Errors
 /// Where files cannot be moved or made.
 pub fn replace_damaged_database(folder: &Path) -> Result<(PathBuf, Rebuilt), JobError> {
+    check_file_limit(folder)?;
     Ok(Store::replace_damaged(&DataFolder::open(folder)?)?)
 }

@@ -29,6 +29,7 @@ use std::{
 
 use rustix::process::Signal;
 use unhang_proc::{
+    file_limit,
     identity::{Identity, ask_for_short_turns, ask_for_usual_turns, boot_id, set_process_name},
     inherited::Strangers,
     lock::Lock,
@@ -109,6 +110,7 @@ pub fn run(
     mut words: impl Iterator<Item = OsString>,
     witness: &dyn Fn(Step),
 ) -> ExitCode {
+    file_limit::ignore_signal();
     // Whoever started the server that started us may wait for the end of a pipe that came along.
     Strangers::find(&[]).close();
     let id = words.next().and_then(|word| word.to_str()?.parse().ok());

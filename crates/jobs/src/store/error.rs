@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
+use unhang_proc::file_limit;
 
 use super::{PATIENCE, VERSION};
 use crate::folder::FileError;
@@ -96,6 +97,11 @@ pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
         _ if is_busy(error) => StoreError::Busy { path },
         None if matches!(error, rusqlite::Error::FromSqlConversionFailure(..)) => {
             StoreError::UnknownRecord { path, detail }
+        }
+        Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull) => {
+            // SQLite does not say which error of the system it was.
+            let limit = file_limit::told().map(|limit| format!("; {limit}")).unwrap_or_default();
+            StoreError::Failed { path, detail: detail + &limit }
         }
         _ => StoreError::Failed { path, detail },
     }

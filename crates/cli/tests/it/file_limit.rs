@@ -1,0 +1,75 @@
+//! Under a limit of file sizes (`ulimit -f`) nobody is killed without a word, the limit is named, and nothing partial is left.
+
+use std::{fs, path::Path, process::Command};
+
+use serde_json::json;
+
+use crate::{
+    harness::{Client, run_to_end},
+    jobs::Jobs,
+};
+
+/// Too little for anything. The unit of `ulimit -f` is 512 or 1024 bytes.
+const TINY: &str = "4";
+/// Enough for the database.
+const SMALL: &str = "20480";
+/// More than that, in bytes.
+const LARGE: usize = 24 << 20;
+
+/// The same command, with every file limited.
+fn limited(command: &Command, limit: &str) -> Command {
+    let mut limited = Command::new("sh");
+    limited.env_clear().current_dir(command.get_current_dir().expect("the sandbox"));
+    limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited.args(["-c", "ulimit -f \"$1\"; shift; exec \"$@\"", "sh", limit]);
+    limited.arg(command.get_program()).args(command.get_args());
+    limited
+}
+
+#[track_caller]
+fn refused(jobs: &Jobs, limit: &str, words: &[&str]) {
+    let (code, stdout, stderr) = run_to_end(limited(&jobs.command(words), limit));
+    assert_eq!((code, stdout.as_str()), (1, ""), "{words:?}: {stderr}");
+    assert!(stderr.contains("`ulimit -f` lets no file here grow beyond"), "{words:?}: {stderr}");
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    entries.map(|name| name.to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn f_95_where_no_database_fits_a_job_is_refused_and_nothing_is_made() {
+    let jobs = Jobs::new();
+    let state = jobs.sandbox.path().join("state");
+    let before = state.exists().then(|| names(&state));
+    refused(&jobs, TINY, &["job", "run", "--", "true"]);
+    refused(&jobs, TINY, &["job", "list"]);
+    refused(&jobs, TINY, &["state", "set", "f", "1"]);
+    assert_eq!(state.exists().then(|| names(&state)), before);
+}
+
+#[test]
+fn f_95_what_is_too_large_is_refused_with_the_limit_and_leaves_nothing() {
+    let jobs = Jobs::new();
+    let large = format!("\"{}\"", "x".repeat(LARGE));
+    fs::write(jobs.sandbox.path().join("large.json"), large).expect("the sandbox can be written");
+    refused(&jobs, SMALL, &["job", "run", "--input", "large.json", "--", "true"]);
+    refused(&jobs, SMALL, &["state", "set", "f", "@large.json"]);
+    assert_eq!(names(&jobs.sandbox.path().join("state/jobs")), [""; 0]);
+    assert_eq!(names(&jobs.sandbox.path().join("state/state")), [".lock"]);
+}
+
+/// What is started has the signals of a shell.
+#[test]
+fn f_95_jobs_and_servers_are_ended_by_the_limit_as_elsewhere() {
+    let jobs = Jobs::new();
+    let script = format!("exec head -c {LARGE} /dev/zero > large");
+    let (code, _, stderr) =
+        run_to_end(limited(&jobs.command(&["job", "run", "--wait", "--", "sh", "-c", &script]), SMALL));
+    assert_eq!(code, 128 + 25, "SIGXFSZ: {stderr}");
+    let mut guarded = Client::start(limited(&jobs.sandbox.wrap_command(&[], &["well-behaved"]), TINY));
+    guarded.initialize();
+    assert_eq!(guarded.tool_text("echo", json!({"text": "hello"})), "hello");
+    guarded.finish();
+}
