@@ -67,6 +67,29 @@ pub enum JobError {
         /// Bytes that it may have to grow to.
         needed: u64,
     },
+    /// The log of a job is gone.
+    #[error(
+        "the log {} of job {id} is gone: something other than unhang removed it. `unhang job show {id}` has the job's record",
+        path.display()
+    )]
+    LogGone {
+        /// Which job.
+        id: JobId,
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The folder of a job is gone, with its logs and results.
+    #[error(
+        "the folder {} of job {id} is gone, with its logs and results: something other than unhang removed it. `unhang job show {id}` \
+         has the job's record",
+        path.display()
+    )]
+    FolderGone {
+        /// Which job.
+        id: JobId,
+        /// Which folder.
+        path: PathBuf,
+    },
     /// A file could not be used.
     #[error(transparent)]
     File(#[from] FileError),

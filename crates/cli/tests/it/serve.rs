@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until},
-    jobs::{called, ended},
+    jobs::{Jobs, called, ended},
 };
 
 const FILE: &str = r#"
@@ -69,6 +69,74 @@ fn j_13_a_job_is_started_followed_and_lands_in_the_state() {
     client.close_stdin();
     assert_eq!(client.exit_code(), 0);
     sandbox.assert_nothing_left();
+}
+
+#[test]
+fn f_10_a_log_that_is_gone_is_told_of_by_tools_and_command_line() {
+    let jobs = Jobs::new();
+    let mut client = served(&jobs.sandbox, &[]);
+    let submitted = |client: &mut Client| {
+        let started = called(client, "simulate", json!({ "cod": 2.5 }));
+        let job = started["structuredContent"]["job_id"].clone();
+        assert_eq!(ended(client, &job), "completed");
+        job.as_str().expect("an id").to_owned()
+    };
+    let job = submitted(&mut client);
+    let log = jobs.folder(&job).join("stdout.log").display().to_string();
+    fs::remove_file(&log).expect("it was there");
+    let told = called(&mut client, "get_job_logs", json!({ "job_id": job }));
+    let text = told["content"][0]["text"].as_str().expect("text");
+    assert!(
+        told["isError"] == true && text.contains(&format!("the log {log} of job {job} is gone")),
+        "{told}"
+    );
+    let results = called(&mut client, "get_job_results", json!({ "job_id": job }));
+    let fields = &results["structuredContent"];
+    assert_eq!(
+        (&fields["gone"], &fields["results"]["digester"]["ch4"]),
+        (&json!([log]), &json!(2.5)),
+        "{results}"
+    );
+    for words in
+        [&["job", "logs", &job][..], &["job", "logs", &job, "-f"], &["job", "logs", &job, "--output", "json"]]
+    {
+        let (_, stderr) = jobs.demand(1, words);
+        assert!(stderr.contains(&log) && stderr.contains("is gone"), "{words:?}: {stderr}");
+    }
+    let (_, stderr) = jobs.demand(0, &["job", "logs", &job, "--stderr"]);
+    assert_eq!(stderr, "", "that one is there, and empty");
+    let job = submitted(&mut client);
+    fs::remove_dir_all(jobs.folder(&job)).expect("it was there");
+    for (tool, words) in
+        [("get_job_logs", ["job", "logs", &job]), ("get_job_results", ["job", "result", &job])]
+    {
+        let told = called(&mut client, tool, json!({ "job_id": job }));
+        let (_, stderr) = jobs.demand(1, &words);
+        for text in [told["content"][0]["text"].as_str().expect("text"), &stderr] {
+            assert!(text.contains("is gone, with its logs and results"), "{tool}: {text}");
+        }
+    }
+    client.finish();
+    jobs.sandbox.assert_nothing_left();
+}
+
+#[test]
+fn f_11_an_answer_that_leaves_out_results_names_their_file_and_the_next_arguments() {
+    let jobs = Jobs::new();
+    let script = r#"awk 'BEGIN { printf "["; for (i = 0; i < 500000; i++) printf "%d,", i; print "0]" }' > "$UNHANG_JOB_DIR/results.json""#;
+    let job = jobs.submit(&["--result", "results.json"], script);
+    jobs.demand(0, &["job", "wait", &job]);
+    let mut client = served(&jobs.sandbox, &[]);
+    let told = called(&mut client, "get_job_results", json!({ "job_id": job }));
+    let (text, fields) = (told["content"][0]["text"].as_str().expect("text"), &told["structuredContent"]);
+    let file = jobs.folder(&job).join("work/results.json").display().to_string();
+    let next = format!("get_job_results(job_id=\"{job}\", offset={})", fields["next_offset"]);
+    assert!(text.contains(&file) && text.contains(&next), "{}", &text[..1000]);
+    let answer =
+        called(&mut client, "get_job_results", json!({ "job_id": job, "offset": fields["next_offset"] }));
+    assert_eq!(answer["structuredContent"]["offset"], fields["next_offset"]);
+    client.finish();
+    jobs.sandbox.assert_nothing_left();
 }
 
 #[test]

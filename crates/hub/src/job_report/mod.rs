@@ -9,6 +9,8 @@
 
 mod system;
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -147,6 +149,9 @@ pub struct ResultsReport {
     /// Its result file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<Value>,
+    /// The name of its result file in the folder of its work, where one was agreed on.
+    #[serde(skip)]
+    pub results_name: Option<String>,
     /// What it says of its failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
@@ -154,6 +159,9 @@ pub struct ResultsReport {
     pub stdout_tail: String,
     /// The end of its stderr.
     pub stderr_tail: String,
+    /// Files of the job that were there, and are gone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<PathBuf>,
 }
 
 /// A piece of a log.
@@ -346,8 +354,10 @@ impl ResultsReport {
     /// What is told of what a job has left.
     #[must_use]
     pub fn new(results: Results, reader: Reader) -> Self {
-        let Results { status, results, error, stdout_tail, stderr_tail } = results;
-        Self { job: JobReport::new(&status, reader), results, error, stdout_tail, stderr_tail }
+        let Results { status, results, error, stdout_tail, stderr_tail, gone } = results;
+        let results_name = status.record.results.clone();
+        let job = JobReport::new(&status, reader);
+        Self { job, results, results_name, error, stdout_tail, stderr_tail, gone }
     }
 }
 
@@ -386,6 +396,7 @@ pub fn kind(error: &JobError) -> &'static str {
         JobError::NoCommand | JobError::Command(_) => "bad_command",
         JobError::Uncertain { .. } | JobError::Late { .. } | JobError::StillEnding { .. } => "deadline",
         JobError::FileLimit { .. } => "file_limit",
+        JobError::LogGone { .. } | JobError::FolderGone { .. } => "gone",
         JobError::Closed => "shutting_down",
         // Files, the database, and whatever is added later.
         _ => "storage",

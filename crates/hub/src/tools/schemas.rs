@@ -185,6 +185,7 @@ pub(super) fn results() -> Value {
         "error": { "description": "What the job said of its failure." },
         "stdout_tail": { "type": "string" },
         "stderr_tail": { "type": "string" },
+        "gone": { "type": "array", "items": { "type": "string" }, "description": "Files of the job that were there, and are gone." },
         "message": { "type": "string" },
         "part": { "type": "string", "description": "Of results that are too long for one answer, the characters from offset on." },
         "offset": { "type": "integer" },

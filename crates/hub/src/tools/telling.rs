@@ -8,11 +8,11 @@
 //! - An answer is bounded. What does not fit is left out by name, and the answer says where it lies and how to get at it.
 //! - What to do next names tools that exist, with the arguments to call them with, and never asks for busy waiting (J-83).
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json, value::RawValue};
-use unhang_jobs::{document::Field, id::JobId, moment::Moment, record::JobState};
+use unhang_jobs::{document::Field, folder::ERROR, id::JobId, moment::Moment, record::JobState};
 use unhang_switches::stands;
 
 use super::{
@@ -286,7 +286,7 @@ pub(super) fn results_from(found: Located<ResultsReport>, offset: Option<usize>,
     if offset.is_none() && results(found.clone(), names).fields.contains_key("results") {
         return results(found, names);
     }
-    let elsewhere = format!("It is a file in {}.", found.path.display());
+    let elsewhere = in_file(&found.path, found.report.results_name.as_deref());
     Part { text: &text, offset: offset.unwrap_or_default(), of: "result", elsewhere }.told(found, names)
 }
 
@@ -295,12 +295,28 @@ pub(super) fn results(found: Located<ResultsReport>, names: ToolNames) -> Told {
     for tail in [&mut report.stdout_tail, &mut report.stderr_tail] {
         *tail = printed(end(tail, TAIL_CHARACTERS));
     }
-    let told = Told::new(sentence(&report.job), fields(&report));
+    let mut sentence = sentence(&report.job);
+    for gone in &report.gone {
+        sentence.push_str(&format!(
+            " Its file {} is gone: something other than unhang removed it.",
+            gone.display()
+        ));
+    }
+    let told = Told::new(sentence, fields(&report));
     told.fit(&["results", "error", "stdout_tail", "stderr_tail"], |name| match name {
-        "results" | "error" => format!("It is a file in {}.", path.display()),
+        "results" => in_file(&path, report.results_name.as_deref()),
+        "error" => in_file(&path, Some(ERROR)),
         _ if names.lists_all() => format!("get_job_logs(job_id=\"{}\") has it in pieces.", report.job.job_id),
         _ => format!("The command `unhang job logs {}` has all of it.", report.job.job_id),
     })
+}
+
+/// Says which file in this folder holds what an answer has no room for.
+fn in_file(folder: &Path, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("It is the file {}.", folder.join(name).display()),
+        None => format!("It is a file in {}.", folder.display()),
+    }
 }
 
 /// What a job has printed, without what is for a terminal alone: in JSON each such character would be six, and a model has no

@@ -137,12 +137,30 @@ impl JobService for Memory {
             if answer.is_some() {
                 let (stdout_tail, stderr_tail) = Default::default();
                 job.kind = Some(JobKind::Call);
-                let report = ResultsReport { job, results: answer, error: None, stdout_tail, stderr_tail };
+                let results_name = None;
+                let report = ResultsReport {
+                    job,
+                    results: answer,
+                    results_name,
+                    error: None,
+                    stdout_tail,
+                    stderr_tail,
+                    gone: Vec::new(),
+                };
                 return Ok(Located { report, path: "/data/jobs/x".into() });
             }
             let error = (job.status == JobState::Failed).then(|| json!({ "kind": "overflow" }));
             let (stdout_tail, stderr_tail) = ("a".repeat(5000) + "the end", String::new());
-            let report = ResultsReport { job, results, error, stdout_tail, stderr_tail };
+            let results_name = Some("results.json".to_owned());
+            let report = ResultsReport {
+                job,
+                results,
+                results_name,
+                error,
+                stdout_tail,
+                stderr_tail,
+                gone: Vec::new(),
+            };
             Ok(Located { report, path: "/data/jobs/x".into() })
         })
     }
@@ -636,7 +654,7 @@ async fn f_71_results_of_a_command_that_are_too_long_come_in_parts() {
     service.asked().results = Some(results.clone());
     assert_eq!(in_parts(&service).await, results.to_string());
     let answer = call(&service, "get_job_results", json!({ "job_id": ID })).await;
-    assert!(answer.text.contains("It is a file in /data/jobs/x."), "{}", &answer.text[..600]);
+    assert!(answer.text.contains("It is the file /data/jobs/x/results.json."), "{}", &answer.text[..600]);
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ mod clock;
 mod journal;
 mod keeper;
 mod memory;
+mod outputs;
 mod quarantine;
 mod retention;
 mod sweep;
@@ -52,19 +53,19 @@ pub(crate) use self::{
 pub use self::{
     calls::{Adoption, CallEnd, HeldCall},
     memory::Status,
+    outputs::Results,
     quarantine::Quarantined,
     retention::Pruned,
     system::{Machine, System},
 };
 use crate::{
-    document::{Document, Documents, Field, Listed, MAX_DOCUMENT},
+    document::{Document, Documents, Field, Listed},
     error::JobError,
-    folder::{DATABASE, DataFolder, ERROR, FileError, JobFolder},
+    folder::{DATABASE, DataFolder, FileError, JobFolder},
     id::JobId,
-    log::{Page, Stream, page, raw_page, tail},
     record::{FORMAT, JobState, Record},
     room::{MemoryGauge, Rules},
-    settle::{Handover, read_result, set_document},
+    settle::{Handover, set_document},
     shims::{self, ShimCommand},
     store::{self, Rebuilt, Starter, Store, Whose},
     submission::Submission,
@@ -226,24 +227,6 @@ pub struct Opened {
     /// Results that had not reached the named state when their writer died, and now have (J-46).
     pub replayed: usize,
 }
-
-/// What a job has left, for whoever asks for its results.
-#[derive(Clone, Debug)]
-pub struct Results {
-    /// Where it is.
-    pub status: Status,
-    /// Its result file, where one was agreed on and is there.
-    pub results: Option<Value>,
-    /// What it says of its failure, in `error.json`.
-    pub error: Option<Value>,
-    /// The end of its stdout.
-    pub stdout_tail: String,
-    /// The end of its stderr.
-    pub stderr_tail: String,
-}
-
-/// Bytes of the end of each log that come with the results.
-const TAIL: usize = 2000;
 
 /// The engine; see the module. Clones are the same engine.
 #[derive(Clone, Debug)]
@@ -430,83 +413,6 @@ impl Engine {
             let status = |id| inner.status(id).ok();
             let statuses = jobs.iter().filter_map(|job| status(job.record.job_id));
             Ok(statuses.filter(|status| state.is_none_or(|state| status.record.status == state)).collect())
-        })
-        .await
-    }
-
-    /// What a job has left.
-    ///
-    /// # Errors
-    /// Where there is no such job, or its files cannot be read.
-    pub async fn results(&self, id: JobId) -> Result<Results, JobError> {
-        self.looking(move |inner| {
-            let status = inner.status(id)?;
-            let folder = inner.data.job(id);
-            let read = |name: &str| read_result(&inner.data, &status.record, name);
-            let results = match &status.record.results {
-                // A tool may also say by its answer that it failed.
-                Some(name) if status.record.status == JobState::Completed || status.record.call.is_some() => {
-                    read(name)?
-                }
-                _ => None,
-            };
-            let has_failed = status.record.status.is_final() && status.record.status != JobState::Completed;
-            // A failed job's own words are told where they can be read; its logs are there in any case.
-            let own_words = || {
-                let bytes = folder.work(status.record.format).read(ERROR, MAX_DOCUMENT).ok()??;
-                serde_json::from_slice(&bytes).ok()
-            };
-            let error = if has_failed { own_words() } else { None };
-            let tail = |stream: Stream| tail(&folder.file(stream.file()), TAIL);
-            Ok(Results {
-                results,
-                error,
-                stdout_tail: tail(Stream::Stdout)?,
-                stderr_tail: tail(Stream::Stderr)?,
-                status,
-            })
-        })
-        .await
-    }
-
-    /// A page of a job's log.
-    ///
-    /// # Errors
-    /// Where there is no such job, or its log cannot be read.
-    pub async fn logs(
-        &self,
-        id: JobId,
-        stream: Stream,
-        offset: u64,
-        max_bytes: usize,
-    ) -> Result<Page, JobError> {
-        self.read_log(id, stream, move |file, has_ended| page(file, offset, max_bytes, has_ended)).await
-    }
-
-    /// The same with the bytes as they were written, be they text or not.
-    ///
-    /// # Errors
-    /// As [`Self::logs`].
-    pub async fn raw_logs(
-        &self,
-        id: JobId,
-        stream: Stream,
-        offset: u64,
-        max_bytes: usize,
-    ) -> Result<Page<Vec<u8>>, JobError> {
-        self.read_log(id, stream, move |file, has_ended| raw_page(file, offset, max_bytes, has_ended)).await
-    }
-
-    async fn read_log<T: Send + 'static>(
-        &self,
-        id: JobId,
-        stream: Stream,
-        read: impl FnOnce(&Path, bool) -> Result<T, FileError> + Send + 'static,
-    ) -> Result<T, JobError> {
-        self.looking(move |inner| {
-            // Asked before the log is read: what was written before the end is there then.
-            let has_ended = inner.status(id)?.record.status.is_final();
-            Ok(read(&inner.data.job(id).file(stream.file()), has_ended)?)
         })
         .await
     }

@@ -17,7 +17,6 @@ pub(super) async fn run(desk: &Desk, reference: &JobReference) -> Outcome {
     let engine = desk.engine().await?;
     let id = desk.meant(&engine, reference).await?;
     let results = engine.results(id).await.map_err(|error| failure(&error))?;
-    let is_agreed = results.status.record.results.is_some();
     let report = ResultsReport::new(results, Reader::Person);
     let is_well = report.job.status == JobState::Completed;
     match desk.plain_format() {
@@ -29,16 +28,15 @@ pub(super) async fn run(desk: &Desk, reference: &JobReference) -> Outcome {
         Format::Text => match &report.results {
             Some(results) => Ok(json(results)),
             None => {
-                let what = if is_agreed {
-                    "its result file is not there any more"
-                } else {
-                    "no --result was agreed on"
+                let what = match &report.results_name {
+                    Some(name) => format!("its result file `{}` is not there any more", escaped(name)),
+                    None => "no --result was agreed on".to_owned(),
                 };
                 output::error(
                     &format!("job {id} has completed; {what}"),
                     Some(&format!("unhang job logs {id} prints its output")),
                 );
-                Ok(if is_agreed { exit::FAILED } else { exit::DONE })
+                Ok(if report.results_name.is_some() { exit::FAILED } else { exit::DONE })
             }
         },
     }

@@ -1,0 +1,143 @@
+//! The files that a job's work leaves: its logs and its results.
+//!
+//! Invariant: a file that the work wrote and that is gone is an error or is named, and never reads as "printed nothing" (F-10).
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{Engine, Inner, memory::Status};
+use crate::{
+    document::MAX_DOCUMENT,
+    error::JobError,
+    folder::{ERROR, FileError, RUN},
+    id::JobId,
+    log::{Page, Stream, page, raw_page, tail},
+    record::{JobState, Record, Run},
+    settle::read_result,
+};
+
+/// Bytes of the end of each log that come with the results.
+const TAIL: usize = 2000;
+
+/// The files that a job has left.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// How the job is doing.
+    pub status: Status,
+    /// Its result file, where one was agreed on and is there.
+    pub results: Option<Value>,
+    /// What it says of its failure, in `error.json`.
+    pub error: Option<Value>,
+    /// The end of its stdout.
+    pub stdout_tail: String,
+    /// The end of its stderr.
+    pub stderr_tail: String,
+    /// Files of the job that were there, and are gone.
+    pub gone: Vec<PathBuf>,
+}
+
+impl Engine {
+    /// Reads the results of a job, and the ends of its logs.
+    ///
+    /// # Errors
+    /// Where there is no such job, its folder is gone, or its files cannot be read.
+    pub async fn results(&self, id: JobId) -> Result<Results, JobError> {
+        self.looking(move |inner| results(inner, id)).await
+    }
+
+    /// Reads a page of a job's log.
+    ///
+    /// # Errors
+    /// Where there is no such job, or its log is gone or cannot be read.
+    pub async fn logs(
+        &self,
+        id: JobId,
+        stream: Stream,
+        offset: u64,
+        max_bytes: usize,
+    ) -> Result<Page, JobError> {
+        self.read_log(id, stream, move |file, has_ended| page(file, offset, max_bytes, has_ended)).await
+    }
+
+    /// Reads a page of a job's log with the bytes as they were written, be they text or not.
+    ///
+    /// # Errors
+    /// As [`Self::logs`].
+    pub async fn raw_logs(
+        &self,
+        id: JobId,
+        stream: Stream,
+        offset: u64,
+        max_bytes: usize,
+    ) -> Result<Page<Vec<u8>>, JobError> {
+        self.read_log(id, stream, move |file, has_ended| raw_page(file, offset, max_bytes, has_ended)).await
+    }
+
+    async fn read_log<T: Send + 'static>(
+        &self,
+        id: JobId,
+        stream: Stream,
+        read: impl FnOnce(&Path, bool) -> Result<T, FileError> + Send + 'static,
+    ) -> Result<T, JobError> {
+        self.looking(move |inner| {
+            // Asked before the log is read: what was written before the end is there then.
+            let record = inner.status(id)?.record;
+            let file = inner.data.job(id).file(stream.file());
+            let page = read(&file, record.status.is_final())?;
+            match gone(inner, &record, stream)? {
+                Some(path) => Err(JobError::LogGone { id, path }),
+                None => Ok(page),
+            }
+        })
+        .await
+    }
+}
+
+fn results(inner: &Inner, id: JobId) -> Result<Results, JobError> {
+    let status = inner.status(id)?;
+    let folder = inner.data.job(id);
+    let read = |name: &str| read_result(&inner.data, &status.record, name);
+    let results = match &status.record.results {
+        // A tool may also say by its answer that it failed.
+        Some(name) if status.record.status == JobState::Completed || status.record.call.is_some() => {
+            read(name)?
+        }
+        _ => None,
+    };
+    let has_failed = status.record.status.is_final() && status.record.status != JobState::Completed;
+    // A failed job's own words are told where they can be read; its logs are there in any case.
+    let own_words = || {
+        let bytes = folder.work(status.record.format).read(ERROR, MAX_DOCUMENT).ok()??;
+        serde_json::from_slice(&bytes).ok()
+    };
+    let error = if has_failed { own_words() } else { None };
+    let tail = |stream: Stream| tail(&folder.file(stream.file()), TAIL);
+    let (stdout_tail, stderr_tail) = (tail(Stream::Stdout)?, tail(Stream::Stderr)?);
+    let mut missing = Vec::new();
+    for stream in [Stream::Stdout, Stream::Stderr] {
+        missing.extend(gone(inner, &status.record, stream)?);
+    }
+    Ok(Results { results, error, stdout_tail, stderr_tail, gone: missing, status })
+}
+
+/// The path of a log that the work had and that is gone. Jobs whose work has not begun have no log yet.
+///
+/// # Errors
+/// Where the whole folder of the job is gone.
+fn gone(inner: &Inner, record: &Record, stream: Stream) -> Result<Option<PathBuf>, JobError> {
+    let (id, folder) = (record.job_id, inner.data.job(record.job_id));
+    if folder.has(stream.file()) {
+        return Ok(None);
+    }
+    if !folder.is_there() {
+        // What a queued job needs is in the database, and its folder may still be on its way to the disk.
+        let has_begun = !matches!(record.status, JobState::Queued | JobState::Starting);
+        let path = folder.path().to_owned();
+        return if has_begun { Err(JobError::FolderGone { id, path }) } else { Ok(None) };
+    }
+    // A slow call has a log from its first line on. The shim of a command makes both logs before it writes whose process the work is.
+    let run: Option<Run> = folder.read(RUN).ok().flatten();
+    let had_log = record.call.is_none() && run.is_some_and(|run| run.work.is_some());
+    Ok(had_log.then(|| folder.file(stream.file())))
+}
