@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     gateway::server,
     gateway_http::finish,
-    harness::{Client, PATIENCE, Sandbox, Web, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Web, run_to_end, wait_until},
 };
 
 /// A gateway over HTTP in front of these, once all have come up.
@@ -50,7 +50,7 @@ fn f_36_what_a_server_refuses_in_a_session_is_an_answer_and_what_we_refuse_a_sta
     finish(process, &sandbox);
 }
 
-/// A server with two resources: of one it never says whether it tells of it.
+/// A server with two resources and no tools: of one resource it never says whether it tells of it.
 fn half_deaf(sandbox: &Sandbox) -> String {
     let script = r#"say() { printf '%s\n' "{\"jsonrpc\":\"2.0\",\"id\":$id,$1}"; }
 while IFS= read -r line; do
@@ -101,4 +101,19 @@ fn f_33_a_resource_that_a_server_is_silent_about_keeps_nobody_from_another() {
         assert_eq!(web.ask("DELETE", "/mcp", &[("mcp-session-id", session)], "").status, 200);
     }
     finish(process, &sandbox);
+}
+
+#[test]
+fn a_server_without_tools_that_refuses_to_list_them_has_its_resources() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = gateway(&sandbox, &half_deaf(&sandbox));
+    let session = web.begin();
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": {} });
+    let listed = web.post(&[("mcp-session-id", &session)], &list).last();
+    assert_eq!(listed["result"]["resources"][0]["uri"], "zoo:silent", "{listed}");
+    assert!(!process.stderr().contains("is not there"), "{}", process.stderr());
+    finish(process, &sandbox);
+    let mut tools = sandbox.unhang();
+    tools.args(["tools", "half", "--config", "unhang.toml", "--output", "json"]);
+    assert_eq!(run_to_end(tools), (0, "[]\n".to_owned(), String::new()));
 }

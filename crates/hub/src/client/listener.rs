@@ -13,7 +13,7 @@ use serde_json::{Map, Value, value::RawValue};
 pub type Answer = Result<Value, (i32, String)>;
 
 /// The error for what is not offered.
-const METHOD_NOT_FOUND: i32 = -32601;
+pub(super) const METHOD_NOT_FOUND: i32 = -32601;
 
 /// Hears what a server says unasked, and answers what it asks.
 pub trait Listener: Send + Sync {

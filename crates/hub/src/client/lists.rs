@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
-use super::{Client, Error, Options, Session};
+use super::{Client, Error, Options, Session, listener::METHOD_NOT_FOUND};
 use crate::{config::LIST_PAGES, fault::Kind};
 
 /// A list that servers have.
@@ -57,14 +57,23 @@ impl Client {
     /// As [`Client::request`]; also where an answer is no list, or there is no end of pages.
     pub async fn list(&self, list: List, options: &Options) -> Result<Vec<Box<RawValue>>, Error> {
         let session = self.ready().await?;
-        if list != List::Tools && !session.capabilities.contains_key(list.capability()) {
+        let is_declared = session.capabilities.contains_key(list.capability());
+        // Some servers have tools and do not declare them.
+        if list != List::Tools && !is_declared {
             return Ok(Vec::new());
         }
         let (mut items, mut cursor) = (Vec::new(), None::<String>);
         for _ in 0..LIST_PAGES {
             let params: Map<String, Value> =
                 cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.as_str().into())).collect();
-            let page = self.request(list.method(), params, options).await?;
+            let page = match self.request(list.method(), params, options).await {
+                Err(Error::Server(refusal))
+                    if !is_declared && refusal.code == i64::from(METHOD_NOT_FOUND) =>
+                {
+                    return Ok(Vec::new());
+                }
+                page => page?,
+            };
             let Some(Page { found, next }) = Page::read(&page, list.member()) else {
                 let happened = format!("`{}` answered `{}` without a list", self.name(), list.method());
                 return Err(self.failure(
