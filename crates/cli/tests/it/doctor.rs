@@ -96,6 +96,7 @@ const EXPECTED: &[Expected] = &[
     expect("slow-answers", &[], &[]),
     expect("slow-start", &[], &["slow-start"]),
     expect("slow-writer", &[], &["answers-in-pieces"]),
+    expect("steers-terminal", &[], &["call-refused"]),
     expect("stderr-flood", &[], &["stderr-flood"]),
     expect("stderr-giant-line", &[], &["stderr-flood", "stderr-long-line"]),
     expect("stdin-thief", &[], &["no-answer", "shares-stdin"]),

@@ -367,7 +367,7 @@ fn x_05_a_signal_ends_every_server_and_a_second_one_waits_for_none() {
         let sandbox = Sandbox::with_jobs();
         let servers = ["a", "b", "c"].map(|name| server(name, &["ignores-everything"], ""));
         let mut client = gateway(&sandbox, &servers);
-        assert_eq!(listed(&mut client, "tools/list", "tools", "name").len(), 9 + 3 * 2);
+        assert_eq!(listed(&mut client, "tools/list", "tools", "name").len(), 6 + 3 * 2);
         client.signal(Signal::TERM);
         if signals > 1 {
             wait_until("the end has begun", PATIENCE, || client.stderr().contains("stopping `a`"));

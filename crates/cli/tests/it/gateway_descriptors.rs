@@ -16,7 +16,7 @@ fn gateway(sandbox: &Sandbox, soft: u32, hard: u32) -> (Client, Web) {
     let mut file = server("one", &["well-behaved"], limits);
     file += "[servers.asked]\ncommand = \"sh\"\nargs = [\"-c\", \"ulimit -Sn > given; ulimit -Hn >> given; exec cat > /dev/null\"]\n";
     fs::write(sandbox.path().join("unhang.toml"), file).expect("a file");
-    let line = format!("ulimit -Hn {hard}; ulimit -Sn {soft}; exec unhang -v serve --http 127.0.0.1:0");
+    let line = format!("ulimit -Sn {soft}; ulimit -Hn {hard}; exec unhang -v serve --http 127.0.0.1:0");
     let command = sandbox.shell(&line);
     Web::start_as(command)
 }

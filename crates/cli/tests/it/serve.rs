@@ -205,7 +205,7 @@ fn a_limit_of_the_environment_goes_before_the_file() {
 }
 
 #[test]
-fn what_jobs_would_end_with_is_told_at_the_start_and_in_the_status_of_the_system() {
+fn f_80_what_jobs_would_end_with_is_told_with_the_first_job_and_in_the_status_of_the_system() {
     let sandbox = Sandbox::with_jobs();
     fs::write(sandbox.path().join("unhang.toml"), FILE).expect("the sandbox can be written");
     let mut command = sandbox.unhang();
@@ -224,6 +224,11 @@ fn what_jobs_would_end_with_is_told_at_the_start_and_in_the_status_of_the_system
     let used = fields["system"]["memory_mb"].as_f64().expect("a number");
     let total = used / percent * 100.0;
     assert!(used > 64.0 && total > 256.0, "{used} MiB are {percent} %");
+    assert!(!client.stderr().contains(told), "no job was accepted: {}", client.stderr());
+    for _ in 0..2 {
+        let started = called(&mut client, "simulate", json!({ "cod": 1 }));
+        assert_eq!(ended(&mut client, &started["structuredContent"]["job_id"]), "completed");
+    }
     client.finish();
     assert_eq!(client.stderr().matches(told).count(), 1, "{}", client.stderr());
     sandbox.assert_nothing_left();
