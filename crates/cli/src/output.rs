@@ -124,6 +124,14 @@ pub(crate) fn write_json(json: &str) -> Result<(), u8> {
     }
 }
 
+/// Prints text in which everything from outside is escaped already, so that the colours of unhang reach a terminal.
+///
+/// # Errors
+/// As [`write`].
+pub(crate) fn write_escaped(text: &str) -> Result<(), u8> {
+    write_as_it_is(text.as_bytes())
+}
+
 fn write_as_it_is(bytes: &[u8]) -> Result<(), u8> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {

@@ -2,7 +2,7 @@
 //!
 //! Invariants: where mounting is not permitted a test fails and says so; the mounts go with the last process that sees them.
 
-use std::{path::PathBuf, process::Command};
+use std::{ffi::OsStr, path::PathBuf, process::Command};
 
 use crate::harness::{Client, PATIENCE, run_to_end};
 
@@ -71,7 +71,7 @@ impl Apart {
     clippy::disallowed_methods,
     reason = "the harness starts it; this only says what else is to be started"
 )]
-fn beside(command: &Command, program: &str) -> Command {
+pub(crate) fn beside(command: &Command, program: impl AsRef<OsStr>) -> Command {
     let mut other = Command::new(program);
     let variables = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
     other.env_clear().envs(variables).current_dir(command.get_current_dir().expect("the sandbox"));

@@ -5,6 +5,7 @@ use std::{fs, path::Path, process::Command};
 use serde_json::json;
 
 use crate::{
+    apart::beside,
     harness::{Client, run_to_end},
     jobs::Jobs,
 };
@@ -18,9 +19,7 @@ const LARGE: usize = 24 << 20;
 
 /// The same command, with every file limited.
 fn limited(command: &Command, limit: &str) -> Command {
-    let mut limited = Command::new("sh");
-    limited.env_clear().current_dir(command.get_current_dir().expect("the sandbox"));
-    limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut limited = beside(command, "sh");
     limited.args(["-c", "ulimit -f \"$1\"; shift; exec \"$@\"", "sh", limit]);
     limited.arg(command.get_program()).args(command.get_args());
     limited

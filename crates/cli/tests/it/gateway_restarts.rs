@@ -1,13 +1,12 @@
 //! Servers behind the gateway that cannot start, die or say nothing: who waits for them, how long, and what is told.
 
-use std::{
-    fs, os::unix::fs::PermissionsExt, os::unix::process::CommandExt, process::Command, time::Duration,
-};
+use std::{fs, os::unix::fs::PermissionsExt, os::unix::process::CommandExt, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
+    apart::beside,
     gateway::{finish, gateway, listed, server},
     harness::{Client, PATIENCE, Sandbox, is_alive, signal, timed, wait_until},
     processes::lifeline,
@@ -219,15 +218,8 @@ fn f_50_a_killed_lifeline_leaves_nothing_behind_the_gateway_either() {
     let text = server("one", &["leaves-daemon", "--marker", sandbox.marker()], "");
     let text = text.replace(env!("CARGO_BIN_EXE_unhang"), program.to_str().expect("text"));
     fs::write(sandbox.path().join("unhang.toml"), text).expect("a file");
-    let ours = sandbox.unhang();
-    let mut command = Command::new(&program);
-    command
-        .env_clear()
-        .envs(ours.get_envs().filter_map(|(name, value)| Some((name, value?))))
-        .current_dir(ours.get_current_dir().expect("a folder"))
-        .args(["-v", "serve"])
-        .uid(65534)
-        .gid(65534);
+    let mut command = beside(&sandbox.unhang(), &program);
+    command.args(["-v", "serve"]).uid(65534).gid(65534);
     let mut client = Client::start(command);
     client.initialize();
     let left = || {

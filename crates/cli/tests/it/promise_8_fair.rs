@@ -209,7 +209,7 @@ fn f_30_whoever_waits_for_the_disk_holds_up_nobody_else() {
     assert_eq!(client.answers_to(set), 0, "it is not its turn");
     drop(lock);
     let told = client.answer_within(set, PATIENCE)["result"].clone();
-    assert_eq!(told["isError"].as_bool().unwrap_or(false), false, "{told}");
+    assert!(!told["isError"].as_bool().unwrap_or(false), "{told}");
     client.close_stdin();
     assert_eq!(client.exit_code(), 0);
     sandbox.assert_nothing_left();

@@ -177,7 +177,7 @@ impl EngineService {
     /// The engine, where it has this job for whoever asks.
     async fn engine_with(&self, id: JobId) -> Result<Engine, JobError> {
         let engine = self.engine().await?;
-        if self.is_callers(engine.status(id).await?) {
+        if self.is_callers(&engine.status(id).await?) {
             Ok(engine)
         } else {
             // The very words for one that never was.
@@ -185,7 +185,7 @@ impl EngineService {
         }
     }
 
-    fn is_callers(&self, status: Status) -> bool {
+    fn is_callers(&self, status: &Status) -> bool {
         status.record.owner.as_deref() == self.caller.name() || !stands("jobs-are-their-owners")
     }
 
@@ -246,7 +246,7 @@ impl JobService for EngineService {
     fn knows(&self, id: JobId) -> Pending<'_, bool> {
         Box::pin(async move {
             match self.engine().await?.status(id).await {
-                Ok(status) => Ok(self.is_callers(status)),
+                Ok(status) => Ok(self.is_callers(&status)),
                 Err(jobs::error::JobError::NoSuchJob(_)) => Ok(false),
                 Err(error) => Err(error.into()),
             }

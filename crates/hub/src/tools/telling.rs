@@ -184,7 +184,7 @@ pub(super) fn call_results(
 
 /// The blocks of a server's answer as text; what is no text is named, and is in the resource of the job.
 fn readable(content: &[Box<RawValue>], id: JobId) -> String {
-    let in_words = |block: &Box<RawValue>| {
+    let in_words = |block: &RawValue| {
         let raw = block.get();
         let Ok(block) = serde_json::from_str::<Value>(raw) else { return raw.to_owned() };
         match (block["type"].as_str(), block["text"].as_str()) {
@@ -196,7 +196,7 @@ fn readable(content: &[Box<RawValue>], id: JobId) -> String {
             _ => raw.to_owned(),
         }
     };
-    content.iter().map(in_words).collect::<Vec<_>>().join("\n")
+    content.iter().map(|block| in_words(block)).collect::<Vec<_>>().join("\n")
 }
 
 /// A part of results that are too long for one answer.

@@ -45,7 +45,7 @@ pub(super) struct Sweeps {
 impl Sweeps {
     /// Removes what is due, for a slice of time, where a sweep is due.
     pub(super) fn round(&mut self, inner: &Inner, store: &mut Store) -> Result<(), JobError> {
-        if self.over.is_some_and(|over| now().saturating_sub(over) < EVERY) {
+        if !is_due(self.over, now()) {
             return Ok(());
         }
         let retention = retention_of(inner, store)?;
@@ -69,6 +69,11 @@ impl Sweeps {
         *self = Self { over: Some(now()), removed: 0, is_later: true };
         Ok(())
     }
+}
+
+/// Whether a sweep is due, the last of which was over at this time.
+fn is_due(last: Option<Duration>, now: Duration) -> bool {
+    last.is_none_or(|last| now.saturating_sub(last) >= EVERY)
 }
 
 /// How long jobs are kept: as we were told, or else as the last one was told, where that is longer than usual.
@@ -116,4 +121,18 @@ fn reading() -> Option<Reading> {
     let millis = |since: Duration| i64::try_from(since.as_millis()).ok();
     let wall = i64::try_from(Moment::now().millis()).ok()?;
     Some(Reading { boot: boot?, wall, since_boot: millis(since_boot()?)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn j_131_a_sweep_is_due_at_the_opening_and_every_hour() {
+        const MINUTE: Duration = Duration::from_secs(60);
+        let opened = 5 * MINUTE;
+        assert!(is_due(None, opened));
+        assert!(!is_due(Some(opened), opened + 59 * MINUTE));
+        assert!(is_due(Some(opened), opened + 60 * MINUTE));
+    }
 }

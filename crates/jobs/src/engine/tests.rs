@@ -7,10 +7,13 @@ use std::{
         mpsc::sync_channel,
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
 
 use super::{Engine, Options};
 use crate::{error::JobError, id::JobId, shims::ShimCommand};

@@ -596,7 +596,7 @@ fn select(connection: &Connection, rest: &str, values: impl rusqlite::Params) ->
         match Job::read(row) {
             // It is one of many, and the others are what they are.
             Err(error @ rusqlite::Error::FromSqlConversionFailure(..)) => {
-                unreadable::passed_over(row, &error)
+                unreadable::passed_over(row, &error);
             }
             read => jobs.push(read?),
         }

@@ -73,7 +73,7 @@ fn a_failure_says_what_was_done_and_what_came() {
     assert!(ended.starts_with("the start: ") && ended.ends_with("(exit status: 7)"), "{ended}");
     let wrong = failure(&[program(), "zoo", "wrong-id"]);
     assert!(wrong.starts_with("the first calls: ") && wrong.contains("987654321"), "{wrong}");
-    let refused = failure(&[program(), "zoo", "server-error"]);
+    let refused = failure(&[program(), "zoo", "server-error", "32603"]);
     assert!(refused.starts_with("the first calls: ") && refused.contains("\"error\""), "{refused}");
     let short = failure(&[program(), "zoo", "crlf"]);
     assert!(short.starts_with("results of 1 MiB: ") && short.contains("instead of 1048576"), "{short}");

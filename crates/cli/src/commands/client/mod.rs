@@ -246,6 +246,12 @@ impl<'a> Desk<'a> {
         spawn_blocking(move || output::bytes(&data)).await.unwrap_or(exit::BUG)
     }
 
+    /// Prints text in which everything from outside is escaped already.
+    pub(super) async fn print_escaped(&self, text: String) -> u8 {
+        let printed = spawn_blocking(move || output::write_escaped(&text)).await;
+        printed.map_or(exit::BUG, |written| written.err().unwrap_or(exit::DONE))
+    }
+
     /// The same for JSON.
     pub(super) async fn print_raw_json(&self, json: String) -> u8 {
         let printed = spawn_blocking(move || output::write_json(&json)).await;

@@ -77,7 +77,7 @@ async fn print(desk: &Desk<'_>, doctor: &Doctor, reports: &[Report], is_one: boo
     match (doctor.json, desk.format()) {
         (false, Format::Text) => {
             let marks = Marks::of_stdout();
-            desk.print(text::document(reports, is_one, marks).into_bytes()).await
+            desk.print_escaped(text::document(reports, is_one, marks)).await
         }
         _ => desk.print_json(&reports.iter().map(json::Document::of).collect::<Vec<_>>()).await,
     }

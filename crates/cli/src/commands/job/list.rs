@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use unhang::{
+    exit,
     fault::in_words,
     job_report::{JobReport, Reader},
     jobs::{moment::Moment, record::JobState, store::Whose},
@@ -10,8 +11,9 @@ use unhang::{
 
 use super::{progress::words, quarantine};
 use crate::{
-    commands::engine::{Colour, Desk, Marks, Outcome, failure, shortened},
-    job_arguments::JobList,
+    commands::engine::{Colour, Desk, Marks, Outcome, failure, json, shortened},
+    job_arguments::{Format, JobList},
+    output,
     terminal_text::escaped,
 };
 
@@ -29,7 +31,13 @@ pub(super) async fn run(desk: &Desk, arguments: &JobList) -> Outcome {
     quarantine::tell(&engine).await;
     let reports: Vec<JobReport> =
         statuses.iter().map(|status| JobReport::new(status, Reader::Person)).collect();
-    Ok(desk.report(&reports, || text(&reports, arguments.status, Moment::now(), Marks::of_stdout())))
+    Ok(match desk.report_format() {
+        Format::Json => json(&reports),
+        Format::Text => {
+            let table = text(&reports, arguments.status, Moment::now(), Marks::of_stdout());
+            output::write_escaped(&table).err().unwrap_or(exit::DONE)
+        }
+    })
 }
 
 fn text(reports: &[JobReport], state: Option<JobState>, now: Moment, marks: Marks) -> String {
