@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// A gateway over HTTP in front of these, once all have come up.
-fn gateway(sandbox: &Sandbox, servers: &[String]) -> (Client, Web) {
+pub(crate) fn gateway(sandbox: &Sandbox, servers: &[String]) -> (Client, Web) {
     fs::write(sandbox.path().join("unhang.toml"), servers.concat()).expect("a file");
     let (process, web) = Web::start(sandbox);
     wait_until("all have come up", PATIENCE, || web.ask("GET", "/ready", &[], "").status == 200);

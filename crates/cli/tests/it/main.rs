@@ -29,6 +29,7 @@ mod file_limit;
 mod following;
 mod gateway;
 mod gateway_access;
+mod gateway_asking;
 mod gateway_descriptors;
 mod gateway_fair;
 mod gateway_hostile;

@@ -60,7 +60,7 @@ pub use self::{
 };
 use self::{
     mirrors::Mirrors,
-    question::{Asides, SessionKey},
+    question::{Asides, OfSession},
 };
 pub use unhang_net::http::Address;
 
@@ -120,7 +120,7 @@ pub(crate) struct Manner {
     /// Who hears and answers what the server says and asks beside; the listener where there is nobody.
     pub(crate) asides: Option<Asides>,
     /// The session that asks, where it is one.
-    pub(crate) session: Option<SessionKey>,
+    pub(crate) session: Option<OfSession>,
     /// As whom a stateless server is asked.
     pub(crate) signed: Signed,
 }

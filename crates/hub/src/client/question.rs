@@ -25,6 +25,15 @@ impl SessionKey {
     }
 }
 
+/// The session that makes a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OfSession {
+    pub(crate) key: SessionKey,
+    /// Its client is asked by requests of their own, so that a question about one of its calls may be put beside another of them. A
+    /// client of 2026-07-28 is asked by the answer to a call, which has to be the call that the question is about.
+    pub(crate) is_asked_beside: bool,
+}
+
 /// What comes of a question: a result as JSON, or the code and the message of an error.
 pub type Replied = Result<String, (i32, String)>;
 
@@ -47,12 +56,24 @@ pub struct Question {
     pub method: String,
     /// What it is asked with.
     pub params: Option<Box<RawValue>>,
+    /// It may be about another call of the same session, which was with the server as well when it was asked.
+    pub is_of_several: bool,
     /// Who waits for the answer.
     pub reply: oneshot::Sender<Replied>,
 }
 
 /// Asks whoever made a request, and gives what they answer; why nobody does where that is so. Cancel-safe.
 pub(crate) async fn ask(asides: &Asides, method: String, params: Option<Box<RawValue>>) -> Replied {
+    ask_one(asides, method, params, false).await
+}
+
+/// The same on behalf of one of several requests of a session, where it may be about another of them. Cancel-safe.
+pub(crate) async fn ask_one(
+    asides: &Asides,
+    method: String,
+    params: Option<Box<RawValue>>,
+    is_of_several: bool,
+) -> Replied {
     let (reply, replied) = oneshot::channel();
     let nobody = || {
         (
@@ -60,7 +81,7 @@ pub(crate) async fn ask(asides: &Asides, method: String, params: Option<Box<RawV
             format!("`{method}` is declined: nobody waits for the request any more"),
         )
     };
-    let question = Question { method: method.clone(), params, reply };
+    let question = Question { method: method.clone(), params, is_of_several, reply };
     asides.send(Aside::Asked(question)).await.map_err(|_| nobody())?;
     replied.await.unwrap_or_else(|_| Err(nobody()))
 }

@@ -151,7 +151,7 @@ impl Machine {
     pub(super) fn hand_over_where_due(&mut self, id: &Id) {
         let is_due = |call: &&Call| call.hand_over.at.is_some_and(|at| at <= self.now);
         let Some(call) = self.calls.get(id).filter(is_due) else { return };
-        let is_asked = self.is_asked_about(call.key) && stands("asked-call-stays-a-call");
+        let is_asked = self.is_asked_about(call) && stands("asked-call-stays-a-call");
         let Some(call) = self.calls.get_mut(id) else { return };
         let again = self.now + WHILE_ASKED;
         call.hand_over.at = Some(again).filter(|again| is_asked && *again < call.last_moment());

@@ -126,7 +126,7 @@ impl Jobs {
                 let params = params.as_deref().and_then(|params| Json::new(params.get().as_bytes()));
                 let params = RawValue::from_string(tasks::related(params, id.as_str())).ok();
                 let (reply, replied) = oneshot::channel();
-                let question = Aside::Asked(Question { method, params, reply });
+                let question = Aside::Asked(Question { method, params, is_of_several: false, reply });
                 // Where there are too many on their way it is asked with the next request.
                 if beside.try_send((key, question)).is_ok() {
                     replies.spawn(async move { (name, replied.await) });

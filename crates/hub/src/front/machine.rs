@@ -111,6 +111,15 @@ pub type Resource = (usize, Arc<str>);
 /// Names a question that a server has asked.
 pub type QuestionKey = u64;
 
+/// What a question of a server is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// This call.
+    Call(CallKey),
+    /// This call, or another one of the session that the same server has.
+    OneOfSeveral(CallKey),
+}
+
 /// What the owner has to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -235,6 +244,8 @@ pub(super) struct Introduced {
 pub(super) struct Call {
     pub key: CallKey,
     pub awaited: Awaited,
+    /// The server that has it, by its place.
+    pub server: Option<usize>,
     pub revision: Revision,
     pub since: Duration,
     pub limit: Duration,
@@ -254,7 +265,7 @@ impl Call {
         limit: Duration,
     ) -> Call {
         let hand_over = HandOver::never();
-        Call { key, awaited, revision, since, limit, way, hand_over, heartbeat: None }
+        Call { key, awaited, server: None, revision, since, limit, way, hand_over, heartbeat: None }
     }
 }
 

@@ -14,7 +14,7 @@ use unhang_wire::{Json, one_line, text_member};
 
 use super::{
     handover::Skin,
-    machine::{Action, Awaited, CallKey, Machine, Outside, QuestionKey, To},
+    machine::{About, Action, Awaited, CallKey, Machine, Outside, QuestionKey, To},
 };
 use crate::{
     fault::Kind,
@@ -112,13 +112,13 @@ impl Machine {
     pub fn asked(
         &mut self,
         now: Duration,
-        call: CallKey,
+        about: About,
         question: QuestionKey,
         asked: (&str, Option<&RawValue>),
         outside: &mut impl Outside,
     ) {
         self.now = now;
-        if let Err(why) = self.ask_client(call, question, asked, outside) {
+        if let Err(why) = self.ask_client(about, question, asked, outside) {
             let replied = Err((Kind::MethodNotFound.code(), format!("`{}` is declined: {why}", asked.0)));
             self.actions.push_back(Action::Reply { question, replied });
         }

@@ -4,14 +4,14 @@
 //!
 //! - A client is asked what it has said that it can be asked, and on the stream of the call that it is about.
 //! - Every question gets one answer: the client's, or ours with the reason.
-//! - A question ends with its call, and the client is told.
+//! - A question ends with its call, and the client is told. One that may be about several calls ends with the last of them.
 
 use serde_json::{Value, value::RawValue};
 use unhang_bridge::{Era, question};
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, Outcome, one_line, text_member};
 
-use super::machine::{Action, Call, CallKey, Machine, Outside, QuestionKey, To, Way};
+use super::machine::{About, Action, Call, CallKey, Machine, Outside, QuestionKey, To, Way};
 use crate::{fault::Kind, gateway::Replied, queue::Class};
 
 /// What can be asked, and what a client says that can be asked it.
@@ -54,6 +54,22 @@ pub(super) struct Open {
     question: QuestionKey,
     call: CallKey,
     way: Way,
+    /// Which other calls it may be about.
+    others: Option<Others>,
+}
+
+/// Calls that a server had when it asked something.
+#[derive(Clone, Copy, Debug)]
+struct Others {
+    server: usize,
+    /// The newest call at that time.
+    newest: CallKey,
+}
+
+impl Others {
+    fn have(self, call: &Call) -> bool {
+        call.server == Some(self.server) && call.key <= self.newest
+    }
 }
 
 /// What a client has answered.
@@ -75,13 +91,16 @@ impl Machine {
     /// Why it is not asked.
     pub(super) fn ask_client(
         &mut self,
-        key: CallKey,
+        about: About,
         question: QuestionKey,
         asked: Asked<'_>,
         outside: &mut impl Outside,
     ) -> Result<(), &'static str> {
+        let (About::Call(key) | About::OneOfSeveral(key)) = about;
         let call = self.call_asked_about(key, asked)?;
         let way = call.way;
+        let server = call.server.filter(|_| matches!(about, About::OneOfSeveral(_)));
+        let others = server.map(|server| Others { server, newest: self.next_key });
         if call.revision.is_stateless() {
             return self.park(key, question, asked, outside);
         }
@@ -92,7 +111,7 @@ impl Machine {
         let members = members(asked, Era::Legacy, &name);
         let id = Id::Text(name.into());
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},{members}}}"#, id.to_json());
-        self.questions.insert(id, Open { question, call: key, way });
+        self.questions.insert(id, Open { question, call: key, way, others });
         outside.to_client(To::Beside(way.stream), Class::Kept, &one_line(line.as_bytes()));
         Ok(())
     }
@@ -124,16 +143,30 @@ impl Machine {
     }
 
     /// Whether the client is being asked something about this call.
-    pub(super) fn is_asked_about(&self, call: CallKey) -> bool {
-        self.questions.values().any(|open| open.call == call)
+    pub(super) fn is_asked_about(&self, call: &Call) -> bool {
+        let mut open = self.questions.values();
+        open.any(|open| open.call == call.key || open.others.is_some_and(|others| others.have(call)))
+    }
+
+    /// Another call that a question may be about, and that is waited for.
+    fn another(&self, open: &Open) -> Option<(CallKey, Way)> {
+        let others = open.others?;
+        let calls = self.calls.iter().map(|(_, call)| call);
+        let newest =
+            calls.filter(|call| call.key != open.call && others.have(call)).max_by_key(|call| call.key);
+        newest.map(|call| (call.key, call.way))
     }
 
     /// A call is over, and so are the questions about it.
     pub(super) fn forget_questions(&mut self, call: CallKey, outside: &mut impl Outside) {
-        let over: Vec<Id> =
+        let of_call: Vec<Id> =
             self.questions.iter().filter(|(_, open)| open.call == call).map(|(id, _)| id.clone()).collect();
-        for id in over {
+        for id in of_call {
             let Some(open) = self.questions.remove(&id) else { continue };
+            if let Some((call, way)) = self.another(&open) {
+                self.questions.insert(id, Open { call, way, ..open });
+                continue;
+            }
             let why = (Kind::Cancelled.code(), "the call that it was about is over".to_owned());
             self.actions.push_back(Action::Reply { question: open.question, replied: Err(why) });
             if stands("question-withdrawn-with-its-call") {

@@ -532,6 +532,7 @@ impl Machine {
         let limit = if self.jobs.are_of_windows { asked_limit } else { limit };
         let mut call = Call::new((key, awaited), (revision, request.way), self.now, limit);
         (call.hand_over, call.heartbeat) = (hand_over, heartbeat);
+        call.server = Some(asked.server);
         self.begin(&request.id, call);
         self.actions.push_back(Action::Ask { key, asked, may_be_a_job, joining });
     }

@@ -23,7 +23,7 @@ use super::{
     asking::{MayPromote, Order, Tellers, ask},
     followed::Following,
     jobs::Jobs,
-    machine::{Action, CallKey, Machine, Outside, QuestionKey, Resource},
+    machine::{About, Action, CallKey, Machine, Outside, QuestionKey, Resource},
     tally::{CountedCall, Tally},
     tasks::{TaskAsked, TaskTold, TasksTold},
     toolbox::{Cancellation, ToolCall, Toolbox},
@@ -446,11 +446,15 @@ impl Work {
         let now = self.now();
         match aside {
             Aside::Logged(params) => self.machine.logged(now, call, &params, outside),
-            Aside::Asked(Question { method, params, reply }) => {
+            Aside::Asked(Question { method, params, is_of_several, reply }) => {
                 self.next_question += 1;
                 let question = self.next_question;
                 self.replies.insert(question, reply);
-                self.machine.asked(now, call, question, (&method, params.as_deref()), outside);
+                let about = match is_of_several {
+                    true => About::OneOfSeveral(call),
+                    false => About::Call(call),
+                };
+                self.machine.asked(now, about, question, (&method, params.as_deref()), outside);
             }
         }
     }

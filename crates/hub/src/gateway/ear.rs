@@ -78,7 +78,7 @@ impl Ear {
     fn is_seen_to_ask(&self, method: &str) {
         if !self.asks.swap(true, Ordering::Relaxed) {
             tracing::info!(
-                "`{}` asks for {method} in a call; from now on it has one call at a time",
+                "`{}` asks for {method} in a call; from now on it has calls of one session at a time",
                 self.server
             );
         }

@@ -31,6 +31,7 @@ mod status;
 pub(crate) mod tally;
 mod tasks;
 mod tending;
+mod together;
 mod turns;
 mod verdicts;
 mod vigil;
@@ -84,7 +85,7 @@ pub use self::{
     watched::{Updated, Watch},
 };
 use crate::{
-    client::{ClientSpec, Error, Manner, Signed},
+    client::{ClientSpec, Error, Manner, Signed, question::OfSession},
     clients::Clocks,
     config::{DISPOSE_LIMIT, LIST_PATIENCE, MAX_IN_FLIGHT_OF_ALL, MAX_INSTANCES, MAX_WAITING_OF_ALL},
     fault::{Kind, RESTART_HINT, in_words},
@@ -454,7 +455,9 @@ async fn put(
     let (since, deadline) =
         (now.checked_sub(waited).unwrap_or(now), Deadline::after(limit.saturating_sub(waited)));
     let _use = backend.used();
-    let wanting = Wanting { asker: &asker, method, tool: tool.as_deref(), limit, deadline };
+    // A client without a session, of 2026-07-28, is asked by the answer to the call that a question is about.
+    let key = key.map(|key| OfSession { key, is_asked_beside: client == Era::Legacy });
+    let wanting = Wanting { asker: &asker, session: key, method, tool: tool.as_deref(), limit, deadline };
     // Before anything else, so that what is waited for longest is not what grew old meanwhile.
     let _turn = match backend.turn(&wanting).await {
         Ok(turn) => turn,
@@ -495,8 +498,8 @@ async fn put(
         (Era::Legacy, None) => (None, Signed::ByUs),
     };
     let turns = async {
-        let alone = backend.turn_alone(answered.era, &wanting).await?;
-        Ok((alone, backend.turn_of_all(all, &wanting).await?))
+        let together = backend.turn_together(answered.era, &wanting).await?;
+        Ok((together, backend.turn_of_all(all, &wanting).await?))
     };
     let _turns = match turns.await {
         Ok(turns) => turns,

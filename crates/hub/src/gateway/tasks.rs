@@ -27,14 +27,14 @@ use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
 use super::{
-    Aside, Question, SessionKey,
+    Aside, Question,
     backend::{Backend, Starter},
     lasting::{KnownTask, ServerTask, TaskNews},
 };
 use crate::{
     client::{
         Error, Failure, Manner, ServerError, Session, Signed,
-        question::{self, Replied},
+        question::{self, OfSession, Replied},
     },
     fault::Kind,
     promoted::ASIDES,
@@ -63,7 +63,7 @@ pub(super) struct Course {
     signed: Signed,
     asides: Option<mpsc::Sender<Aside>>,
     /// The session that has called, where it is one that is there.
-    session: Option<SessionKey>,
+    session: Option<OfSession>,
     /// Who hears of the task.
     news: Option<TaskNews>,
     /// Another process has waited for it before.
@@ -173,7 +173,7 @@ impl Course {
     }
 
     /// The same for a call of this session.
-    pub(super) fn asked_in(self, session: Option<SessionKey>) -> Self {
+    pub(super) fn asked_in(self, session: Option<OfSession>) -> Self {
         Self { session, ..self }
     }
 
@@ -307,8 +307,9 @@ impl Course {
                 result = &mut answer => break result?,
                 Some(aside) = said.recv() => if let Some(asides) = &self.asides {
                     let aside = match aside {
-                        Aside::Asked(Question { method, params, reply }) => {
-                            Aside::Asked(Question { method, params: params.map(unrelated), reply })
+                        Aside::Asked(question) => {
+                            let params = question.params.map(unrelated);
+                            Aside::Asked(Question { params, ..question })
                         }
                         logged @ Aside::Logged(_) => logged,
                     };

@@ -1,5 +1,5 @@
-//! Whose turn it is at a server: as many requests at a time as it may have, as many calls of a tool as are wanted, and one call alone
-//! where it asks things about its calls.
+//! Whose turn it is at a server: as many requests at a time as it may have, as many calls of a tool as are wanted, and the calls of one
+//! session where it asks things about its calls.
 //!
 //! Invariants
 //!
@@ -18,9 +18,10 @@ use unhang_switches::stands;
 use super::{
     backend::Backend,
     places::{Full, Place, Places},
+    together::{Joined, Together},
 };
 use crate::{
-    client::{Error, Failure},
+    client::{Error, Failure, question::OfSession},
     config::Limits,
     fair::{Asker, Bounds},
     fault::{Kind, in_words},
@@ -32,7 +33,7 @@ pub(super) struct Turns {
     /// Requests that are with it, or wait for it to start.
     server: Arc<Places>,
     /// Calls, where it asks things about them.
-    alone: Arc<Places>,
+    together: Arc<Together>,
     /// Calls of single tools.
     tools: HashMap<String, Arc<Places>>,
 }
@@ -40,6 +41,8 @@ pub(super) struct Turns {
 /// A request that wants its turn.
 pub(super) struct Wanting<'a> {
     pub asker: &'a Asker,
+    /// The session that it is of, where it is of one.
+    pub session: Option<OfSession>,
     pub method: &'a str,
     /// The tool that is called, as the server calls it.
     pub tool: Option<&'a str>,
@@ -61,7 +64,7 @@ impl Turns {
         });
         Self {
             server: Places::new(bounds(limits.max_in_flight)),
-            alone: Places::new(bounds(1)),
+            together: Together::new(limits.max_waiting),
             tools: tools.collect(),
         }
     }
@@ -69,13 +72,20 @@ impl Turns {
     /// How many wait.
     pub(super) fn waiting(&self) -> usize {
         let tools = self.tools.values().map(|places| places.waiting());
-        self.server.waiting() + self.alone.waiting() + tools.sum::<usize>()
+        self.server.waiting() + self.together.waiting() + tools.sum::<usize>()
     }
 }
 
 /// Waits for a place, for as long as the request may.
 async fn turn(places: &Arc<Places>, wanting: &Wanting<'_>) -> Result<Place, Refused> {
-    match wanting.deadline.timeout(places.take(wanting.asker)).await {
+    in_time(wanting, places.take(wanting.asker)).await
+}
+
+async fn in_time<T>(
+    wanting: &Wanting<'_>,
+    taking: impl Future<Output = Result<T, Full>>,
+) -> Result<T, Refused> {
+    match wanting.deadline.timeout(taking).await {
         Ok(Ok(place)) => Ok(place),
         Ok(Err(full)) => Err(Refused::Full(full)),
         Err(_) => Err(Refused::Late),
@@ -114,16 +124,22 @@ impl Backend {
         Ok(Held(of_tool, of_server))
     }
 
-    /// Waits until it may be asked: a server that asks back has one call at a time, so that it is known what its questions are about
-    /// (protocol.md 3.3, row 8). Cancel-safe.
+    /// Waits until it may be asked: a server that asks back has calls of one session at a time, so that it is known whom its questions are
+    /// for (protocol.md 3.3, row 8). Cancel-safe.
     ///
     /// # Errors
     /// It may not, and what to do.
-    pub(super) async fn turn_alone(&self, era: Era, wanting: &Wanting<'_>) -> Result<Option<Place>, Error> {
+    pub(super) async fn turn_together(
+        &self,
+        era: Era,
+        wanting: &Wanting<'_>,
+    ) -> Result<Option<Joined>, Error> {
         if era != Era::Legacy || !self.ear.asks() || !stands("one-call-where-questions-come") {
             return Ok(None);
         }
-        let mut turn = pin!(turn(&self.turns.alone, wanting));
+        // What is asked by the answer to a call needs that call to be the only one.
+        let session = wanting.session.filter(|session| session.is_asked_beside).map(|session| session.key);
+        let mut turn = pin!(in_time(wanting, self.turns.together.take(session, wanting.asker)));
         let turn = match timeout(self.turn_patience, turn.as_mut()).await {
             Ok(turn) => turn,
             Err(_) => {
@@ -134,7 +150,7 @@ impl Backend {
             }
         };
         turn.map(Some).map_err(|refused| {
-            let what = "it asks things about its calls and has one at a time";
+            let what = "it asks things about its calls and has those of one session at a time";
             self.overloaded(wanting, &refused, &format!("`{}`", self.name()), what)
         })
     }
@@ -305,7 +321,7 @@ mod tests {
         let asker = Asker::new("one");
         let wanting = || {
             let (deadline, limit) = (Deadline::after(SOON), SOON);
-            Wanting { asker: &asker, method: "tools/call", tool: None, limit, deadline }
+            Wanting { asker: &asker, session: None, method: "tools/call", tool: None, limit, deadline }
         };
         let Err(Error::Failure(refused)) = backend.turn_of_all(all, &wanting()).await else {
             panic!("there is no place")

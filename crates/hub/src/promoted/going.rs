@@ -213,7 +213,7 @@ fn logged(params: &RawValue) -> String {
 
 /// Asks whoever follows the task, where they can be asked that.
 fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: Question) {
-    let Question { method, params, reply } = question;
+    let Question { method, params, reply, .. } = question;
     let WhoIsAsked::Followers(offers) = who else { return decline(&method, reply) };
     let offers = Json::new(offers.as_bytes());
     match offers.is_some_and(|offers| is_offered(offers, (&method, params.as_deref()))) {
@@ -322,7 +322,7 @@ impl Wanted {
         let mut replies = Vec::new();
         for (name, method, params) in self.questions {
             let (reply, replied) = oneshot::channel();
-            ask(id, to, Question { method, params, reply });
+            ask(id, to, Question { method, params, is_of_several: false, reply });
             replies.push((name, replied));
         }
         let mut responses = Vec::new();

@@ -37,7 +37,7 @@ use super::{
 use crate::{
     client::{
         Error, Failure, Listener, Signed,
-        question::{self, Aside, Asides, Replied, SessionKey},
+        question::{self, Aside, Asides, OfSession, Replied},
     },
     config::{Limits, TAIL_LINES},
     fault::{Kind, in_words},
@@ -66,7 +66,7 @@ pub(crate) enum Whose {
         reply: oneshot::Sender<Outcome>,
         progress: Option<Progress>,
         asides: Option<Asides>,
-        session: Option<SessionKey>,
+        session: Option<OfSession>,
     },
 }
 
@@ -465,7 +465,7 @@ impl Dialogue {
 
     fn notified(&mut self, method: &str, params: Option<Box<RawValue>>) {
         if method == "notifications/message"
-            && let (Hears::One(asides), Some(params)) = (self.asides(), &params)
+            && let (Hears::One { asides, .. }, Some(params)) = (self.asides(), &params)
         {
             // Where too much is on its way it is lost, as logs may be.
             let _lossy = asides.try_send(Aside::Logged(params.clone()));
@@ -537,7 +537,7 @@ impl Dialogue {
         }
     }
 
-    /// Asks whoever made the request that a question is about; the listener, where none is in flight.
+    /// Asks the session whose request a question is about; the listener, where none is in flight.
     fn asked(
         &self,
         method: &str,
@@ -549,12 +549,12 @@ impl Dialogue {
                 let answer = self.listener.asked(method, params);
                 Box::pin(async move { answer.await.map(|result| result.to_string()) })
             }
-            Hears::One(asides) => {
+            Hears::One { asides, is_of_several } => {
                 let (asides, enough) = (asides.clone(), self.listener.asks(&method));
                 Box::pin(async move {
                     let declined = (Kind::Cancelled.code(), format!("`{method}` is declined: "));
                     tokio::select! {
-                        replied = question::ask(&asides, method, params) => replied,
+                        replied = question::ask_one(&asides, method, params, is_of_several) => replied,
                         why = enough => Err((declined.0, declined.1 + &why)),
                     }
                 })

@@ -33,7 +33,7 @@ use unhang_proc::deadline::Deadline;
 use self::handshake::Session;
 use crate::client::{
     Error, Failure, Signed,
-    question::{Asides, SessionKey},
+    question::{Asides, OfSession},
 };
 
 /// What comes of a request.
@@ -58,7 +58,7 @@ pub(crate) struct Request {
     /// Who hears and answers what the server says and asks beside.
     pub(crate) asides: Option<Asides>,
     /// The session that asks, where it is one.
-    pub(crate) session: Option<SessionKey>,
+    pub(crate) session: Option<OfSession>,
     /// As whom a stateless server is asked.
     pub(crate) signed: Signed,
     /// What a server over HTTP is told in headers too: names and values (2026-07-28).

@@ -107,7 +107,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         "A question ends with the call that it is about, and the client is told."
         unit("hub", "front::tests::questions::a_question_ends_with_its_call");
     "one-call-where-questions-come" [8]
-        "A server that asks things about its calls has one at a time, so that each question comes to whoever made the call."
+        "A server that asks things about its calls has those of one session at a time, so that each question comes to whoever made them."
         end_to_end("gateway_http::questions_come_on_the_stream_of_the_call_that_they_are_about");
     "requests-alone-bounded" [8]
         "There are at most so many requests without a session in flight, whoever comes."

@@ -135,7 +135,7 @@ fn a_call_about_which_the_client_is_asked_stays_a_call_until_it_has_answered() {
     ask(&mut front, 1, "tools/call", CALL);
     let (key, _) = asked(&mut front);
     let question: QuestionKey = 7;
-    front.machine.asked(front.now, key, question, ("roots/list", None), &mut front.world);
+    front.machine.asked(front.now, About::Call(key), question, ("roots/list", None), &mut front.world);
     let id = front.heard().pop().expect("a question")["id"].clone();
     front.wait(seconds(46));
     assert!(front.actions().is_empty());
@@ -143,6 +143,36 @@ fn a_call_about_which_the_client_is_asked_stays_a_call_until_it_has_answered() {
     assert!(matches!(front.actions()[..], [Action::Reply { question: 7, .. }]));
     front.wait(seconds(1));
     assert_eq!(promote(&mut front), key);
+}
+
+#[test]
+fn f_54_a_call_that_a_question_may_be_about_stays_a_call_until_it_is_answered() {
+    let mut front = with_jobs();
+    front.says(
+        r#"{"jsonrpc":"2.0","id":9,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"t"}}}"#,
+    );
+    ask(&mut front, 1, "tools/call", CALL);
+    let (first, _) = asked(&mut front);
+    ask(&mut front, 2, "tools/call", CALL);
+    let (second, _) = asked(&mut front);
+    let about = About::OneOfSeveral(second);
+    front.machine.asked(front.now, about, 7, ("roots/list", None), &mut front.world);
+    let id = front.heard().pop().expect("a question")["id"].clone();
+    front.wait(seconds(46));
+    assert!(front.actions().is_empty(), "neither of them");
+    front.says(&json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } }).to_string());
+    assert!(matches!(front.actions()[..], [Action::Reply { question: 7, .. }]));
+    front.wait(seconds(1));
+    let mut promoted: Vec<CallKey> = front
+        .actions()
+        .into_iter()
+        .map(|action| match action {
+            Action::Promote { key, .. } => key,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    promoted.sort_unstable();
+    assert_eq!(promoted, [first, second]);
 }
 
 #[test]

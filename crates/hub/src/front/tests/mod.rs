@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use unhang_bridge::params::Signature;
 use unhang_wire::Lines;
 
-use super::machine::{Action, CallKey, Machine, ONLY_STREAM, Outside, StreamKey, To};
+use super::machine::{About, Action, CallKey, Machine, ONLY_STREAM, Outside, StreamKey, To};
 use crate::{
     config::Limits,
     queue::Class,

@@ -184,7 +184,7 @@ proptest! {
                     let question = questions.len() as u64;
                     questions.insert(question, 0);
                     let (key, _) = running[usize::from(which) % running.len()];
-                    front.machine.asked(front.now, key, question, ("roots/list", None), &mut front.world);
+                    front.machine.asked(front.now, About::Call(key), question, ("roots/list", None), &mut front.world);
                 }
                 Event::Reply(which) if !asked.is_empty() => {
                     let id: Value = asked.remove(usize::from(which) % asked.len());

@@ -26,7 +26,7 @@ fn calling() -> (Fronted, CallKey) {
 }
 
 fn asks(front: &mut Fronted, key: CallKey, question: u64, method: &str, params: Option<&RawValue>) {
-    front.machine.asked(front.now, key, question, (method, params), &mut front.world);
+    front.machine.asked(front.now, About::Call(key), question, (method, params), &mut front.world);
 }
 
 /// What became of the one question that has an answer now.
@@ -110,6 +110,57 @@ fn a_question_ends_with_its_call() {
         front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#);
         assert!(front.actions().iter().all(|action| !matches!(action, Action::Reply { .. })), "{way}");
     }
+}
+
+/// Another call of the server, and its key.
+fn calls_again(front: &mut Fronted, id: u32) -> CallKey {
+    front.says(&format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"srv__now"}}}}"#
+    ));
+    match &front.actions()[..] {
+        [Action::Ask { key, .. }] => *key,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn asks_about_several(front: &mut Fronted, key: CallKey, question: u64) {
+    let about = About::OneOfSeveral(key);
+    front.machine.asked(front.now, about, question, ("elicitation/create", None), &mut front.world);
+    assert_eq!(front.heard().remove(0)["method"], "elicitation/create");
+}
+
+#[test]
+fn f_54_a_question_about_one_of_several_calls_ends_with_the_last_of_them() {
+    let (mut front, first) = calling();
+    let second = calls_again(&mut front, 2);
+    asks_about_several(&mut front, second, 5);
+    asks_about_several(&mut front, second, 6);
+    let later = calls_again(&mut front, 3);
+    // It has an answer, or is withdrawn: the question may be about the other one.
+    let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
+    front.machine.answered(front.now, second, &answer, &mut front.world);
+    assert_eq!(front.heard().remove(0)["id"], 2);
+    assert_eq!((front.actions(), front.heard().len()), (vec![], 0), "it stays");
+    front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#);
+    assert_eq!(reply(&mut front).0, 5);
+    front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    let (question, replied) = reply(&mut front);
+    assert_eq!((question, replied.expect_err("it is over").0), (6, -31009));
+    assert_eq!(front.heard().remove(0)["params"]["requestId"], "unhang-6");
+    // What was called later was not there when it was asked.
+    assert!(first < second && second < later);
+    front.machine.answered(front.now, later, &answer, &mut front.world);
+    assert_eq!(front.heard().remove(0)["id"], 3);
+}
+
+#[test]
+fn f_54_a_question_about_one_call_ends_with_it_though_there_are_others() {
+    let (mut front, _) = calling();
+    let second = calls_again(&mut front, 2);
+    asks(&mut front, second, 5, "elicitation/create", None);
+    front.heard();
+    front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
+    assert_eq!(reply(&mut front).0, 5);
 }
 
 /// What the client hears when a server logs at each of these levels.

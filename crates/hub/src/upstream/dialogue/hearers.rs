@@ -1,4 +1,9 @@
-//! Who hears what a server says and asks beside its answers: whoever made the only call that it can be about.
+//! Who hears what a server says and asks beside its answers: the session that made all calls that it can be about.
+//!
+//! Theory of operation. Over a pipe nothing says which call a question is about. Where all calls are of one session, that session is the
+//! right one whichever call it is. The question is put beside the newest of them, since older ones may be jobs already; and it says that it
+//! may be about another of them, so that it stays when that one ends. A client that is asked by the answer to a call (2026-07-28) has to be
+//! asked by that very call, and hears nothing while several of its calls are there.
 //!
 //! Invariants
 //!
@@ -12,7 +17,7 @@ use std::{collections::BTreeMap, time::Duration};
 use unhang_wire::Id;
 
 use super::{Call, Dialogue, Whose};
-use crate::client::question::{Asides, SessionKey};
+use crate::client::question::{Asides, OfSession, SessionKey};
 
 /// How many calls that were given up are told from one another.
 const MOST: usize = 4096;
@@ -20,7 +25,11 @@ const MOST: usize = 4096;
 /// Who hears what a server says beside its answers.
 pub(super) enum Hears<'a> {
     Nobody,
-    One(&'a Asides),
+    /// One session, beside this call of it; it may be about another one that waits as well.
+    One {
+        asides: &'a Asides,
+        is_of_several: bool,
+    },
     Several,
 }
 
@@ -79,30 +88,48 @@ impl Dialogue {
     pub(super) fn give_up(&mut self, call: &Call<Whose>) {
         if let Whose::Caller { asides: Some(_), session, .. } = &call.whose {
             let until = call.since.saturating_add(self.limits.job_timeout.max(call.limit));
-            self.given_up.add(self.now(), &call.id, *session, until);
+            self.given_up.add(self.now(), &call.id, session.map(|session| session.key), until);
         }
     }
 
-    /// Who hears what is said beside an answer: whoever waits for the only one, for nothing says which of several it is about.
+    /// Who hears what is said beside an answer: whoever waits for the only one, or the session that waits for all of them.
     pub(super) fn asides(&self) -> Hears<'_> {
-        let hears = |whose: &Whose| matches!(whose, Whose::Caller { asides: Some(_), .. });
-        let (now, waiting) = (self.now(), self.conversation.ids(hears));
-        let [only] = &*waiting else {
-            return match waiting.is_empty() && self.given_up.is_empty(now) {
-                true => Hears::Nobody,
-                false => Hears::Several,
-            };
+        let now = self.now();
+        let hearing = || self.conversation.calls().filter_map(Hearing::of);
+        let Some(newest) = hearing().max_by_key(|hearing| (hearing.waits, hearing.number)) else {
+            return if self.given_up.is_empty(now) { Hears::Nobody } else { Hears::Several };
         };
-        match self.conversation.whose(only) {
-            Some(Whose::Caller { asides: Some(asides), session, .. }) => {
-                let is_theirs = match session {
-                    Some(session) => self.given_up.are_all_of(now, *session),
-                    None => self.given_up.is_empty(now),
-                };
-                if is_theirs { Hears::One(asides) } else { Hears::Several }
-            }
-            _ => Hears::Nobody,
+        let Hearing { asides, session, .. } = newest;
+        let is_of_several = hearing().nth(1).is_some();
+        let is_theirs = match session {
+            Some(session) => self.given_up.are_all_of(now, session.key),
+            None => self.given_up.is_empty(now),
+        };
+        let are_all_theirs = || {
+            let session = session.filter(|session| session.is_asked_beside);
+            session.is_some() && hearing().all(|hearing| hearing.session == session)
+        };
+        match is_theirs && (!is_of_several || are_all_theirs()) {
+            true => Hears::One { asides, is_of_several },
+            false => Hears::Several,
         }
+    }
+}
+
+/// A call whose caller hears what is said beside its answer.
+struct Hearing<'a> {
+    number: i64,
+    asides: &'a Asides,
+    session: Option<OfSession>,
+    /// Its caller has not gone.
+    waits: bool,
+}
+
+impl<'a> Hearing<'a> {
+    fn of(call: &'a Call<Whose>) -> Option<Self> {
+        let Whose::Caller { asides: Some(asides), session, reply, .. } = &call.whose else { return None };
+        let number = number(&call.id).unwrap_or_default();
+        Some(Self { number, asides, session: *session, waits: !reply.is_closed() })
     }
 }
 

@@ -7,7 +7,10 @@ use tokio::sync::mpsc;
 use unhang_wire::Lines;
 
 use super::*;
-use crate::{client::Answer, upstream};
+use crate::{
+    client::{Answer, question::SessionKey},
+    upstream,
+};
 
 /// Counts what comes to it.
 #[derive(Default)]
@@ -151,10 +154,17 @@ async fn what_may_be_about_any_of_several_calls_is_for_nobody() {
     assert!(heard.try_recv().is_err());
 }
 
+/// That of a client that is asked by requests.
+impl From<SessionKey> for OfSession {
+    fn from(key: SessionKey) -> Self {
+        Self { key, is_asked_beside: true }
+    }
+}
+
 /// A request for a session, and what it hears beside its answer.
 fn ask_for(
     dialogue: &mut Dialogue,
-    session: SessionKey,
+    session: impl Into<OfSession>,
     limit: Duration,
 ) -> (oneshot::Receiver<Outcome>, mpsc::Receiver<Aside>) {
     let ((asides, heard), (reply, answer)) = (mpsc::channel(8), oneshot::channel());
@@ -165,7 +175,7 @@ fn ask_for(
         limit,
         progress: None,
         asides: Some(asides),
-        session: Some(session),
+        session: Some(session.into()),
         signed: Signed::ByUs,
         mirrored: Vec::new(),
     };
@@ -227,4 +237,96 @@ async fn f_90_who_gave_a_call_up_hears_what_their_next_one_says() {
         &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
     );
     assert!(matches!(heard.try_recv(), Ok(Aside::Logged(_))));
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// What one call has heard: how often it was logged, and the questions.
+fn heard_by(heard: &mut mpsc::Receiver<Aside>) -> (usize, Vec<question::Question>) {
+    let (mut logged, mut questions) = (0, Vec::new());
+    while let Ok(aside) = heard.try_recv() {
+        match aside {
+            Aside::Logged(_) => logged += 1,
+            Aside::Asked(question) => questions.push(question),
+        }
+    }
+    (logged, questions)
+}
+
+#[tokio::test]
+async fn f_54_what_may_be_about_several_calls_of_one_session_is_for_that_session() {
+    let (mut dialogue, listener, _heard, _link) = talking(0);
+    let alice = SessionKey::drawn();
+    let mut calls = [(); 3].map(|()| ask_for(&mut dialogue, alice, LONG));
+    for id in 90..92 {
+        says(
+            &mut dialogue,
+            &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
+        );
+        says(&mut dialogue, &json!({ "jsonrpc": "2.0", "id": id, "method": QUESTION }));
+    }
+    let replies = async {
+        tokio::task::yield_now().await;
+        let heard = calls.each_mut().map(|(_, heard)| heard_by(heard));
+        let counts = heard.each_ref().map(|(logged, questions)| (*logged, questions.len()));
+        assert_eq!(counts, [(0, 0), (0, 0), (2, 2)], "the newest call stands for all of them");
+        for question in heard.into_iter().flat_map(|(_, questions)| questions) {
+            assert!(question.is_of_several);
+            question.reply.send(Ok("{\"by\":\"alice\"}".to_owned())).expect("it waits");
+        }
+    };
+    let (answer, ()) = tokio::join!(answer(&mut dialogue), replies);
+    assert_eq!(answer["result"]["by"], "alice");
+    let counted = [&listener.asks, &listener.asked].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(counted, [2, 0]);
+}
+
+#[tokio::test]
+async fn f_54_one_call_of_another_session_is_enough_for_nobody_to_be_asked() {
+    let (mut dialogue, _listener, _heard, _link) = talking(0);
+    let [alice, bob] = [SessionKey::drawn(), SessionKey::drawn()];
+    // The ids of these are 2, 3 and 4.
+    let mut calls = [alice, bob, alice].map(|session| ask_for(&mut dialogue, session, LONG));
+    let declined = logs_and_asks(&mut dialogue, 90).await;
+    let why = declined["error"]["message"].as_str().unwrap_or_default();
+    assert!(why.contains("which of several"), "{declined}");
+    assert!(calls.iter_mut().all(|(_, heard)| heard.try_recv().is_err()));
+    // One that was given up is enough as well.
+    let [_, (his, _), _] = calls;
+    drop(his);
+    dialogue.attend(Heard::Withdrawn, 0);
+    while dialogue.next_out().is_some() {}
+    let declined = logs_and_asks(&mut dialogue, 91).await;
+    assert!(declined["error"].is_object(), "{declined}");
+    says(&mut dialogue, &json!({ "jsonrpc": "2.0", "id": 3, "result": {} }));
+    assert!(
+        matches!(dialogue.asides(), Hears::One { is_of_several: true, .. }),
+        "the server has answered it"
+    );
+}
+
+#[tokio::test]
+async fn f_54_who_is_asked_by_the_answer_to_a_call_is_not_asked_while_there_are_several() {
+    let (mut dialogue, _listener, _heard, _link) = talking(0);
+    let alice = OfSession { key: SessionKey::drawn(), is_asked_beside: false };
+    // The ids of these are 2 and 3.
+    let mut calls = [(); 2].map(|()| ask_for(&mut dialogue, alice, LONG));
+    let declined = logs_and_asks(&mut dialogue, 90).await;
+    assert!(declined["error"].is_object(), "{declined}");
+    assert!(calls.iter_mut().all(|(_, heard)| heard.try_recv().is_err()));
+    says(&mut dialogue, &json!({ "jsonrpc": "2.0", "id": 2, "result": {} }));
+    assert!(matches!(dialogue.asides(), Hears::One { is_of_several: false, .. }), "there is one only");
+}
+
+#[tokio::test]
+async fn f_54_a_call_whose_caller_has_gone_stands_for_the_others_in_no_question() {
+    let (mut dialogue, _listener, _heard, _link) = talking(0);
+    let alice = SessionKey::drawn();
+    let [(_waits, mut heard), (gone, _)] = [(); 2].map(|()| ask_for(&mut dialogue, alice, LONG));
+    drop(gone);
+    says(
+        &mut dialogue,
+        &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
+    );
+    assert_eq!(heard_by(&mut heard).0, 1);
 }

@@ -1,0 +1,136 @@
+//! `unhang serve` in front of an older server that asks about several calls at the same time: whom it asks, and who waits.
+
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::{finish, gateway, listed, server},
+    gateway_http,
+    harness::{Client, PATIENCE, Sandbox, Web, WebAnswer, wait_until},
+};
+
+/// Calls that run at the same time.
+const CALLS: usize = 4;
+
+/// How a question begins, for a look at its method.
+const ASKED: &str = "elicitation/create";
+
+/// A server with handshakes alone, whose tool `ask` asks its client something; many at once.
+fn asks(name: &str) -> String {
+    server(name, &["slow-answers", "--era", "legacy"], "")
+}
+
+/// Calls at the same time, until each of them has asked. Gives the ids of the calls and of the questions.
+fn all_ask(client: &mut Client) -> (Vec<i64>, Vec<Value>) {
+    let calls: Vec<i64> = (0..CALLS).map(|_| client.call("srv__ask", json!({ "method": ASKED }))).collect();
+    let questions = (0..CALLS).map(|number| {
+        let question = client.find(&format!("question {number}"), |message| {
+            message["method"] == ASKED || calls.iter().any(|call| message["id"] == *call)
+        });
+        assert_eq!(question["method"], ASKED, "it was not asked: {question}");
+        question["id"].clone()
+    });
+    let questions = questions.collect();
+    (calls, questions)
+}
+
+#[test]
+fn f_54_calls_of_one_client_that_ask_at_the_same_time_are_all_asked() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[asks("srv")]);
+    listed(&mut client, "tools/list", "tools", "name");
+    // Before and after the server was seen to ask; the first call may end first or last.
+    for is_last_first in [false, true, false] {
+        let (calls, mut questions) = all_ask(&mut client);
+        if is_last_first {
+            questions.reverse();
+        }
+        for (number, question) in questions.iter().enumerate() {
+            client.respond(question, &json!({ "action": "accept", "content": { "name": number } }));
+            // One call ends before the next question is answered.
+            client.find("an answer", |message| calls.iter().any(|call| message["id"] == *call));
+        }
+        let mut names: Vec<Value> = calls
+            .iter()
+            .map(|call| {
+                let answer = client.seen().iter().rev().find(|message| message["id"] == *call);
+                let text = answer.expect("it has come")["result"]["content"][0]["text"].clone();
+                let said: Value = serde_json::from_str(text.as_str().unwrap_or_default()).expect("JSON");
+                said["content"]["name"].clone()
+            })
+            .collect();
+        names.sort_by_key(Value::as_u64);
+        assert_eq!(names, (0..CALLS).map(|number| json!(number)).collect::<Vec<_>>());
+    }
+    let withdrawn = client.seen().iter().filter(|message| message["method"] == "notifications/cancelled");
+    assert_eq!(withdrawn.count(), 0, "a question does not end with the call of another");
+    finish(client, &sandbox);
+}
+
+#[test]
+fn f_54_a_client_that_has_not_offered_it_is_not_asked_in_any_of_its_calls() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[asks("srv")]);
+    // Another handshake, in which it offers something else.
+    let params = json!({
+        "protocolVersion": "2025-11-25", "capabilities": { "roots": {} }, "clientInfo": { "name": "test" },
+    });
+    let id = client.request("initialize", params);
+    client.answer(id);
+    listed(&mut client, "tools/list", "tools", "name");
+    let calls = [(); CALLS].map(|()| client.call("srv__ask", json!({ "method": ASKED })));
+    for answer in client.answers(calls) {
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+        assert!(text.contains("does not offer it"), "{answer}");
+    }
+    assert!(client.seen().iter().all(|message| message["method"] != ASKED));
+    finish(client, &sandbox);
+}
+
+/// A call that has asked its client, with its question.
+fn asked(web: &Web, session: &str, id: u32) -> (WebAnswer, Value) {
+    let mut stream = web.call(session, id, "srv__ask", json!({ "method": ASKED }));
+    let question = stream.next().expect("a question");
+    assert_eq!(question["method"], ASKED, "{question}");
+    (stream, question["id"].clone())
+}
+
+/// Answers a question, and gives what became of the call.
+fn respond(web: &Web, session: &str, (stream, question): (WebAnswer, Value)) -> Value {
+    let answer = json!({ "jsonrpc": "2.0", "id": question, "result": { "by": session } });
+    assert_eq!(web.post(&[("mcp-session-id", session)], &answer).status, 202);
+    stream.last()["result"]["content"][0]["text"].clone()
+}
+
+#[test]
+fn f_54_calls_of_another_session_wait_until_those_of_one_have_ended() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = gateway_http::gateway(&sandbox, &[asks("srv")]);
+    let (alice, bob) = (web.begin(), web.begin());
+    // The server is seen to ask.
+    let first = asked(&web, &alice, 1);
+    respond(&web, &alice, first);
+    let hers = [asked(&web, &alice, 2), asked(&web, &alice, 3)];
+    let waiting = || web.ask("GET", "/status", &[], "").last()["servers"][0]["waiting"].clone();
+    thread::scope(|scope| {
+        let his = scope.spawn(|| {
+            let his = asked(&web, &bob, 1);
+            respond(&web, &bob, his)
+        });
+        wait_until("he waits", PATIENCE, || waiting() == 1);
+        // What she asks for now comes after him, however often she asks.
+        let later = scope.spawn(|| {
+            let later = asked(&web, &alice, 4);
+            respond(&web, &alice, later)
+        });
+        wait_until("she waits as well", PATIENCE, || waiting() == 2);
+        let [one, other] = hers;
+        assert_eq!(respond(&web, &alice, one), json!({ "by": alice }).to_string());
+        assert_eq!(waiting(), 2, "another of her calls is there");
+        assert_eq!(respond(&web, &alice, other), json!({ "by": alice }).to_string());
+        assert_eq!(his.join().expect("no panic"), json!({ "by": bob }).to_string());
+        assert_eq!(later.join().expect("no panic"), json!({ "by": alice }).to_string());
+    });
+    gateway_http::finish(process, &sandbox);
+}
