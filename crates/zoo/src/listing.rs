@@ -97,6 +97,9 @@ Bundled programs that misbehave, each standing for a real incident. The end-to-e
 
 ```sh
 unhang zoo --list
+```
+
+```text
 unhang zoo SERVER [ARGUMENTS...]
 unhang wrap -- unhang zoo SERVER [ARGUMENTS...]
 unhang zoo REMOTE [ARGUMENTS...]

@@ -19,6 +19,7 @@ This page is generated from the list in `xtask/src/faults/guards/` by `cargo xta
 
 To see one for yourself:
 
+<!-- not run: builds everything anew -->
 ```sh
 cargo xtask faults --only NAME
 ```

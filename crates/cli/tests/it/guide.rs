@@ -1,122 +1,91 @@
-//! The commands of `docs/guide/command-line.md`, run as they are written, at a terminal.
+//! The commands and configurations of the README and of every page of `docs`, as they are written.
 //!
-//! In what a command prints, `…` stands for anything, and a line of it alone for any lines.
+//! A block of commands (`sh`, `console`) is run in the order of its page, and what a console shows is what is printed. One
+//! that needs what a test has not got says so in a comment before it, `<!-- not run: needs npx -->`; of it the command
+//! lines are parsed. A configuration (`toml`, `json`, `diff`) is read by `unhang servers`, unless it says that it is none.
 
-use std::{fs, io::Read, os::fd::AsFd, process::Stdio};
+mod checked;
+mod page;
+mod pattern;
+mod run;
 
-use crate::{
-    harness::{Client, Sandbox},
-    terminal::terminal,
+use self::{
+    page::{blocks, every},
+    run::Reader,
 };
+use crate::harness::Sandbox;
 
-const PAGE: &str = include_str!("../../../../docs/guide/command-line.md");
-
-/// A command and what it prints.
-struct Shown<'a> {
-    command: &'a str,
-    output: Vec<&'a str>,
+/// Checks what a page shows, and runs what it has run.
+fn follow(page: &str, mut reader: Reader) {
+    check(page);
+    blocks(page).iter().for_each(|block| reader.block(block));
+    reader.leave();
 }
 
-/// The blocks of this kind.
-fn blocks<'a>(kind: &str) -> Vec<Vec<&'a str>> {
-    let mut blocks = Vec::new();
-    let mut lines = PAGE.lines();
-    while let Some(line) = lines.next() {
-        if line.strip_prefix("```") == Some(kind) {
-            blocks.push(lines.by_ref().take_while(|line| *line != "```").collect());
-        } else if line.starts_with("```") {
-            lines.by_ref().take_while(|line| *line != "```").for_each(drop);
-        }
-    }
-    blocks
-}
-
-fn shown<'a>() -> Vec<Shown<'a>> {
-    let mut all: Vec<Shown<'a>> = Vec::new();
-    for line in blocks("console").into_iter().flatten() {
-        match (line.strip_prefix("$ "), all.last_mut()) {
-            (Some(command), _) => all.push(Shown { command, output: Vec::new() }),
-            (None, Some(last)) => last.output.push(line),
-            (None, None) => panic!("a block begins with what no command has printed: {line}"),
-        }
-    }
-    all
-}
-
-/// What a person sees at the end of it: lines that were written over are gone.
-fn seen(printed: &str) -> String {
-    let line =
-        |line: &str| line.rsplit("\r\u{1b}[K").next().unwrap_or_default().trim_end_matches('\r').to_owned();
-    printed.lines().map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// Whether a text is one that a pattern stands for.
-fn fits(pattern: &[&str], lines: &[&str]) -> bool {
-    match pattern {
-        [] => lines.is_empty(),
-        ["…", rest @ ..] => (0..=lines.len()).any(|from| fits(rest, &lines[from..])),
-        [first, rest @ ..] => {
-            lines.first().is_some_and(|line| line_fits(first, line)) && fits(rest, &lines[1..])
-        }
-    }
-}
-
-fn line_fits(pattern: &str, line: &str) -> bool {
-    let mut parts = pattern.split('…');
-    let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = line.strip_prefix(first) else { return false };
-    let parts: Vec<&str> = parts.collect();
-    for (place, part) in parts.iter().enumerate() {
-        if place + 1 == parts.len() {
-            return rest.ends_with(part);
-        }
-        let Some((_, behind)) = rest.split_once(part) else { return false };
-        rest = behind;
-    }
-    rest.is_empty()
-}
-
-fn run(sandbox: &Sandbox, command: &str) -> String {
-    let mut shell = sandbox.shell(command);
-    let (master, screen) = terminal();
-    let stream = || Stdio::from(screen.as_fd().try_clone_to_owned().expect("a descriptor"));
-    shell.stdin(stream()).stdout(stream()).stderr(stream());
-    let mut client = Client::start_alone(shell);
-    drop(screen);
-    let mut printed = Vec::new();
-    // The end of a terminal is an error.
-    let _end = fs::File::from(master).read_to_end(&mut printed);
-    client.exit_code();
-    seen(&String::from_utf8_lossy(&printed))
-}
-
-#[test]
-fn the_commands_of_the_guide_print_what_it_shows() {
+/// Checks what a page shows without running it.
+fn check(page: &str) {
     let sandbox = Sandbox::new();
-    let [file] = &blocks("toml")[..] else { panic!("one file") };
-    fs::write(sandbox.path().join("unhang.toml"), file.join("\n")).expect("a file");
-    let shown = shown();
-    assert!(shown.len() >= 15, "the page has its commands");
-    for Shown { command, output } in shown {
-        let printed = run(&sandbox, command);
-        let lines: Vec<&str> = printed.lines().collect();
-        assert!(fits(&output, &lines), "$ {command}\n{printed}\n\nthe page has:\n{}", output.join("\n"));
+    let blocks = blocks(page);
+    assert!(!blocks.is_empty(), "{page} has nothing to test");
+    for block in blocks {
+        if block.is_commands() {
+            checked::command_lines(&sandbox, &block);
+        } else {
+            checked::configuration(&sandbox, &block);
+        }
     }
 }
 
+macro_rules! pages {
+    ($($name:ident: $page:literal,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                follow($page, Reader::new());
+            }
+        )*
+        const PAGES: &[&str] = &[$($page,)*];
+    };
+}
+
+pages! {
+    the_readme: "README.md",
+    slow_calls: "docs/concepts/slow-calls.md",
+    command_line: "docs/guide/command-line.md",
+    doctor: "docs/guide/doctor.md",
+    gateway: "docs/guide/gateway.md",
+    jobs: "docs/guide/jobs.md",
+    login: "docs/guide/login.md",
+    remote_servers: "docs/guide/remote-servers.md",
+    wrap: "docs/guide/wrap.md",
+    performance: "docs/performance.md",
+    cli: "docs/reference/cli.md",
+    fuzzing: "docs/reference/fuzzing.md",
+    guards: "docs/reference/guards.md",
+    score: "docs/reference/score.md",
+    soak: "docs/reference/soak.md",
+    zoo: "docs/reference/zoo.md",
+}
+
+const NEEDS_PYTHON: &str = "docs/guide/jobs-for-servers.md";
+
 #[test]
-fn a_pattern_stands_for_what_it_says_and_nothing_else() {
-    for (pattern, line, expect) in [
-        ("demo: … ms", "demo: 0.4 ms", true),
-        ("demo: … ms", "demo: 0.4 s", false),
-        ("{…}", "{}", true),
-        ("a…b…c", "a1b2c", true),
-        ("a…b…c", "a1c", false),
-        ("same", "same", true),
-        ("same", "same ", false),
-    ] {
-        assert_eq!(line_fits(pattern, line), expect, "{pattern}: {line}");
+fn jobs_for_servers() {
+    check(NEEDS_PYTHON);
+}
+
+#[test]
+#[ignore = "needs python3; cargo xtask ci --only examples"]
+fn jobs_for_servers_as_it_is_run() {
+    follow(NEEDS_PYTHON, Reader::with_python());
+}
+
+#[test]
+fn every_page_with_a_block_has_a_test() {
+    let tested = |page: &str| PAGES.contains(&page) || page == NEEDS_PYTHON;
+    for page in every().iter().filter(|page| !tested(page)) {
+        let to_test = |kind: &str| matches!(kind, "sh" | "console" | "toml" | "json" | "jsonc" | "diff");
+        let block = blocks(page).into_iter().find(|block| to_test(&block.kind) || block.mark.is_some());
+        assert!(block.is_none(), "{} is in a page without a test", block.expect("one").place);
     }
-    assert!(fits(&["a", "…", "c"], &["a", "b", "b", "c"]) && !fits(&["a", "…", "c"], &["a", "b"]));
-    assert_eq!(seen("\r\u{1b}[K1 %\r\u{1b}[K\r\u{1b}[Kdone\r\nnext\r\n"), "done\nnext");
 }

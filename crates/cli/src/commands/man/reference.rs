@@ -108,13 +108,16 @@ fn arguments(page: &mut String, about: &str, arguments: &[&Arg]) {
     table(page, &["argument", "default", "environment", about], &rows);
 }
 
+/// What the tests of the pages are told of examples, as of every block of commands that they do not run.
+const EXAMPLES: &str = "<!-- not run: needs servers and files of the reader -->";
+
 /// What stands at the end of its help.
 fn ending(page: &mut String, notes: &Notes) {
     for paragraph in &notes.paragraphs {
         let _infallible = write!(page, "\n{paragraph}\n");
     }
     if !notes.examples.is_empty() {
-        let _infallible = write!(page, "\n```sh\n{}\n```\n", notes.examples.join("\n"));
+        let _infallible = write!(page, "\n{EXAMPLES}\n```sh\n{}\n```\n", notes.examples.join("\n"));
     }
     if !notes.exit_codes.is_empty() {
         let _infallible = write!(page, "\nExit codes: {}.\n", notes.exit_codes.join("; "));
