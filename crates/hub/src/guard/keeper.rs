@@ -544,3 +544,25 @@ fn outcome(server: &str, line: &[u8]) -> Option<Result<Box<RawValue>, Error>> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn f_58_requests_of_jobs_wait_in_a_bounded_queue() {
+        let (mut line, mut wishes) = Line::new(2);
+        let first = line.ask("1".into());
+        let _second = line.ask("2".into());
+        let third = line.ask("3".into()).answering.await;
+        let refused = third.outcome.expect_err("there is no room").to_string();
+        assert!(refused.contains("too many requests of jobs wait for the server"), "{refused}");
+        let wish = wishes.recv().await.expect("the first");
+        assert_eq!(&*wish.params, "1");
+        drop(first);
+        assert!(wish.relay.answer.is_closed(), "a job that stopped waiting is told of");
+        let _fourth = line.ask("4".into());
+        assert_eq!(&*wishes.recv().await.expect("the second").params, "2");
+        assert_eq!(&*wishes.recv().await.expect("the fourth has its place").params, "4");
+    }
+}

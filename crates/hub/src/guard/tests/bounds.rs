@@ -87,6 +87,25 @@ fn what_quiet_keeps_back_is_bounded() {
     assert_eq!(guarded.machine.counters().dropped_notifications, 3);
 }
 
+/// A sum over all that is kept, made with each notification, takes quadratic time.
+#[test]
+fn f_58_the_bytes_that_quiet_keeps_back_are_counted() {
+    let mut guarded = Guarded::shaken(Limits { quiet: true, queue_bytes: 1000, ..Limits::default() });
+    for call in 1..=3 {
+        guarded.call(call);
+        for number in 0..20 {
+            guarded.server(&format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":"{number}"}}}}"#
+            ));
+            let kept: usize = guarded.machine.quiet_held.iter().map(|(_, line)| line.len()).sum();
+            assert_eq!(guarded.machine.quiet_bytes, kept);
+        }
+        assert!((900..=1000).contains(&guarded.machine.quiet_bytes), "{}", guarded.machine.quiet_bytes);
+        guarded.answer(call);
+        assert!(guarded.heard().len() > 10, "call {call} has as much room as the first");
+    }
+}
+
 #[test]
 fn what_is_held_while_the_server_is_down_is_bounded() {
     let mut guarded = Guarded::shaken(Limits { queue_bytes: 1000, ..Limits::default() });
