@@ -186,7 +186,9 @@ mod tests {
 
     #[test]
     fn pauses_double_to_a_ceiling_and_are_jittered_downwards() {
-        let mut breaker = breaker();
+        // Longer than the ceiling, which would be the shorter cool-down otherwise.
+        let breaker_cooldown = RESTART_DELAY_MAX * 10;
+        let mut breaker = Breaker::new(&Limits { breaker_cooldown, ..Limits::default() }, 7);
         let mut full = Limits::default().restart_delay;
         // So often does a trial fail in a quarter of an hour.
         for _ in 0..40 {
