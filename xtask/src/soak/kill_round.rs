@@ -90,7 +90,7 @@ struct Stand<'a> {
 
 impl Stand<'_> {
     fn play(&mut self) -> Result<(), String> {
-        let file = self.room.join("unhang.toml");
+        let file = self.file();
         fs::write(&file, self.configuration()).map_err(|error| format!("{}: {error}", file.display()))?;
         if self.plan.gate == Gate::AtOnce {
             self.open_gate()?;
@@ -315,7 +315,9 @@ impl Stand<'_> {
     fn list(&self) -> Result<Vec<Value>, Failure> {
         let answer = self.room.join("list.json");
         let task = self.task(self.room.join("list.log")).answer(answer.clone());
-        run::start(task.arguments(["job", "list", "--limit", "1000", "--output", "json"]))?.wait()?;
+        // The file of the working folder counts after consent alone, and one that is named is consent.
+        let task = task.arguments(["job", "list", "--config"]).arguments([&self.file()]);
+        run::start(task.arguments(["--limit", "1000", "--output", "json"]))?.wait()?;
         let bytes = fs::read(&answer).map_err(|error| Failure::io(answer.display(), &error))?;
         serde_json::from_slice(&bytes).map_err(|error| Failure::new(format!("the list is no list: {error}")))
     }
@@ -329,6 +331,10 @@ impl Stand<'_> {
 
     fn home(&self) -> PathBuf {
         self.room.join("home")
+    }
+
+    fn file(&self) -> PathBuf {
+        self.room.join("unhang.toml")
     }
 
     fn job(&self, id: &str) -> PathBuf {
