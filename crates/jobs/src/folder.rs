@@ -30,7 +30,7 @@ use std::{
 
 use rustix::{fs::OFlags, io::Errno};
 use serde::{Serialize, de::DeserializeOwned};
-use unhang_proc::{file_limit, identity::ask_for_short_turns};
+use unhang_proc::{file_limit, identity::ask_for_short_turns, lock::is_held};
 use unhang_switches::stands;
 
 use crate::id::JobId;
@@ -190,6 +190,11 @@ impl DataFolder {
         for path in [folder.jobs(), folder.state()] {
             make_folder(&path, true)?;
         }
+        // A shim finds the data folder from where it is, and a link does not lead back.
+        if fs::symlink_metadata(folder.jobs()).is_ok_and(|found| found.is_symlink()) {
+            let text = "it is a link. Make the whole data folder a link instead, or let UNHANG_HOME name the other place";
+            return Err(FileError::damaged(&folder.jobs(), text));
+        }
         Ok(folder)
     }
 
@@ -281,6 +286,11 @@ impl JobFolder {
         fs::symlink_metadata(&self.0).is_ok_and(|found| !found.is_dir())
     }
 
+    /// Whether a process holds the job's lock. What is no lock, or leads to that of another job, is held by nobody.
+    pub(crate) fn is_locked(&self) -> bool {
+        !self.is_something_else() && is_held(&self.file(LOCK)).unwrap_or(false)
+    }
+
     /// Gives us back what somebody has taken from the folder's permissions. It stays as it is where it is not ours.
     pub(crate) fn reclaim(&self) {
         if self.is_there() {
@@ -289,8 +299,17 @@ impl JobFolder {
         }
     }
 
+    /// Refuses what would be done in another folder, where something else has come into the place of this one.
+    fn check_place(&self) -> Result<(), FileError> {
+        match self.is_something_else() {
+            true => Err(FileError::damaged(&self.0, "something else lies in the place of the job's folder")),
+            false => Ok(()),
+        }
+    }
+
     /// Removes one of our files, where it is there.
     pub(crate) fn remove_file(&self, name: &str) -> Result<(), FileError> {
+        self.check_place()?;
         let path = self.file(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -302,6 +321,7 @@ impl JobFolder {
 
     /// Puts one of our files aside that is none, so that another can be put in its place.
     pub(crate) fn put_aside(&self, name: &str) -> Result<(), FileError> {
+        self.check_place()?;
         let path = self.file(name);
         let mut aside = self.file(&format!("{name}.damaged"));
         if is_there(&aside) {
@@ -313,6 +333,7 @@ impl JobFolder {
 
     /// Reads one of our files; none where it is not there.
     pub(crate) fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, FileError> {
+        self.check_place()?;
         let path = self.file(name);
         let Some(bytes) = read_at_most(&path, MAX_FILE)? else { return Ok(None) };
         serde_json::from_slice(&bytes).map(Some).map_err(|error| FileError::damaged(&path, error))
@@ -325,21 +346,25 @@ impl JobFolder {
 
     /// Puts one of our files in its place, unless it stands there word for word.
     pub(crate) fn restore(&self, name: &str, content: &str) -> Result<(), FileError> {
+        self.check_place()?;
         restore(&self.0, name, self.text(name, content.len()).as_deref(), content)
     }
 
     /// Puts one of our files in its place, durably.
     pub(crate) fn write(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
+        self.check_place()?;
         replace(&self.0, name, to_json(value).as_bytes(), Durability::Disk)
     }
 
     /// Puts one of our files in its place. It may be gone after a power failure, not after a crash of a program.
     pub(crate) fn write_lightly(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
+        self.check_place()?;
         replace(&self.0, name, to_json(value).as_bytes(), Durability::Memory)
     }
 
     /// Puts one of our files in its place, unless there is one. It may be gone after a power failure.
     pub(crate) fn write_if_missing(&self, name: &str, value: &impl Serialize) -> Result<(), FileError> {
+        self.check_place()?;
         let (temporary, path) = (temporary(&self.0, name)?, self.file(name));
         // A rename that replaces nothing is not to be had on every file system.
         let put = if stands("newer-copy-kept") { fs::hard_link } else { fs::rename };
@@ -362,6 +387,9 @@ impl JobFolder {
                     .is_some_and(|rest| rest.starts_with('.'))
             })
         };
+        if self.is_something_else() {
+            return;
+        }
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(is_unfinished) {
                 // It is in nobody's way.

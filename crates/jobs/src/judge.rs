@@ -74,6 +74,8 @@ pub(crate) fn judge(
         Err(error) => return Err(error.into()),
     };
     let ending = match look(&folder, job, handover.starter)? {
+        // Its lock was removed from beneath a shim that lives and will note how the work ends.
+        Seen::Lost(Some(run), _) if is_alive(&run, handover.starter) => return Ok(Finding::Alive),
         Seen::Starting => return Ok(Finding::Alive),
         Seen::NeverStarted if job.starts < MOST_STARTS => {
             drop(lock);

@@ -17,13 +17,13 @@ use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     fs::inotify,
 };
-use unhang_proc::{lock::is_held, spawn::reap_departed, tree::now};
+use unhang_proc::{spawn::reap_departed, tree::now};
 use unhang_switches::stands;
 
 use super::{Inner, sweep::Sweeps};
 use crate::{
     error::JobError,
-    folder::{CANCEL, DataFolder, FileError, LOCK, RUN, STDOUT},
+    folder::{CANCEL, DataFolder, FileError, RUN, STDOUT},
     id::JobId,
     judge::{Finding, judge},
     log::tail,
@@ -218,7 +218,7 @@ impl Rounds {
             return self.look_at_call(job);
         }
         // What is no lock is for the judge to understand.
-        if is_held(&self.inner.data.job(job.record.job_id).file(LOCK)).unwrap_or(false) {
+        if self.inner.data.job(job.record.job_id).is_locked() {
             self.observe(job);
             return Ok(());
         }

@@ -13,10 +13,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use unhang_proc::{
-    identity::Identity,
-    lock::{Lock, is_held},
-};
+use unhang_proc::{identity::Identity, lock::Lock};
 use unhang_switches::stands;
 
 use super::{Inner, retention::remove_folder};
@@ -128,10 +125,9 @@ fn judge(folder: &JobFolder, id: JobId, limit: Moment) -> Result<Orphan, FileErr
     if folder.is_something_else() {
         return Ok(Orphan::Damaged("it is no folder".to_owned()));
     }
-    let is_locked = is_held(&folder.file(LOCK)).unwrap_or(false);
     // Where the lock itself is damaged, what the shim wrote about itself says whether it lives.
     let run: Option<Run> = folder.read(RUN).ok().flatten();
-    if is_locked || run.is_some_and(|run| Identity::from(run.shim).is_alive()) {
+    if folder.is_locked() || run.is_some_and(|run| Identity::from(run.shim).is_alive()) {
         return Ok(Orphan::Anothers);
     }
     match look_into(folder, id) {

@@ -59,6 +59,9 @@ const LOCK_LIMIT: Duration = Duration::from_secs(5);
 /// The pause between two tries.
 const LOCK_LOOK: Duration = Duration::from_millis(2);
 
+/// How long a shim waits for a data folder that is not where it was, to write down how its job ended.
+const AWAY_LIMIT: Duration = Duration::from_secs(10);
+
 /// How often a shim that cannot write or hand over for lack of room looks again.
 const ROOM_LOOK: Duration = Duration::from_secs(1);
 
@@ -330,7 +333,20 @@ impl Shim<'_> {
 
     /// Writes down how it ended, which nobody else knows.
     fn record(&self, ending: &Ending) -> Result<Ending, FileError> {
-        with_room(stands("end-waits-for-room"), || write_ending(&self.data, self.id, ending))
+        let limit = Limit::after(AWAY_LIMIT);
+        loop {
+            let written =
+                with_room(stands("end-waits-for-room"), || write_ending(&self.data, self.id, ending));
+            match written {
+                // Somebody may have moved the data folder, and may move it back.
+                Err(error) if self.is_away(&error) && !limit.is_over() => pause(ROOM_LOOK),
+                written => return written,
+            }
+        }
+    }
+
+    fn is_away(&self, error: &FileError) -> bool {
+        error.kind() == Some(io::ErrorKind::NotFound) && !self.data.path().is_dir()
     }
 
     /// Brings the end to the database, and starts what is next.

@@ -56,7 +56,7 @@ pub(super) fn forget(connection: &Connection, id: JobId) -> rusqlite::Result<()>
         .map(drop)
 }
 
-fn of(connection: &Connection, sequence: i64) -> rusqlite::Result<Option<LaunchFiles>> {
+pub(super) fn of(connection: &Connection, sequence: i64) -> rusqlite::Result<Option<LaunchFiles>> {
     connection
         .prepare_cached("SELECT launch, arguments FROM launch_files WHERE sequence = ?1")?
         .query_row([sequence], |row| Ok(LaunchFiles { launch: row.get(0)?, arguments: row.get(1)? }))

@@ -2,7 +2,9 @@
 //!
 //! Invariants
 //!
-//! - What a folder says about the end of a job counts, whatever `job.json` says.
+//! - What a folder says about the end of a job counts, whatever `job.json` says. A damaged `exit.json` says nothing.
+//! - A job that the table has stays known, also where its folder cannot be understood.
+//! - A result that had not reached the named state still does: such a job is taken in as one whose end has to be noted.
 //! - Nothing is thrown away: a folder that cannot be understood stays where it is and is named. The retention moves it to quarantine
 //!   later (`engine/quarantine.rs`).
 //! - What may have run is not queued again; it gets a slot, and is judged like every job that has one.
@@ -41,6 +43,7 @@ impl Rebuilt {
 pub(super) struct Scan {
     pub(super) jobs: Vec<Found>,
     damaged: Vec<(PathBuf, String)>,
+    damaged_ids: Vec<JobId>,
 }
 
 /// A job, with what it needs to start if it has not.
@@ -54,7 +57,8 @@ impl Scan {
 
 /// Looks at every folder.
 pub(super) fn scan(data: &DataFolder) -> Result<Scan, FileError> {
-    let (jobs, mut scan) = (data.jobs(), Scan { jobs: Vec::new(), damaged: Vec::new() });
+    let (jobs, mut scan) =
+        (data.jobs(), Scan { jobs: Vec::new(), damaged: Vec::new(), damaged_ids: Vec::new() });
     let failed = |error| FileError::system("cannot read", &jobs, error);
     for entry in fs::read_dir(&jobs).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -66,7 +70,10 @@ pub(super) fn scan(data: &DataFolder) -> Result<Scan, FileError> {
             Ok(Some(found)) => scan.jobs.push(found),
             // Its maker died before it was accepted.
             Ok(None) => {}
-            Err(error) => scan.damaged.push((entry.path(), error.to_string())),
+            Err(error) => {
+                scan.damaged.push((entry.path(), error.to_string()));
+                scan.damaged_ids.push(id);
+            }
         }
     }
     scan.jobs.sort_by_key(|(record, _)| (record.created_at, record.job_id));
@@ -103,7 +110,7 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
         return Err(FileError::damaged(folder.path(), "it is no folder"));
     }
     [EXIT, RECORD, LAUNCH, RUN].into_iter().try_for_each(|name| check_format(folder, name))?;
-    let ending: Option<Ending> = folder.read(EXIT)?;
+    let ending: Result<Option<Ending>, FileError> = folder.read(EXIT);
     let orders: Result<Option<Launch>, FileError> = folder.read(LAUNCH);
     let mut record: Record = match (folder.read(RECORD), orders) {
         (Ok(Some(record)), _) => record,
@@ -121,8 +128,18 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
         }
     };
     record.job_id = id;
+    let ending = match ending {
+        // What it said is known from elsewhere.
+        Err(_) if record.status.is_final() => None,
+        read => read?,
+    };
     if let Some(ending) = ending {
-        record.end(&ending);
+        // The end is noted anew, and the result brought to the state with it.
+        let is_owed = record.patch.is_some() && record.state_applied.is_none() && !record.status.is_final();
+        match ending.outcome {
+            Outcome::Completed if is_owed => record.status = JobState::Starting,
+            _ => record.end(&ending),
+        }
     } else if record.call.is_some() {
         // Whether somebody still waits for its answer is up to whoever looks at it next.
         record.status = JobState::Running;
@@ -156,9 +173,23 @@ impl Store {
     /// Makes the whole table anew from the folders.
     pub(crate) fn rebuild(&mut self, data: &DataFolder) -> Result<Rebuilt, StoreError> {
         let found = scan(data)?;
+        let summary = found.summary();
         self.write(|transaction| {
             let kept = super::counters(transaction)?;
             let shared = figures::all(transaction)?;
+            let mut jobs = found.jobs;
+            for id in &found.damaged_ids {
+                if let Some(job) = super::get(transaction, *id)? {
+                    let files = files::of(transaction, job.sequence)?;
+                    let mut record = job.record;
+                    if job.is_active {
+                        record.status =
+                            if record.call.is_some() { JobState::Running } else { JobState::Starting };
+                    }
+                    jobs.push((record, files));
+                }
+            }
+            jobs.sort_by_key(|(record, _)| (record.created_at, record.job_id));
             transaction.execute_batch("DROP TABLE launch_files; DROP TABLE jobs; DROP TABLE counters;")?;
             transaction.execute_batch(TABLES)?;
             transaction.execute_batch(files::TABLES)?;
@@ -167,9 +198,9 @@ impl Store {
             transaction
                 .execute("UPDATE counters SET value = ?1 WHERE name = 'removals'", params![kept.1 + 1])?;
             figures::keep_all(transaction, &shared)?;
-            insert_all(transaction, &found.jobs)
+            insert_all(transaction, &jobs)
         })?;
-        Ok(found.summary())
+        Ok(summary)
     }
 
     /// Puts a damaged database aside and makes a new one from the folders. Returns where the old one lies.

@@ -13,6 +13,7 @@ mod kills;
 mod layout;
 mod life;
 mod logs;
+mod replaced;
 mod survivors;
 mod sweeps;
 mod tickets;

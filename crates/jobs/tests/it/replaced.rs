@@ -1,0 +1,150 @@
+//! Folders, files and databases that are removed, replaced or moved while jobs run: each job still ends as it ends.
+
+use std::{fs, os::unix::fs::symlink};
+
+use serde_json::json;
+use unhang_jobs::{
+    document::Field,
+    folder::FileName,
+    record::{JobState, Patch},
+};
+
+use crate::common::{Bench, open, until};
+
+/// A script that waits until this bench has a file `gate`, and then does the rest.
+fn gated(bench: &Bench, rest: &str) -> String {
+    format!("until [ -e {} ]; do sleep 0.01; done; {rest}", bench.folder.path().join("gate").display())
+}
+
+fn open_gate(bench: &Bench) {
+    fs::write(bench.folder.path().join("gate"), "").unwrap();
+}
+
+#[tokio::test]
+async fn a_link_to_another_job_in_the_place_of_a_folder_changes_nothing_there() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 4);
+    let first = bench.submit(&gated(&bench, "exit 5")).await;
+    bench.until(first, JobState::Running).await;
+    let (own, other) = (r#"$(dirname "$UNHANG_JOB_DIR")"#, bench.job(first));
+    let second =
+        bench.submit(&format!("job={own}; rm -rf \"$job\"; ln -s {} \"$job\"", other.display())).await;
+    assert_eq!(bench.end(second).await.record.status, JobState::Lost);
+    assert!(!other.join("exit.json").exists(), "the end of the second is not that of the first");
+    open_gate(&bench);
+    assert_eq!(bench.end(first).await.record.ending.unwrap().exit_code, Some(5));
+}
+
+#[tokio::test]
+async fn a_link_in_the_place_of_a_folder_leads_nothing_out_of_the_data_folder() {
+    let bench = Bench::new();
+    let outside = tempfile::tempdir().unwrap();
+    let own = r#"$(dirname "$UNHANG_JOB_DIR")"#;
+    let script = format!("job={own}; rm -rf \"$job\"; ln -s {} \"$job\"", outside.path().display());
+    let id = bench.submit(&script).await;
+    let record = bench.end(id).await.record;
+    assert_eq!(record.status, JobState::Lost);
+    assert!(
+        record.ending.unwrap().detail.unwrap().contains("something else lies in the place of its folder")
+    );
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_look_at_a_job_whose_lock_is_gone_ends_nothing_while_its_shim_lives() {
+    let bench = Bench::new();
+    let id = bench.submit(&gated(&bench, "echo done; exit 7")).await;
+    bench.until(id, JobState::Running).await;
+    fs::remove_file(bench.job(id).join("lock")).unwrap();
+    let bench = bench.reopen();
+    assert_eq!(bench.run("true").await.record.status, JobState::Completed, "another one, meanwhile");
+    assert!(!bench.engine.status(id).await.unwrap().record.status.is_final());
+    open_gate(&bench);
+    assert_eq!(bench.end(id).await.record.ending.unwrap().exit_code, Some(7));
+    assert_eq!(bench.stdout(id), "done\n");
+}
+
+#[tokio::test]
+async fn a_result_reaches_the_state_though_the_database_was_removed_meanwhile() {
+    let bench = Bench::new();
+    let field: Field = "kept".parse().unwrap();
+    let script = gated(&bench, r#"echo '{"v": 1}' > "$UNHANG_JOB_DIR/r.json""#);
+    let id = bench
+        .submit_with(&script, |submission| {
+            submission.results = Some(FileName::new("r.json").unwrap());
+            submission.patch = Some(Patch { field: field.clone(), pointer: None, is_shared: false });
+        })
+        .await;
+    bench.until(id, JobState::Running).await;
+    let Bench { folder, engine, .. } = bench;
+    engine.close().await.unwrap();
+    for name in ["unhang.db", "unhang.db-wal", "unhang.db-shm"] {
+        let _not_all_are_there = fs::remove_file(folder.path().join(name));
+    }
+    // Nobody looks until the job has ended.
+    fs::write(folder.path().join("gate"), "").unwrap();
+    let job = folder.path().join("jobs").join(id.as_str());
+    until("its end is noted", || job.join("exit.json").exists().then_some(())).await;
+    let (engine, opened) = open(folder.path(), |_| {});
+    let bench = Bench { folder, engine, opened };
+    let record = bench.end(id).await.record;
+    assert_eq!((record.status, record.state_applied), (JobState::Completed, Some(true)));
+    assert_eq!(bench.engine.document(field).await.unwrap().unwrap().value, json!({ "v": 1 }));
+}
+
+#[tokio::test]
+async fn jobs_that_the_database_knows_stay_known_when_it_is_made_anew_from_damaged_folders() {
+    let bench = Bench::with(|options| options.rules.max_concurrent = 1);
+    let ended = bench.run("exit 3").await.record.job_id;
+    let running = bench.submit(&gated(&bench, "exit 4")).await;
+    bench.until(running, JobState::Running).await;
+    let queued = bench.submit("exit 5").await;
+    for (id, state) in [(ended, JobState::Failed), (running, JobState::Running)] {
+        bench.copied(id, state).await;
+    }
+    for (id, name) in [(ended, "exit.json"), (running, "job.json"), (queued, "launch.json")] {
+        fs::write(bench.job(id).join(name), "").unwrap();
+    }
+    let rebuilt = bench.engine.rebuild().await.unwrap();
+    let named = |id| rebuilt.damaged.iter().any(|(folder, _)| *folder == bench.job(id));
+    assert!(named(running) && !named(ended), "that of the one that has ended says it twice: {rebuilt:?}");
+    open_gate(&bench);
+    let code = async |id| bench.end(id).await.record.ending.unwrap().exit_code;
+    assert_eq!((code(ended).await, code(running).await), (Some(3), Some(4)));
+    assert!(bench.end(queued).await.record.status.is_final(), "and it keeps no slot");
+}
+
+#[tokio::test]
+async fn a_data_folder_that_was_moved_and_moved_back_has_the_end_of_its_jobs() {
+    let bench = Bench::new();
+    let outside = tempfile::tempdir().unwrap();
+    let gate = outside.path().join("gate");
+    let shown = gate.display();
+    let id =
+        bench.submit(&format!("until [ -e {shown} ]; do sleep 0.01; done; touch {shown}.seen; exit 6")).await;
+    bench.until(id, JobState::Running).await;
+    let Bench { folder, engine, .. } = bench;
+    engine.close().await.unwrap();
+    let (data, away) = (folder.path(), outside.path().join("away"));
+    fs::rename(data, &away).unwrap();
+    fs::write(&gate, "").unwrap();
+    until("the work has ended", || gate.with_extension("seen").exists().then_some(())).await;
+    fs::rename(&away, data).unwrap();
+    let exit = data.join("jobs").join(id.as_str()).join("exit.json");
+    until("its end is noted", || exit.exists().then_some(())).await;
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&fs::read(exit).unwrap()).unwrap()["exit_code"],
+        6
+    );
+}
+
+#[test]
+fn a_link_in_the_place_of_the_folder_of_jobs_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::create_dir(folder.path().join("elsewhere")).unwrap();
+    symlink(folder.path().join("elsewhere"), data.join("jobs")).unwrap();
+    let options = crate::common::options(&data, "none");
+    let refused = unhang_jobs::engine::Engine::open(options).unwrap_err().to_string();
+    assert!(refused.contains("it is a link") && refused.contains("UNHANG_HOME"), "{refused}");
+}
