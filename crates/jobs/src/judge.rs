@@ -236,5 +236,6 @@ fn end_survivors(id: JobId, run: Option<&Run>) -> Swept {
         group: run.and_then(|run| run.control_group.as_deref()),
         cookie: cookie.as_ref(),
         spared: &[],
+        with_orphans: false,
     })
 }

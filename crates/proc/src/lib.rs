@@ -6,7 +6,9 @@
 //! Invariants
 //! - One function starts processes: [`spawn::spawn`]. What it starts has a session or group of its own and, unless
 //!   told otherwise, the null device for all three standard streams (G-11).
-//! - Nothing here waits without a limit, and nothing waits on a pipe for the end of a process (processes.md 1.3).
+//! - One other function forks, and executes nothing: [`watch::divide`].
+//! - Nothing here waits without a limit, but a [watcher](watch) for its own copy, and nothing waits on a pipe for the end of
+//!   a process (processes.md 1.3).
 //! - No process is signalled unless it is our own child that has not been reaped (its number cannot be given out again) or
 //!   its start time was compared through a pidfd immediately before.
 //! - The descriptors that we inherited keep their flags: other processes share them.
@@ -47,6 +49,7 @@ mod testing;
 pub mod tree;
 #[cfg(not(target_os = "linux"))]
 mod unix;
+pub mod watch;
 #[cfg(target_os = "linux")]
 use linux as system;
 #[cfg(not(target_os = "linux"))]

@@ -183,6 +183,24 @@ fn lock_call(file: BorrowedFd<'_>, command: c_int) -> rustix::io::Result<raw::Fi
     }
 }
 
+/// Whether there is no thread here but this one.
+pub(crate) fn has_one_thread() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
+}
+
+/// Makes a copy of this process, which goes on from here as this one does. Returns the copy's number, and none in the copy.
+///
+/// The caller has to be single-threaded: a lock that another thread holds would be held for ever in the copy.
+#[expect(unsafe_code, reason = "fork has no safe interface")]
+pub(crate) fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: there is no other thread, so the copy is as whole as the original.
+    match unsafe { raw::fork() } {
+        0 => Ok(None),
+        number @ 1.. => Ok(Pid::from_raw(number)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Makes orphaned descendants our children.
 pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
@@ -347,6 +365,7 @@ mod raw {
     }
 
     unsafe extern "C" {
+        pub(super) fn fork() -> c_int;
         pub(super) fn fcntl(descriptor: c_int, command: c_int, ...) -> c_int;
         pub(super) fn signal(number: c_int, handler: usize) -> usize;
         pub(super) fn syscall(number: c_long, ...) -> c_long;

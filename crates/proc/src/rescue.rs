@@ -104,7 +104,7 @@ fn remains(table: &[Entry], lifeline: Pid) -> Vec<Entry> {
 }
 
 /// Children of ours that we did not start.
-fn orphans(table: &[Entry]) -> Vec<Entry> {
+pub(crate) fn orphans(table: &[Entry]) -> Vec<Entry> {
     if !ADOPTING.load(Ordering::Acquire) {
         return Vec::new();
     }

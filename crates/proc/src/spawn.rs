@@ -248,6 +248,12 @@ impl Process {
         self.pid
     }
 
+    /// A copy of this process, which was forked this moment.
+    pub(crate) fn adopt(pid: Pid) -> Self {
+        registry().running.push(pid);
+        Self { pid, exit: None }
+    }
+
     /// Leaves the reaping to the caller, who reaps whatever child there is.
     pub(crate) fn release(mut self) -> Pid {
         registry().running.retain(|other| *other != self.pid);

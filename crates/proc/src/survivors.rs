@@ -15,6 +15,8 @@
 //!   had gone, made a session, left somebody in it and has ended itself, all between the death of the shim and this look.
 //!   So the look should not be put off, and must never be about a shim of another [boot](crate::identity::boot_id), of which
 //!   nothing is left anyway.
+//! - Every orphan that came to us, where the caller says that these can only be the shim's: it is the
+//!   [watcher](crate::watch) of that shim. None of them gets away.
 //! - Every process of our user that was started with the cookie in its environment. A process can give its descendants
 //!   another environment, so this is the last resort: where there is no control group, one that also left the session and has
 //!   lost its parents gets away.
@@ -27,7 +29,7 @@ use unhang_switches::stands;
 use crate::{
     identity::Identity,
     pipe::wait,
-    rescue::reap_orphans,
+    rescue::{orphans, reap_orphans},
     sweep::{self, Sweep},
     system::{self, control_group},
     table::{Entry, descendants},
@@ -46,6 +48,8 @@ pub struct Remains<'a> {
     pub cookie: &'a OsStr,
     /// Processes that are left alone, whatever they belong to. Those that they started are not spared by that.
     pub spared: &'a [Identity],
+    /// Whether the [orphans that came to us](crate::adopt_orphans) are all its own.
+    pub with_orphans: bool,
 }
 
 /// Ends everything that is left, and says what that was. It takes milliseconds, and [`SWEEP_LIMIT`] where something cannot be
@@ -80,6 +84,12 @@ pub fn end(remains: &Remains<'_>) -> Swept {
     Swept { leaked: sweep.met(None, &[]), unkilled }
 }
 
+/// Ends all orphans that came to us, where there is nothing else to go by.
+#[must_use]
+pub fn end_orphans() -> Swept {
+    end(&Remains { shim: None, group: None, cookie: OsStr::new(""), spared: &[], with_orphans: true })
+}
+
 impl Remains<'_> {
     /// All that is to be ended.
     fn found(&self, table: &[Entry], members: &HashSet<Pid>) -> Vec<Entry> {
@@ -95,8 +105,10 @@ impl Remains<'_> {
         let session = self.session(table);
         // Without them in the table no way leads through them either.
         let table = self.without_protected(table);
+        let orphans = if self.with_orphans { orphans(&table) } else { Vec::new() };
         let is_found = |entry: &&Entry| {
             members.contains(&entry.pid)
+                || orphans.iter().any(|orphan| orphan.pid == entry.pid)
                 || (session == Some(entry.session) && self.may_have_started(entry))
                 || (stands("survivors-by-cookie") && has_cookie(entry.pid))
         };
@@ -174,7 +186,7 @@ mod tests {
     use super::*;
     use crate::{
         spawn::{Environment, Launch, spawn},
-        testing::wait_until,
+        testing::{sleeper, wait_until},
     };
 
     const SHIM: Identity = Identity { pid: 100, start: 50 };
@@ -186,7 +198,8 @@ mod tests {
 
     /// Numbers of those who are found, where these are in the group and have the cookie.
     fn found(table: &[Entry], members: &[i32], marked: &[i32], spared: &[Identity]) -> Vec<i32> {
-        let remains = Remains { shim: Some(SHIM), group: None, cookie: OsStr::new("A=B"), spared };
+        let remains =
+            Remains { shim: Some(SHIM), group: None, cookie: OsStr::new("A=B"), spared, with_orphans: false };
         let members = members.iter().copied().filter_map(Pid::from_raw).collect();
         let has_cookie = |pid: Pid| marked.contains(&pid.as_raw_nonzero().get());
         let found = remains.found_among(table, &members, has_cookie);
@@ -236,6 +249,38 @@ mod tests {
         ];
         let all = [own, parent, grandparent];
         assert_eq!(found(&table, &all, &all, &[]), []);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn f_96_orphans_are_found_where_they_can_only_be_of_that_shim() {
+        crate::adopt_orphans().unwrap();
+        // Numbers that the kernel gives to nobody.
+        const ORPHAN: i32 = 5_000_001;
+        const DESCENDANT: i32 = 5_000_002;
+        let own = getpid().as_raw_nonzero().get();
+        let process = sleeper();
+        let started = process.pid().cast_signed();
+        let table = [
+            entry(own, 1, 7, 1),
+            entry(ORPHAN, own, ORPHAN, 60),
+            entry(DESCENDANT, ORPHAN, DESCENDANT, 60),
+            entry(started, own, started, 60),
+        ];
+        let found = |with_orphans| {
+            let remains = Remains {
+                shim: Some(SHIM),
+                group: None,
+                cookie: OsStr::new("A=B"),
+                spared: &[],
+                with_orphans,
+            };
+            let found = remains.found_among(&table, &HashSet::new(), |_| false);
+            found.iter().map(|entry| entry.pid.as_raw_nonzero().get()).collect::<Vec<_>>()
+        };
+        assert_eq!(found(false), []);
+        assert_eq!(found(true), [ORPHAN, DESCENDANT], "what we started is none, and descendants come along");
+        process.signal(Signal::KILL);
     }
 
     #[test]

@@ -138,6 +138,16 @@ pub(crate) fn is_locked(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     Ok(lock.kind != raw::F_UNLCK)
 }
 
+/// Nobody asks, where nothing is divided.
+pub(crate) fn has_one_thread() -> bool {
+    false
+}
+
+/// What is not inherited need not be watched over.
+pub(crate) fn fork() -> io::Result<Option<Pid>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// There are no subreapers.
 pub(crate) fn become_subreaper() -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())

@@ -30,7 +30,13 @@ async fn killed(script: &str, tier: Tier, survivors: usize) -> Shim {
 /// Ends what is left, which takes as long as it takes, and leaves nobody.
 fn end(shim: &Shim, spared: &[Identity]) -> Swept {
     let cookie = OsStr::new(&shim.cookie);
-    survivors::end(&Remains { shim: Some(shim.identity), group: shim.group.as_deref(), cookie, spared })
+    survivors::end(&Remains {
+        shim: Some(shim.identity),
+        group: shim.group.as_deref(),
+        cookie,
+        spared,
+        with_orphans: false,
+    })
 }
 
 /// Everything is dead at the moment at which that is said.
