@@ -45,8 +45,28 @@ pub(crate) enum Finding {
     Settled(Settled),
 }
 
+/// Who judges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judge {
+    /// Somebody who comes by.
+    Passer,
+    /// The watcher of the job's shim, to whom the orphans of that came.
+    Watcher,
+}
+
 /// Looks at a job, and settles it if it has ended.
 pub(crate) fn judge(
+    data: &DataFolder,
+    store: &mut Store,
+    job: &Job,
+    handover: &Handover<'_>,
+) -> Result<Finding, StoreError> {
+    judge_as(Judge::Passer, data, store, job, handover)
+}
+
+/// The same for one who may know more.
+pub(crate) fn judge_as(
+    judge: Judge,
     data: &DataFolder,
     store: &mut Store,
     job: &Job,
@@ -61,7 +81,7 @@ pub(crate) fn judge(
         Ok(Taken::Others) => return Ok(Finding::Alive),
         Ok(Taken::NoFolder(detail)) => {
             // Whatever has it cannot write down how it ends.
-            let Swept { leaked, unkilled } = end_survivors(id, None);
+            let Swept { leaked, unkilled } = end_survivors(judge, id, None);
             let ending = Ending::without_run(Outcome::Lost).because(Reason::RecordDamaged, detail);
             let ending = Ending { leaked, unkilled, ..ending };
             return settle(data, store, id, &ending, handover).map(Finding::Settled);
@@ -96,11 +116,11 @@ pub(crate) fn judge(
             let here = &handover.starter.boot_id;
             let swept = match &run {
                 Some(run) if run.boot_id == *here || !stands("survivors-of-this-boot-only") => {
-                    end_survivors(id, Some(run))
+                    end_survivors(judge, id, Some(run))
                 }
                 // The numbers of another boot, or of another container, are those of strangers.
                 Some(run) if !is_same_boot(&run.boot_id, here) => Swept::default(),
-                Some(_) | None => end_survivors(id, None),
+                Some(_) | None => end_survivors(judge, id, None),
             };
             Ending { leaked: swept.leaked, unkilled: swept.unkilled, ..ending }
         }
@@ -226,7 +246,7 @@ fn is_about_to(starter: &Starter, this: &Starter) -> bool {
 }
 
 /// Ends what a dead shim left.
-fn end_survivors(id: JobId, run: Option<&Run>) -> Swept {
+fn end_survivors(judge: Judge, id: JobId, run: Option<&Run>) -> Swept {
     if !stands("survivors-of-a-shim-ended") {
         return Swept::default();
     }
@@ -236,6 +256,6 @@ fn end_survivors(id: JobId, run: Option<&Run>) -> Swept {
         group: run.and_then(|run| run.control_group.as_deref()),
         cookie: cookie.as_ref(),
         spared: &[],
-        with_orphans: false,
+        with_orphans: judge == Judge::Watcher,
     })
 }

@@ -114,16 +114,18 @@ pub(crate) fn orphans(table: &[Entry]) -> Vec<Entry> {
     children.filter(|entry| !holds_a_job(entry)).copied().collect()
 }
 
-/// Whether this may be the shim of a job, which outlives whoever started it and is nobody's to end: the shim that ends a job starts the
+/// Whether this may be the shim of a job or the watcher above one, which outlives whoever started it and is nobody's to end: the shim that ends a job starts the
 /// next one, and leaves that to us.
 fn holds_a_job(entry: &Entry) -> bool {
     let number = entry.pid.as_raw_nonzero().get();
     // It leads a session, and is known by its name; a zombie has ended.
-    !entry.is_zombie && entry.session == number && name_of(number).is_some_and(|name| name == SHIM_NAME)
+    !entry.is_zombie
+        && entry.session == number
+        && name_of(number).is_some_and(|name| SHIM_NAMES.contains(&name.as_str()))
 }
 
-/// What the system shows as the name of a job's shim.
-const SHIM_NAME: &str = "mcp-job";
+/// What the system shows as the names of a job's shim and of its watcher.
+const SHIM_NAMES: [&str; 2] = ["mcp-job", "mcp-job-watch"];
 
 /// Takes the exit status of what came to us, after [`adopt_orphans`], and has ended: for a program that starts what outlives its own
 /// children. It looks at the table of processes, so that it is not for the runtime's threads.

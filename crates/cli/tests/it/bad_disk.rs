@@ -9,7 +9,7 @@ use crate::{
     apart::Apart,
     harness::{Client, PATIENCE, is_alive, run_to_end, wait_until},
     jobs::{Jobs, UNTIL_GO, called},
-    processes::writes,
+    processes::{entry, writes},
 };
 
 const FILE: &str = r#"
@@ -168,7 +168,10 @@ fn started_without_room(free_blocks: u32, runs_meanwhile: bool) {
     let mut shim = None;
     wait_until("it has a shim", PATIENCE, || {
         let survivors = jobs.sandbox.survivors();
-        shim = survivors.into_iter().find(|(_, command)| command.contains(&second)).map(|(pid, _)| pid);
+        let is_shim = |pid: i32, command: &str| {
+            command.contains(&second) && entry(pid).is_some_and(|entry| entry.name == "mcp-job")
+        };
+        shim = survivors.into_iter().find(|(pid, command)| is_shim(*pid, command)).map(|(pid, _)| pid);
         shim.is_some() && (!runs_meanwhile || jobs.tally("marks") == ["begin"])
     });
     let shim = shim.expect("it was found");

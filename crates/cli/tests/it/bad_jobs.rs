@@ -16,10 +16,14 @@ fn put(jobs: &Jobs, id: &str, name: &str, text: &str) {
     fs::write(jobs.folder(id).join(name), text).expect("the sandbox can be written");
 }
 
-/// Kills the shim of a running job, and returns the pid of the work.
+/// Kills the shim of a running job, and its watcher first, so that it is left to the next unhang. Returns the pid of the work.
 #[track_caller]
 fn kill_shim(jobs: &Jobs, id: &str) -> i32 {
     let (shim, work) = jobs.processes(id);
+    let watcher = entry(shim).expect("it runs").parent;
+    assert_eq!(entry(watcher).expect("it runs").name, "mcp-job-watch");
+    signal(watcher, Signal::KILL);
+    wait_until("the watcher has gone", PATIENCE, || !is_alive(watcher));
     signal(shim, Signal::KILL);
     wait_until("the shim has gone", PATIENCE, || !is_alive(shim));
     work

@@ -69,6 +69,27 @@ fn a_job_whose_supervisor_was_killed_is_lost_and_never_completed() {
     assert!(jobs.demand(0, &["job", "logs", &id]).0.starts_with("before\n"));
 }
 
+/// By hand or by the kernel for want of memory: a shim cannot tell, and its watcher need not.
+#[test]
+fn f_96_a_killed_supervisor_keeps_neither_processes_nor_the_queue_though_no_unhang_runs() {
+    let jobs = Jobs::new();
+    let script = "(setsid sleep 3600 &); echo ready; exec sleep 3600";
+    let first = jobs.submit(&["--max-concurrent", "1"], script);
+    let second = jobs.submit(&["--max-concurrent", "1"], "echo next");
+    let (shim, work) = jobs.processes(&first);
+    let log = jobs.folder(&first).join("stdout.log");
+    wait_until("its processes", PATIENCE, || fs::read(&log).is_ok_and(|text| text == b"ready\n"));
+    assert!(jobs.file(&second, "run.json").is_none(), "the queue waits");
+    signal(shim, Signal::KILL);
+    let ends = [jobs.end(&first), jobs.end(&second)];
+    assert_eq!(
+        (&ends[0]["outcome"], &ends[0]["reason"], &ends[1]["outcome"]),
+        (&json!("lost"), &json!("shim_killed"), &json!("completed"))
+    );
+    assert!(!is_alive(work));
+    wait_until("the end of all", PATIENCE, || jobs.sandbox.survivors().is_empty());
+}
+
 #[test]
 fn a_queue_drains_in_its_order_with_no_unhang_alive() {
     let jobs = Jobs::new();

@@ -15,12 +15,15 @@
 //! - Nothing of the job is kept alive by the shim but its lock, and nothing of the shim is known to the work.
 //! - A disk without room ends no job: what has to be written is tried again, before the start, while the work runs, and at its end.
 //! - Every step can be the last one. [`Step`] names them, and each is a test that kills a real shim there.
+//!
+//! Above a shim is its [watcher](unhang_proc::watch): what becomes of a shim that is killed is in `watcher.rs`.
 
 mod cap;
 mod outcome;
+mod watcher;
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::{CStr, OsStr, OsString},
     io,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -36,6 +39,7 @@ use unhang_proc::{
     lookup,
     spawn::{Environment, Exit, Launch, Stream},
     tree::{self, Plan, Swept, Tier, Tree},
+    watch::{Half, divide},
 };
 use unhang_switches::stands;
 
@@ -49,7 +53,7 @@ use crate::{
     room::MemoryGauge,
     settle::{Handover, settle, write_ending},
     shims::{self, ShimCommand},
-    store::{self, Store},
+    store::{self, Store, StoreError},
     wait::{Limit, look_until, pause},
 };
 
@@ -68,6 +72,9 @@ const ROOM_LOOK: Duration = Duration::from_secs(1);
 /// How long the work has run when `job.json` is told. Nobody reads the copy of a job of a moment, and each time that it is replaced
 /// takes room in the queue of the disk, where submits wait.
 const COPY_AFTER: Duration = Duration::from_millis(100);
+
+/// What a watcher is called in the process list.
+const WATCHER: &CStr = c"mcp-job-watch";
 
 /// Held by the one shim that waits for room.
 const QUEUE_LOCK: &str = "queue.lock";
@@ -103,31 +110,26 @@ pub enum Step {
 pub fn run_if_asked(command: &ShimCommand) -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     let is_asked = words.next().is_some_and(|word| word == shims::ARGUMENT);
-    is_asked.then(|| run(command, words, &|_| {}))
+    is_asked.then(|| run_watched(command, words, &|_| {}))
 }
 
-/// Runs a shim to its end. `words` are those after the hidden ones in `command`, which is how the next shim is started.
-/// `witness` is told of each step before the next one begins.
-pub fn run(
+/// Runs a shim to its end, with a [watcher](unhang_proc::watch) above it where there is one to be had. `words` are those after the
+/// hidden ones in `command`, which is how the next shim is started. `witness` is told of each step before the next one begins.
+pub fn run_watched(
     command: &ShimCommand,
-    mut words: impl Iterator<Item = OsString>,
+    words: impl Iterator<Item = OsString>,
     witness: &dyn Fn(Step),
 ) -> ExitCode {
-    file_limit::ignore_signal();
-    // Whoever started the server that started us may wait for the end of a pipe that came along.
-    Strangers::find(&[]).close();
-    let id = words.next().and_then(|word| word.to_str()?.parse().ok());
-    let (Some(id), None) = (id, words.next()) else { return ExitCode::from(USAGE) };
-    set_process_name(c"mcp-job");
-    let Ok(data) = std::env::current_dir().and_then(|folder| data_folder(&folder, id)) else {
-        return ExitCode::from(USAGE);
-    };
-    let shim = Shim { folder: data.job(id), data, id, command, witness };
-    match shim.live() {
-        Ok(()) => ExitCode::SUCCESS,
-        // What happened is on the disk as far as it came, and whoever looks at the job goes on from there.
-        Err(_) => ExitCode::FAILURE,
+    let Some(shim) = Shim::begin(command, words, witness) else { return ExitCode::from(USAGE) };
+    match divide(WATCHER) {
+        Ok(Half::Watcher(watched)) => shim.watch(watched),
+        Ok(Half::Copy) | Err(_) => shim.run(),
     }
+}
+
+/// Runs a shim to its end, and leaves it to others to see what becomes of it.
+pub fn run(command: &ShimCommand, words: impl Iterator<Item = OsString>, witness: &dyn Fn(Step)) -> ExitCode {
+    Shim::begin(command, words, witness).map_or(ExitCode::from(USAGE), |shim| shim.run())
 }
 
 /// The data folder is two above the job's.
@@ -158,7 +160,33 @@ struct Untold<'a> {
 /// Why a shim had to give up; the state on the disk says the rest.
 type Trouble = Box<dyn std::error::Error>;
 
-impl Shim<'_> {
+impl<'a> Shim<'a> {
+    /// What every shim begins with. None where the words make no sense.
+    fn begin(
+        command: &'a ShimCommand,
+        mut words: impl Iterator<Item = OsString>,
+        witness: &'a dyn Fn(Step),
+    ) -> Option<Self> {
+        file_limit::ignore_signal();
+        // Whoever started the server that started us may wait for the end of a pipe that came along.
+        Strangers::find(&[]).close();
+        let id = words.next().and_then(|word| word.to_str()?.parse().ok())?;
+        if words.next().is_some() {
+            return None;
+        }
+        let data = std::env::current_dir().and_then(|folder| data_folder(&folder, id)).ok()?;
+        Some(Self { folder: data.job(id), data, id, command, witness })
+    }
+
+    fn run(&self) -> ExitCode {
+        set_process_name(c"mcp-job");
+        match self.live() {
+            Ok(()) => ExitCode::SUCCESS,
+            // What happened is on the disk as far as it came, and whoever looks at the job goes on from there.
+            Err(_) => ExitCode::FAILURE,
+        }
+    }
+
     fn live(&self) -> Result<(), Trouble> {
         (self.witness)(Step::Alive);
         let Some(_lock) = self.lock()? else { return Ok(()) };
@@ -353,28 +381,33 @@ impl Shim<'_> {
     fn hand_over(&self, ending: &Ending) -> Result<(), Trouble> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
-        let rules = |store: &mut Store| store.read(store::next_rules);
-        let is_open =
-            rules(&mut store)?.is_none_or(|rules| rules.lack(&self.data, &MemoryGauge::default()).is_none());
-        let handover = Handover { starter: &starter, limit: None, is_open };
+        let handover = Handover { starter: &starter, limit: None, is_open: self.is_open(&mut store)? };
         // From here on others may wait for us.
         ask_for_short_turns();
         let settled = settle(&self.data, &mut store, self.id, ending, &handover)?;
         (self.witness)(Step::Settled);
         self.start(&settled.admitted);
         (self.witness)(Step::HandedOver);
-        if is_open || !stands("queue-waits-for-room") {
+        self.wait_with_the_queue(&mut store, &handover)
+    }
+
+    /// Whether the next job may start now, if there is one.
+    fn is_open(&self, store: &mut Store) -> Result<bool, StoreError> {
+        let next = store.read(store::next_rules)?;
+        Ok(next.is_none_or(|rules| rules.lack(&self.data, &MemoryGauge::default()).is_none()))
+    }
+
+    /// Waits for room where the queue had to, and nobody else does that.
+    fn wait_with_the_queue(&self, store: &mut Store, handover: &Handover<'_>) -> Result<(), Trouble> {
+        if handover.is_open || !stands("queue-waits-for-room") {
             return Ok(());
         }
         let Some(_queue) = Lock::try_take(&self.data.path().join(QUEUE_LOCK))? else { return Ok(()) };
-        while let Some(next) = rules(&mut store)? {
-            if next.lack(&self.data, &MemoryGauge::default()).is_none() {
-                let handover = Handover { is_open: true, ..handover };
-                self.start(&store.write(|transaction| handover.admit(transaction))?);
-                break;
-            }
+        while !self.is_open(store)? {
             pause(ROOM_LOOK);
         }
+        let handover = Handover { is_open: true, ..*handover };
+        self.start(&store.write(|transaction| handover.admit(transaction))?);
         Ok(())
     }
 

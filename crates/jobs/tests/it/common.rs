@@ -58,11 +58,22 @@ impl Drop for Home {
             if let (Some(pid), Some(start)) = (pid, run["shim"]["start"].as_u64())
                 && is_held(&entry.path().join("lock")).unwrap_or(false)
             {
+                if let Some(watcher) = watcher(pid) {
+                    let _ = watcher.signal(Signal::KILL);
+                }
                 // Its work dies with it.
                 let _ = Identity { pid, start }.signal(Signal::KILL);
             }
         }
     }
+}
+
+/// Who watches over a shim, if anybody does.
+pub(crate) fn watcher(shim: u32) -> Option<Identity> {
+    let stat = fs::read_to_string(format!("/proc/{shim}/stat")).ok()?;
+    let parent: u32 = stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()?;
+    let is_watcher = fs::read_to_string(format!("/proc/{parent}/comm")).ok()? == "mcp-job-watch\n";
+    is_watcher.then(|| Identity::of(parent)).flatten()
 }
 
 /// A data folder and an engine on it.

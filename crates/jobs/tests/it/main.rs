@@ -18,3 +18,4 @@ mod survivors;
 mod sweeps;
 mod tickets;
 mod versions;
+mod watched;

@@ -1,0 +1,134 @@
+//! What the watcher of a shim does once the shim has ended: nothing after an ordinary end, and otherwise what the next unhang on the
+//! data folder would do, at once, so that no job waits for that.
+//!
+//! Theory of operation. The shim forks before it does anything ([`unhang_proc::watch`]); the original waits. Where the shim is
+//! killed, all that was below it comes to the watcher, which judges the job like anybody else ([`judge_as`]), with these orphans as part
+//! of what is left; then it looks after the other jobs that have a slot, for the shim may have given one away and not started
+//! it, and fills what is free.
+//!
+//! Invariants
+//!
+//! - A shim that is killed before its own end of the job is written down has started no other shim, so all orphans are of its job.
+//!   After that nobody is ended here: the orphans are shims.
+//! - Whoever else judges the job at the same time settles it, and the watcher still ends the orphans.
+//! - A watcher that is killed too leaves all of this to the next unhang.
+
+use std::{process::ExitCode, time::Duration};
+
+use unhang_proc::{give_back_code, survivors::end_orphans, watch::Watched};
+
+use super::{ROOM_LOOK, Shim, Trouble, lacks_room};
+use crate::{
+    folder::EXIT,
+    judge::{Finding, Judge, judge_as},
+    record::{Ending, Outcome, Reason},
+    settle::Handover,
+    shims,
+    store::{self, Job, Store, StoreError},
+    wait::{Limit, pause},
+};
+
+/// How long the job is looked at while somebody else has it: a sweep, and the time that a starter is believed.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The pause between two looks at it.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl Shim<'_> {
+    /// Waits for the shim to end, and takes its place where it did not see the job to its end.
+    pub(super) fn watch(&self, shim: Watched) -> ExitCode {
+        // It is needed again only where the shim is killed.
+        give_back_code();
+        if shim.wait().is_success() {
+            return ExitCode::SUCCESS;
+        }
+        let limit = Limit::after(LIMIT);
+        loop {
+            match self.take_its_place(&limit) {
+                Ok(()) => return ExitCode::SUCCESS,
+                // The job is a matter of the disk; what is left of it is none.
+                Err(error) => {
+                    self.end_what_it_left(None);
+                    if limit.is_over() && !is_for_lack_of_room(&*error) {
+                        return ExitCode::FAILURE;
+                    }
+                }
+            }
+            pause(ROOM_LOOK);
+        }
+    }
+
+    fn take_its_place(&self, limit: &Limit) -> Result<(), Trouble> {
+        if !self.data.database().exists() {
+            // Whoever has removed it wants no other in its place.
+            self.end_what_it_left(None);
+            return Ok(());
+        }
+        let (mut store, _) = Store::open(&self.data)?;
+        let starter = shims::this_process()?;
+        let handover = Handover { starter: &starter, limit: None, is_open: self.is_open(&mut store)? };
+        let own = |store: &mut Store| store.read(|connection| store::get(connection, self.id));
+        let mut job = own(&mut store)?;
+        while let Some(open) = job.as_ref().filter(|job| job.is_active)
+            && !self.look_after(Judge::Watcher, &mut store, open, &handover)?
+            && !limit.is_over()
+        {
+            pause(LOOK);
+            job = own(&mut store)?;
+        }
+        self.end_what_it_left(own(&mut store)?.as_ref());
+        for other in store.read(store::open_jobs)? {
+            let is_shims = other.is_active && other.record.call.is_none() && other.record.job_id != self.id;
+            if is_shims {
+                // What is wrong with one keeps nobody from the next.
+                let _ = self.look_after(Judge::Passer, &mut store, &other, &handover);
+            }
+        }
+        self.start(&store.write(|transaction| handover.admit(transaction))?);
+        self.wait_with_the_queue(&mut store, &handover)
+    }
+
+    /// Brings a job on. False where somebody else has it.
+    fn look_after(
+        &self,
+        judge: Judge,
+        store: &mut Store,
+        job: &Job,
+        handover: &Handover<'_>,
+    ) -> Result<bool, StoreError> {
+        match judge_as(judge, &self.data, store, job, handover)? {
+            Finding::Alive => return Ok(false),
+            Finding::StartIt => self.start(&[job.record.job_id]),
+            Finding::Settled(settled) => self.start(&settled.admitted),
+        }
+        Ok(true)
+    }
+
+    /// Ends what somebody else who settled the job has not found.
+    fn end_what_it_left(&self, job: Option<&Job>) {
+        if !self.has_ended_itself(job) {
+            let _ = end_orphans();
+        }
+    }
+
+    /// Whether the shim saw the job to its end, so that what it has started since is shims. Where the folder is gone, the job was
+    /// removed, which happens to those alone that have ended.
+    fn has_ended_itself(&self, job: Option<&Job>) -> bool {
+        let ending = match job {
+            Some(job) if job.is_active => return false,
+            Some(job) => job.record.ending.clone(),
+            None if !self.folder.is_there() => return true,
+            None => self.folder.read::<Ending>(EXIT).ok().flatten(),
+        };
+        ending.is_some_and(|ending| {
+            ending.outcome != Outcome::Lost && ending.reason != Some(Reason::ShimKilled)
+        })
+    }
+}
+
+fn is_for_lack_of_room(error: &(dyn std::error::Error + 'static)) -> bool {
+    match error.downcast_ref::<StoreError>() {
+        Some(StoreError::File(error)) => lacks_room(error),
+        _ => false,
+    }
+}
