@@ -173,6 +173,19 @@ pub const CLOCK_LEEWAY: Duration = Duration::from_secs(60);
 pub const HEAD_PATIENCE: Duration = Duration::from_secs(60);
 /// How long the body of a request may take that has begun.
 pub const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes that bodies of requests over HTTP, until they are answered, and whole replies, until they are taken, may have together: two of the
+/// longest, so that one that stands still does not keep another out. Twice `max-message` where that is more.
+pub const MESSAGE_MEMORY: usize = 2 * MAX_MESSAGE;
+/// Messages up to this do not count for it: nearly all are shorter, and with [`MAX_CONNECTIONS`] they come to 64 MiB.
+pub const SMALL_MESSAGE: usize = 16 << 10;
+/// Messages over this wait for their room one after the other. Shorter ones need so little that they find it beside them.
+pub const LARGE_MESSAGE: usize = 1 << 20;
+/// How long a message waits for its room in all, and when it is worth another try: with the wait for a turn it is over before [`BODY_PATIENCE`].
+pub const ROOM_PATIENCE: Duration = Duration::from_secs(5);
+/// The same for the one that has the turn: twice as long, for by then those that wait for theirs have given back what they had.
+pub const TURN_PATIENCE: Duration = Duration::from_secs(10);
+/// Messages that wait for their room at a time; each is woken when some is freed.
+pub const MESSAGES_WAITING: usize = 256;
 /// For how long a client over HTTP may take nothing of what is sent to it before its connection is given up.
 pub const DEAF_PATIENCE: Duration = Duration::from_secs(60);
 

@@ -48,6 +48,10 @@ use crate::{
 /// How long nothing is accepted after the system had nothing to give: descriptors come back when others end.
 const NO_ROOM: Duration = Duration::from_millis(100);
 
+/// Bytes that a connection reads ahead at most, and so the longest head of a request: enough to read large bodies fast, and little where
+/// thousands of connections wait.
+const READ_AHEAD: usize = 64 << 10;
+
 /// How long somebody who has come to a socket among the files may take, at the end, to begin to ask.
 const LAST_HEAD: Duration = Duration::from_millis(500);
 
@@ -362,7 +366,7 @@ async fn talk(
         async move { Ok::<_, Infallible>(site.answer(from, request.map(Body::new)).await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new());
+    builder.timer(TokioTimer::new()).max_buf_size(READ_AHEAD);
     if matches!(from.peer, Peer::Local { .. }) {
         builder.keep_alive(false);
     }

@@ -239,7 +239,7 @@ async fn served(
     diagnostics.notice(&told);
     tokio::spawn(manager.follow(told, ending.subscribe()));
     let hosts = door.hosts(&addresses);
-    let Door { access, tls, sse: offers_sse, .. } = door;
+    let Door { access, tls, sse: offers_sse, message_memory, .. } = door;
     let (door, opened) = watch::channel(Arc::new(http::Door { hosts, access }));
     let (tls, spoken) = watch::channel(tls);
     let reload = Reload { entrance: Some(Entrance { addresses, door, tls }), ..reload };
@@ -259,6 +259,7 @@ async fn served(
         tls: spoken,
         door: opened,
         offers_sse,
+        message_memory,
     };
     Ok(tokio::select! {
         code = http::run(spec, stops) => code,

@@ -30,6 +30,7 @@ mod following;
 mod gateway;
 mod gateway_access;
 mod gateway_asking;
+mod gateway_bodies;
 mod gateway_descriptors;
 mod gateway_fair;
 mod gateway_hostile;

@@ -28,6 +28,8 @@ pub struct HttpSettings {
     pub allowed_origins: Vec<String>,
     /// Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision.
     pub sse: bool,
+    /// Bytes that the bodies of requests and whole replies may have together.
+    pub message_memory: Option<u64>,
     /// How many times as much as others a client may have, by what it is called.
     pub weights: BTreeMap<String, NonZeroU32>,
     /// What proves who we are.
@@ -56,6 +58,7 @@ pub(super) fn read(field: &Field<'_>, folder: &Path) -> Result<HttpSettings, Com
         allowed_hosts: all("allowed-hosts", host)?,
         allowed_origins: all("allowed-origins", origin)?,
         sse: section.get("sse").map(|field| field.flag()).transpose()?.unwrap_or_default(),
+        message_memory: section.get("message-memory").map(|field| field.size()).transpose()?,
         weights: section.get("weights").map(|field| weights(&field)).transpose()?.unwrap_or_default(),
         tls: section.get("tls").map(|field| tls(&field, folder)).transpose()?,
         oauth: section.get("oauth").map(|field| oauth(&field)).transpose()?,

@@ -150,6 +150,12 @@ pub(super) const HTTP: &[Key] = &[
         "Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision at /sse and /messages. Default: false.",
     ),
     key(
+        "message-memory",
+        Kind::Size,
+        "What bodies of requests, until they are answered, and replies that are sent whole, until they are taken, may have of memory \
+         together; at least five quarters of max-message. Default: 128MiB, or twice max-message where that is more.",
+    ),
+    key(
         "weights",
         Kind::Wholes(WEIGHT),
         "How many times as much as others a client may have where clients wait for one another, by what the log calls it: `token 1` \

@@ -77,6 +77,7 @@ oauth = { client-id = "unhang", client-secret = "${PYTHON}", client-metadata-url
 tokens = ["0123456789abcdef", { token = "${PYTHON}-and-a-bit-more", operator = true }]
 allowed-hosts = ["MCP.example.org", "192.0.2.1", "[2001:db8::1]"]
 allowed-origins = ["https://app.example.org:443", "http://localhost:3000/"]
+message-memory = "96MiB"
 sse = true
 weights = { "token 1" = 4, "subject me" = 2 }
 tls = { certificate = "cert.pem", key = "/keys/key.pem" }
@@ -215,6 +216,7 @@ fn who_may_ask_is_read() {
         allowed_hosts: ["mcp.example.org", "192.0.2.1", "[2001:db8::1]"].map(str::to_owned).to_vec(),
         allowed_origins: ["https://app.example.org", "http://localhost:3000"].map(str::to_owned).to_vec(),
         sse: true,
+        message_memory: Some(96 << 20),
         weights: [("token 1", 4), ("subject me", 2)]
             .map(|(name, weight)| (name.to_owned(), NonZeroU32::new(weight).expect("a weight")))
             .into(),

@@ -29,6 +29,8 @@ pub(super) struct Door {
     pub(super) tls: Option<Acceptor>,
     /// Clients of 2024-11-05 are let in too.
     pub(super) sse: bool,
+    /// Bytes that messages may have together.
+    pub(super) message_memory: Option<usize>,
     hosts: Vec<String>,
     origins: Vec<String>,
 }
@@ -36,7 +38,16 @@ pub(super) struct Door {
 impl Door {
     /// Reads the files that flags and settings name.
     pub(super) fn prepare(serve: &Serve, settings: HttpSettings) -> Result<Door, String> {
-        let HttpSettings { mut tokens, allowed_hosts, allowed_origins, weights, sse, tls, oauth } = settings;
+        let HttpSettings {
+            mut tokens,
+            allowed_hosts,
+            allowed_origins,
+            message_memory,
+            weights,
+            sse,
+            tls,
+            oauth,
+        } = settings;
         if let Some(path) = &serve.token_file {
             tokens.extend(tokens_of(path)?);
         }
@@ -50,6 +61,7 @@ impl Door {
             access: access.with_weights(weights),
             tls: tls.as_ref().map(acceptor).transpose()?,
             sse: sse || serve.sse,
+            message_memory: message_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             hosts: allowed_hosts,
             origins: allowed_origins,
         })

@@ -91,7 +91,7 @@ impl Current {
                 plan.jobs,
                 plan.state,
                 plan.telemetry,
-                plan.door.as_ref().map(|door| door.sse)
+                plan.door.as_ref().map(|door| (door.sse, door.message_memory))
             ),
             files: plan.files.clone(),
             stamps,
@@ -232,7 +232,7 @@ impl Reload<'_> {
         }
         if current.fixed != self.current.fixed {
             told.push(
-                "what it says of [jobs], [state], [telemetry] and `sse` counts from the next start on"
+                "what it says of [jobs], [state], [telemetry], `sse` and `message-memory` counts from the next start on"
                     .to_owned(),
             );
         }

@@ -5,33 +5,34 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{sync::oneshot, time::timeout};
+use tokio::sync::oneshot;
 use unhang_net::serve::{
     Peer,
     axum::{
         Extension,
-        body::{Body, Bytes, HttpBody, to_bytes},
+        body::{Body, Bytes},
         extract::{Request, State},
         http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
         response::{IntoResponse, Response},
     },
 };
-use unhang_switches::stands;
-use unhang_wire::Id;
+use unhang_wire::{self as wire, Id};
 
 use super::{
     Full, Gate, Way,
     access::Caller,
     admission::busy,
     asked::{Asked, asked},
+    body::{Whole, whole},
     old,
     operators::told,
+    room::NoRoom,
     session::{Mail, Mailbox, Reply},
     shown,
     stream::parse_id,
 };
 use crate::{
-    config::{BODY_PATIENCE, RETRY_MOST},
+    config::{RETRY_MOST, ROOM_PATIENCE},
     fault::{Evidence, Fault, Kind},
     front::machine::ErrorAnswer,
     revision::Revision,
@@ -142,7 +143,7 @@ pub(super) async fn posted(gate: &Arc<Gate>, peer: Peer, caller: Caller, request
         Ok(body) => body,
         Err(refusal) => return *refusal,
     };
-    let asked = asked(&headers, &body);
+    let asked = asked(&headers, &body.bytes);
     brought(gate, Post { peer, caller, takes, trace: trace(&headers), body }, asked).await
 }
 
@@ -165,13 +166,13 @@ pub(super) async fn brought(gate: &Arc<Gate>, post: Post, asked: Asked) -> Respo
             let statuses = if is_introduced { Statuses::Alone } else { Statuses::Nobody };
             let holder = state.and_then(|state| gate.holder(&state, &post.caller));
             match holder.map_or_else(|| gate.alone(&post.caller, peer), Ok) {
-                Ok(session) => post.to(session, statuses).await,
+                Ok(session) => post.to(gate, session, statuses).await,
                 Err(full) => too_many(peer, full, "requests"),
             }
         }
         Asked::Begins => begun(gate, post).await,
         Asked::Belongs(name) => match gate.session(&name, &post.caller, Way::Streamable) {
-            Some(session) => post.to(session, Statuses::Session).await,
+            Some(session) => post.to(gate, session, Statuses::Session).await,
             None => no_such_session(peer),
         },
         Asked::Differs(id, why) => {
@@ -199,39 +200,6 @@ pub(super) async fn brought(gate: &Arc<Gate>, post: Post, asked: Asked) -> Respo
             refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)
         }
     }
-}
-
-/// The body, within its limits.
-pub(super) async fn whole(gate: &Gate, peer: Peer, body: Body) -> Result<Bytes, Box<Response>> {
-    let limit = gate.limits.max_message;
-    let too_large = || {
-        let happened = format!("the body is longer than the limit of {limit} bytes");
-        let hint = "send less at once, or raise --max-message";
-        Box::new(refused(peer, StatusCode::PAYLOAD_TOO_LARGE, Kind::TooLarge, happened, hint))
-    };
-    if body.size_hint().lower() > limit as u64 {
-        return Err(too_large());
-    }
-    let patience = if stands("slow-body-ends") { BODY_PATIENCE } else { Duration::MAX };
-    match timeout(patience, to_bytes(body, limit)).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) if is_too_large(&error) => Err(too_large()),
-        Ok(Err(error)) => {
-            let happened = format!("the body broke off: {error}");
-            let hint = "send it whole";
-            Err(Box::new(refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)))
-        }
-        Err(_) => {
-            let happened = format!("the body was not there within {} s", BODY_PATIENCE.as_secs());
-            let hint = "send it at once";
-            Err(Box::new(refused(peer, StatusCode::REQUEST_TIMEOUT, Kind::Deadline, happened, hint)))
-        }
-    }
-}
-
-fn is_too_large(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source())
-        .any(|error| error.is::<http_body_util::LengthLimitError>())
 }
 
 fn no_such_session(peer: Peer) -> Response {
@@ -301,14 +269,14 @@ pub(super) struct Post {
     pub(super) takes: Accepts,
     /// The trace that its headers name.
     pub(super) trace: Option<Parent>,
-    pub(super) body: Bytes,
+    pub(super) body: Whole,
 }
 
 impl Post {
-    async fn to(self, session: Mailbox, statuses: Statuses) -> Response {
+    async fn to(self, gate: &Gate, session: Mailbox, statuses: Statuses) -> Response {
         let (peer, takes) = (self.peer, self.takes);
         match self.ask(&session).await {
-            Some(reply) => answer(reply, takes, statuses),
+            Some(reply) => answer(gate, peer, reply, takes, statuses).await,
             None => ending(peer),
         }
     }
@@ -316,7 +284,8 @@ impl Post {
     pub(super) async fn ask(self, session: &Mailbox) -> Option<Reply> {
         let (reply, replied) = oneshot::channel();
         let Post { body, trace, .. } = self;
-        let mail = Mail::Post { body, takes_events: self.takes.events, trace, reply };
+        let Whole { bytes: body, room } = body;
+        let mail = Mail::Post { body, room, takes_events: self.takes.events, trace, reply };
         session.send(mail).await.ok()?;
         replied.await.ok()
     }
@@ -330,11 +299,12 @@ async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
         Err(full) => return too_many(peer, full, "sessions"),
     };
     let reply = post.ask(&session).await;
-    let is_session = matches!(reply, Some(Reply::Whole(_, None) | Reply::Events(_)));
+    let is_begun = matches!(reply, Some(Reply::Whole(_, None) | Reply::Events(_)));
     let mut response = match reply {
-        Some(reply) => answer(reply, takes, Statuses::Session),
+        Some(reply) => answer(gate, peer, reply, takes, Statuses::Session).await,
         None => ending(peer),
     };
+    let is_session = is_begun && response.status().is_success();
     match HeaderValue::from_str(&name) {
         Ok(value) if is_session => {
             let session = shown(&name);
@@ -346,18 +316,59 @@ async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
     response
 }
 
-pub(super) fn answer(reply: Reply, takes: Accepts, statuses: Statuses) -> Response {
+/// The answer to a post. One that is sent whole has its room in the budget until it is taken.
+pub(super) async fn answer(
+    gate: &Gate,
+    peer: Peer,
+    reply: Reply,
+    takes: Accepts,
+    statuses: Statuses,
+) -> Response {
     match reply {
         Reply::Taken => StatusCode::ACCEPTED.into_response(),
         // What is refused with a status is no stream.
         Reply::Whole(line, error)
             if takes.json || error.is_some_and(|error| error.is_ours || statuses != Statuses::Session) =>
         {
-            (statuses.of(error), [(header::CONTENT_TYPE, JSON)], line).into_response()
+            match roomy(gate, peer, line).await {
+                Ok(line) => (statuses.of(error), [(header::CONTENT_TYPE, JSON)], line).into_response(),
+                Err(refusal) => *refusal,
+            }
         }
-        Reply::Whole(line, _) => events(Body::from([b"data: ", &*line, b"\n\n"].concat())),
+        Reply::Whole(line, _) => match roomy(gate, peer, [b"data: ", &*line, b"\n\n"].concat()).await {
+            Ok(event) => events(Body::from(event)),
+            Err(refusal) => *refusal,
+        },
         Reply::Events(body) => events(Body::new(body)),
         Reply::Gone => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// An answer with its room. Where there is none the answer is given up, and whoever asked is told.
+async fn roomy(gate: &Gate, peer: Peer, answer: Vec<u8>) -> Result<Bytes, Box<Response>> {
+    match gate.budget.room_for(answer.len()).await {
+        Ok(None) => Ok(answer.into()),
+        Ok(Some(room)) => Ok(room.keep(answer)),
+        Err(NoRoom) => {
+            let happened =
+                format!("other messages have the memory that an answer of {} bytes needs", answer.len());
+            let hint = "what was asked has been done, and its answer is lost; ask again in a moment, or raise message-memory under \
+                        [http] of unhang.toml";
+            let id = answered_id(&answer);
+            let (status, kind) = (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded);
+            let refusal =
+                Refusal { status, kind, id: id.as_ref(), happened, hint, retry_after: Some(ROOM_PATIENCE) };
+            Err(Box::new(refusal.answer(peer)))
+        }
+    }
+}
+
+/// The id of the request that is answered, of an answer in either form.
+fn answered_id(answer: &[u8]) -> Option<Id> {
+    let answer = answer.strip_prefix(b"data: ").unwrap_or(answer);
+    match wire::read(answer).next() {
+        Some(wire::Piece::Message(wire::Message { body: wire::Body::Response { id, .. }, .. })) => Some(id),
+        _ => None,
     }
 }
 
@@ -410,7 +421,7 @@ pub(super) async fn listened(
     let sent = session.send(Mail::Listen { after, reply }).await;
     match (sent, replied.await) {
         (Ok(()), Ok(Reply::Gone)) => unknown(),
-        (Ok(()), Ok(reply)) => answer(reply, Accepts::ALL, Statuses::Session),
+        (Ok(()), Ok(reply)) => answer(&gate, peer, reply, Accepts::ALL, Statuses::Session).await,
         _ => no_such_session(peer),
     }
 }

@@ -17,6 +17,7 @@
 mod access;
 mod admission;
 mod asked;
+mod body;
 mod handlers;
 mod hosts;
 mod metrics;
@@ -24,6 +25,7 @@ mod old;
 mod operators;
 mod place;
 mod regulars;
+mod room;
 mod session;
 mod stream;
 
@@ -57,6 +59,7 @@ use self::{
     operators::Jobs,
     place::Place,
     regulars::{Regular, Regulars, Stay},
+    room::Budget,
     session::{Mail, Mailbox, Manner, Session, mailbox},
 };
 use super::{
@@ -114,6 +117,8 @@ pub struct HttpSpec {
     pub tls: watch::Receiver<Option<Acceptor>>,
     /// Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision at `/sse` and `/messages`.
     pub offers_sse: bool,
+    /// Bytes that the bodies of requests and whole replies may have together; by default as [`MESSAGE_MEMORY`] says.
+    pub message_memory: Option<usize>,
     /// Who may come; what is there of those who may not any more is ended.
     pub door: watch::Receiver<Arc<Door>>,
 }
@@ -141,6 +146,7 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
         listeners,
         tls,
         offers_sse,
+        message_memory,
         door,
     } = spec;
     let ending = end.subscribe();
@@ -153,7 +159,8 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
     tracing::debug!("at most {} connections, {} of one address", bounds.connections, bounds.of_one);
     let counted = Jobs::of(jobs.as_ref().map(|jobs| Arc::clone(&jobs.service)));
     let behind = Behind::new(toolbox, servers, instructions).with_jobs(jobs).traced_by(telemetry, "tcp");
-    let gate = Gate::new(limits, behind, counted, door, ending.clone());
+    let budget = Budget::new(message_memory, limits.max_message);
+    let gate = Gate::new(limits, budget, behind, counted, door, ending.clone());
     let _watching = Watching(tokio::spawn(Arc::clone(&gate).watch_door()));
     let place = Place::new(Arc::clone(&gate), offers_sse);
     let mut serving = tokio::spawn(serve::serve(listeners, place, bounds, tls, ending));
@@ -193,7 +200,8 @@ pub(crate) async fn serve_windows(
     let behind = Behind::new(Arc::new(NoTools), Some(servers), None).of_windows();
     // Whoever can open the socket is who has started us.
     let door = watch::channel(Arc::default()).1;
-    let gate = Gate::new(limits, behind, Jobs::of(None), door, ending.clone());
+    let budget = Budget::new(None, limits.max_message);
+    let gate = Gate::new(limits, budget, behind, Jobs::of(None), door, ending.clone());
     let tls = watch::channel(None).1;
     let listeners = vec![Listener::Local(listener, Some(claim))];
     let bounds = bounds(descriptors::most(), true);
@@ -212,6 +220,8 @@ impl Drop for Watching {
 /// What all connections share.
 struct Gate {
     limits: Limits,
+    /// What bodies and whole replies take.
+    budget: Budget,
     behind: Behind,
     jobs: Jobs,
     door: watch::Receiver<Arc<Door>>,
@@ -268,6 +278,7 @@ enum Full {
 impl Gate {
     fn new(
         mut limits: Limits,
+        budget: Budget,
         behind: Behind,
         jobs: Jobs,
         door: watch::Receiver<Arc<Door>>,
@@ -276,6 +287,7 @@ impl Gate {
         limits.eof_grace = limits.eof_grace.min(DRAIN);
         Arc::new(Gate {
             limits,
+            budget,
             behind,
             jobs,
             door,

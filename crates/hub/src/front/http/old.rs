@@ -23,9 +23,10 @@ use super::{
     Gate, Way,
     access::Caller,
     asked::no_message,
+    body::whole,
     handlers::{
         Accepts, Post, Statuses, answer, brought, ending, no_events, no_json, refused, too_many, trace,
-        whole, wrong_verb,
+        wrong_verb,
     },
     session::Mail,
     shown,
@@ -74,7 +75,7 @@ async fn opened(
         (Ok(()), Ok(reply)) => {
             let session = shown(&name);
             tracing::info!(%peer, session, "{peer} ({caller}) begins the session {session} by HTTP+SSE");
-            answer(reply, Accepts::ALL, Statuses::Session)
+            answer(&gate, peer, reply, Accepts::ALL, Statuses::Session).await
         }
         _ => ending(peer),
     }
@@ -99,12 +100,12 @@ async fn said(
         Ok(body) => body,
         Err(refusal) => return *refusal,
     };
-    let instead = no_message(&body);
+    let instead = no_message(&body.bytes);
     let post = Post { peer, caller, takes: Accepts::ALL, trace: trace(&headers), body };
     match instead {
         Some(asked) => brought(&gate, post, asked).await,
         None => match post.ask(&session).await {
-            Some(reply) => answer(reply, Accepts::ALL, Statuses::Session),
+            Some(reply) => answer(&gate, peer, reply, Accepts::ALL, Statuses::Session).await,
             None => no_such_session(peer),
         },
     }

@@ -29,7 +29,10 @@ use unhang_net::serve::axum::body::Bytes;
 use unhang_switches::stands;
 use unhang_wire::{Line, one_line};
 
-use super::stream::{Body, Held, Marks, Stream};
+use super::{
+    room::Room,
+    stream::{Body, Held, Marks, Stream},
+};
 use crate::{
     config::{Limits, SESSION_IDLE},
     exit,
@@ -74,7 +77,14 @@ pub(super) enum Reply {
 /// What comes to a session.
 pub(super) enum Mail {
     /// A message.
-    Post { body: Bytes, takes_events: bool, trace: Option<Parent>, reply: oneshot::Sender<Reply> },
+    Post {
+        body: Bytes,
+        /// What it has of the budget, until it is answered: what was asked is kept until then.
+        room: Option<Room>,
+        takes_events: bool,
+        trace: Option<Parent>,
+        reply: oneshot::Sender<Reply>,
+    },
     /// Somebody listens: after this event, where a stream is taken up again.
     Listen { after: Option<(u64, u64)>, reply: oneshot::Sender<Reply> },
     /// The client ends the session.
@@ -125,6 +135,8 @@ enum Answer {
 /// What the machine sees of the client.
 struct World {
     posts: HashMap<StreamKey, Open>,
+    /// What posts that are not answered have of the budget for messages, where it is anything.
+    rooms: HashMap<StreamKey, Room>,
     /// Posts that are not answered yet, with the time by which they are to be.
     unanswered: VecDeque<(Instant, StreamKey)>,
     /// What the client listens to, and answers that broke off.
@@ -303,6 +315,9 @@ impl World {
 
 impl Outside for World {
     fn to_client(&mut self, to: To, class: Class, line: &[u8]) {
+        if let To::Answer { stream, .. } = &to {
+            self.rooms.remove(stream);
+        }
         match to {
             _ if self.has_one_stream() => self.say_to_session(class, line),
             To::Answer { stream, error } => self.answer(stream, error, line),
@@ -317,6 +332,7 @@ impl Outside for World {
     }
 
     fn nothing_to_client(&mut self, stream: StreamKey) {
+        self.rooms.remove(&stream);
         match self.posts.remove(&stream).map(|post| post.answer) {
             Some(Answer::Not(reply)) => drop(reply.send(Reply::Taken)),
             Some(Answer::Begun(begun)) => {
@@ -361,6 +377,7 @@ impl Session {
         work.machine.call_session(&name);
         let world = World {
             posts: HashMap::new(),
+            rooms: HashMap::new(),
             unanswered: VecDeque::new(),
             listened: None,
             ended: VecDeque::new(),
@@ -422,9 +439,9 @@ impl Session {
     fn take(&mut self, mail: Mail) {
         self.last_seen = Instant::now();
         match mail {
-            Mail::Post { body, takes_events, trace, reply } => {
+            Mail::Post { body, room, takes_events, trace, reply } => {
                 self.work.machine.comes_with(trace);
-                self.post(&body, takes_events, reply);
+                self.post(&body, room, takes_events, reply);
             }
             // Whoever asked has gone: the next one takes its place.
             Mail::Listen { after, reply } => drop(reply.send(self.world.listen(after))),
@@ -435,9 +452,10 @@ impl Session {
         }
     }
 
-    fn post(&mut self, body: &[u8], takes_events: bool, reply: oneshot::Sender<Reply>) {
+    fn post(&mut self, body: &[u8], room: Option<Room>, takes_events: bool, reply: oneshot::Sender<Reply>) {
         self.next_stream += 1;
         let key = self.next_stream;
+        self.world.rooms.extend(room.map(|room| (key, room)));
         if self.world.has_one_stream() {
             // Its answer comes on the stream, whenever that is.
             let _gone = reply.send(Reply::Taken);
@@ -448,6 +466,9 @@ impl Session {
         // On its way to a server it is one line.
         self.work.machine.client_line(now, key, Line::Whole(&one_line(body)), &mut self.world);
         if self.world.has_one_stream() {
+            if self.world.rooms.contains_key(&key) && !self.work.machine.awaits(key) {
+                self.world.rooms.remove(&key);
+            }
             return;
         }
         if self.work.machine.awaits(key) {

@@ -29,6 +29,10 @@ use crate::{
 
 mod access;
 mod old;
+mod room;
+
+/// What `long` answers with: too much to count for nothing, and less than is cut.
+const LONG: usize = 20_000;
 
 /// Tools that take their time.
 #[derive(Default)]
@@ -47,7 +51,7 @@ impl Toolbox for Tools {
             is_job: false,
             listing: Listing::First,
         };
-        ["echo", "slow", "stuck", "large"].map(tool).into()
+        ["echo", "slow", "stuck", "large", "long"].map(tool).into()
     }
 
     fn call(&self, mut call: ToolCall) -> Answering {
@@ -60,6 +64,7 @@ impl Toolbox for Tools {
                     sleep(Duration::from_secs(10)).await;
                     return answer(&"x".repeat(10_000));
                 }
+                "long" => return answer(&"x".repeat(LONG)),
                 "stuck" => {
                     call.cancellation.cancelled().await;
                     withdrawn.fetch_add(1, Ordering::SeqCst);
@@ -130,6 +135,7 @@ impl Web {
         let (end, ending) = watch::channel(false);
         let (door, opened) = watch::channel(Arc::new(Door { access, hosts: Hosts::default() }));
         let gate = Arc::new(Gate {
+            budget: Budget::new(Some(64 << 10), 32 << 10),
             limits,
             behind: Behind::new(Arc::new(tools), None, None),
             jobs: Jobs::new(count),
