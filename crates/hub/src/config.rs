@@ -130,8 +130,8 @@ pub const LIST_LIFE: Duration = Duration::from_secs(60);
 pub const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// How long requests wait for a server that was started anew to take up again what sessions had told the one before: its level of logs
-/// and the resources that somebody watches. A server that answers takes milliseconds.
-pub const RESTORE_PATIENCE: Duration = Duration::from_secs(2);
+/// and the resources that somebody watches. A server that answers takes milliseconds, and a machine may be busy.
+pub const RESTORE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a list waits for servers that are still starting; then what is known has to do, and changes are told of. Some clients
 /// give a list up after 5 s (peers.md 3.3).
 pub const LIST_PATIENCE: Duration = Duration::from_secs(2);

@@ -31,6 +31,9 @@ use crate::{
 /// How long the job is looked at while somebody else has it: a sweep, and the time that a starter is believed.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// Between the death of the shim and what the watcher does about it.
+const RESPITE: Duration = Duration::from_millis(200);
+
 /// The pause between two looks at it.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -42,6 +45,8 @@ impl Shim<'_> {
         if shim.wait().is_success() {
             return ExitCode::SUCCESS;
         }
+        // What ends everything here, such as a lifeline, ends the watcher too: it is not to be met in the middle of a file.
+        pause(RESPITE);
         let limit = Limit::after(LIMIT);
         loop {
             match self.take_its_place(&limit) {
