@@ -109,10 +109,24 @@ impl Gateway {
     }
 }
 
-/// `unhang serve` over stdio, which asks a gateway that runs with the same file.
+/// `unhang serve` over stdio, which asks a gateway that runs with the same file. Clients pass few variables on, and windows share servers
+/// only where both would give them the same environment (F-21), so that it is given those of the gateway.
 pub(crate) fn window(bench: &Bench, place: &Place) -> Vec<OsString> {
-    bench.unhang(&["serve", "--config"], &[configuration(place).into()])
+    let is_given = |name: &str| SERVERS_INHERIT.contains(&name) || name.starts_with("LC_");
+    let own = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_given));
+    let of_case = place.environment().into_iter().map(|(name, value)| (OsString::from(name), value));
+    let mut words = vec![OsString::from("env")];
+    words.extend(own.chain(of_case).map(|(mut word, value)| {
+        word.push("=");
+        word.push(value);
+        word
+    }));
+    words.extend(bench.unhang(&["serve", "--config"], &[configuration(place).into()]));
+    words
 }
+
+/// The variables that servers behind the gateway inherit, besides those that begin with `LC_`.
+const SERVERS_INHERIT: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"];
 
 /// Writes the configuration file of a gateway in front of these servers, with the environment of the case for each.
 pub(crate) fn configure(place: &Place, entries: &[Entry]) -> Result<PathBuf, Failure> {
