@@ -134,3 +134,25 @@ fn f_54_calls_of_another_session_wait_until_those_of_one_have_ended() {
     });
     gateway_http::finish(process, &sandbox);
 }
+
+#[test]
+fn f_54_calls_of_another_session_wait_from_the_first_question_of_a_server_on() {
+    let sandbox = Sandbox::with_jobs();
+    // Nobody but who waits takes her question away, which is after 15 s.
+    let limits = "limits = { call-timeout = \"150s\" }";
+    let srv = server("srv", &["slow-answers", "--era", "legacy"], limits);
+    let (process, web) = gateway_http::gateway(&sandbox, &[srv]);
+    let (alice, bob) = (web.begin(), web.begin());
+    let hers = asked(&web, &alice, 1);
+    let waiting = || web.ask("GET", "/status", &[], "").last()["servers"][0]["waiting"].clone();
+    thread::scope(|scope| {
+        let his = scope.spawn(|| {
+            let his = asked(&web, &bob, 1);
+            respond(&web, &bob, his)
+        });
+        wait_until("he waits", PATIENCE, || waiting() == 1);
+        assert_eq!(respond(&web, &alice, hers), json!({ "by": alice }).to_string());
+        assert_eq!(his.join().expect("no panic"), json!({ "by": bob }).to_string());
+    });
+    gateway_http::finish(process, &sandbox);
+}

@@ -200,7 +200,7 @@ impl Backend {
         let turn_patience = entry.spec.limits.call_timeout / 10;
         let record = record.unwrap_or_else(|| Arc::new(Record::new(entry.secrets.clone())));
         let name = entry.spec.name.clone();
-        let ear = Arc::new(Ear::new(name, turn_patience, place, updates, Arc::clone(&record)));
+        let ear = Arc::new(Ear::new(name, place, updates, Arc::clone(&record)));
         let mut spec = ClientSpec { listener: ear.clone(), ..entry.spec.clone() };
         let mut limits = spec.limits.clone();
         if matches!(spec.endpoint, Endpoint::Http(_)) {

@@ -3,7 +3,7 @@
 //! Invariants
 //!
 //! - What nobody can be asked is declined, and says why.
-//! - Whoever is asked something while others wait for the server has a while for the answer, however often it asks.
+//! - Whoever is asked something has all the time of the call for the answer, unless somebody waits for the server and says so.
 
 use std::{
     future::Future,
@@ -12,12 +12,10 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use serde_json::{Map, Value, json, value::RawValue};
-use tokio::{sync::Notify, time::sleep};
-use unhang_switches::stands;
+use tokio::sync::Notify;
 use unhang_wire::{Json, text_member};
 
 use super::{
@@ -36,47 +34,43 @@ pub(super) struct Ear {
     pub(super) changed: Notify,
     /// It asks things about calls, over a stream on which nothing says which call that is.
     asks: AtomicBool,
-    alarm: Arc<Alarm>,
-    /// How long whoever is asked may take for the answer while others wait.
-    patience: Duration,
+    /// The first that it asked was asked of a session.
+    asked_one_first: AtomicBool,
+    /// Ends what is being asked, for the sake of those who wait.
+    crowded: Arc<Notify>,
     place: usize,
     updates: Updates,
     /// What is counted of it.
     record: Arc<Record>,
 }
 
-/// Ends what is being asked, for the sake of those who wait.
-#[derive(Default)]
-struct Alarm {
-    crowded: Arc<Notify>,
-    /// It is going to be rung, however often the server asks until then.
-    is_set: AtomicBool,
-}
-
 impl Ear {
-    pub(super) fn new(
-        server: String,
-        patience: Duration,
-        place: usize,
-        updates: Updates,
-        record: Arc<Record>,
-    ) -> Self {
-        let (changed, asks, alarm) = (Notify::new(), AtomicBool::default(), Arc::default());
-        Self { server, changed, asks, alarm, patience, place, updates, record }
+    pub(super) fn new(server: String, place: usize, updates: Updates, record: Arc<Record>) -> Self {
+        let (changed, crowded) = (Notify::new(), Arc::default());
+        let (asks, asked_one_first) = (AtomicBool::default(), AtomicBool::default());
+        Self { server, changed, asks, asked_one_first, crowded, place, updates, record }
     }
 
     /// Whether the server was seen to ask things about calls.
     pub(super) fn asks(&self) -> bool {
-        self.asks.load(Ordering::Relaxed)
+        self.asks.load(Ordering::Acquire)
+    }
+
+    /// Whether the first that it asked was asked of a session: of the one that had all calls then.
+    pub(super) fn asked_one_first(&self) -> bool {
+        self.asked_one_first.load(Ordering::Relaxed)
     }
 
     /// Others have waited long enough for whoever is being asked.
     pub(super) fn ring(&self) {
-        self.alarm.crowded.notify_waiters();
+        self.crowded.notify_waiters();
     }
 
-    fn is_seen_to_ask(&self, method: &str) {
-        if !self.asks.swap(true, Ordering::Relaxed) {
+    /// It is asked of a session, or of nobody. Whoever speaks with the server calls this, and nobody else at the same time.
+    fn is_seen_to_ask(&self, method: &str, is_of_one: bool) {
+        if !self.asks() {
+            self.asked_one_first.store(is_of_one, Ordering::Relaxed);
+            self.asks.store(true, Ordering::Release);
             tracing::info!(
                 "`{}` asks for {method} in a call; from now on it has calls of one session at a time",
                 self.server
@@ -94,8 +88,8 @@ impl Listener for Ear {
     }
 
     fn asks(&self, method: &str) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
-        self.is_seen_to_ask(method);
-        let crowded = Arc::clone(&self.alarm.crowded).notified_owned();
+        self.is_seen_to_ask(method, true);
+        let crowded = Arc::clone(&self.crowded).notified_owned();
         Box::pin(async move {
             crowded.await;
             "others have waited for the server, and nobody has answered".to_owned()
@@ -103,17 +97,8 @@ impl Listener for Ear {
     }
 
     fn asks_in_a_crowd(&self, method: &str) {
-        self.is_seen_to_ask(method);
-        // Who is being asked has a while to answer; then it is the turn of the others.
-        if self.alarm.is_set.swap(true, Ordering::Relaxed) && stands("one-alarm-for-a-crowd") {
-            return;
-        }
-        let (alarm, patience) = (Arc::clone(&self.alarm), self.patience);
-        tokio::spawn(async move {
-            sleep(patience).await;
-            alarm.is_set.store(false, Ordering::Relaxed);
-            alarm.crowded.notify_waiters();
-        });
+        // Nobody waits for anything by that: who does is in line, and rings.
+        self.is_seen_to_ask(method, false);
     }
 
     fn wrote_junk(&self, lines: u64) {
@@ -146,20 +131,23 @@ impl Listener for Ear {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::{runtime::Handle, sync::broadcast, time::timeout};
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn however_often_a_server_asks_in_a_crowd_one_alarm_is_set() {
+    async fn what_is_being_asked_is_taken_away_by_those_who_wait_alone_however_often_a_server_asks() {
+        const LONG: Duration = Duration::from_hours(1);
         let (updates, _) = broadcast::channel(1);
-        let ear = Ear::new("srv".to_owned(), Duration::from_secs(30), 0, updates, Arc::default());
-        for _ in 0..2 {
-            let rung = Arc::clone(&ear.alarm.crowded).notified_owned();
-            (0..1000).for_each(|_| ear.asks_in_a_crowd("roots/list"));
-            assert!(Handle::current().metrics().num_alive_tasks() <= 1);
-            timeout(Duration::from_secs(60), rung).await.expect("it rings");
-        }
-        assert!(ear.asks());
+        let ear = Ear::new("srv".to_owned(), 0, updates, Arc::default());
+        let mut open = Listener::asks(&ear, "elicitation/create");
+        (0..1000).for_each(|_| ear.asks_in_a_crowd("roots/list"));
+        assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+        assert!(timeout(LONG, open.as_mut()).await.is_err(), "nobody waits");
+        ear.ring();
+        let why = timeout(LONG, open).await.expect("it is over");
+        assert!(why.contains("others have waited") && ear.asks(), "{why}");
     }
 }

@@ -497,11 +497,7 @@ async fn put(
         (Era::Modern, _) => (asides, Signed::ByUs),
         (Era::Legacy, None) => (None, Signed::ByUs),
     };
-    let turns = async {
-        let together = backend.turn_together(answered.era, &wanting).await?;
-        Ok((together, backend.turn_of_all(all, &wanting).await?))
-    };
-    let _turns = match turns.await {
+    let _turns = match backend.turns_once_ready(answered.era, all, &wanting).await {
         Ok(turns) => turns,
         Err(error) => {
             answered.outcome = Err(error);

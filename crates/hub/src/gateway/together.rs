@@ -5,6 +5,10 @@
 //! session, unless that has the place and somebody else waits: then it begins another group, which waits in its turn. A call of no session is
 //! a group of its own.
 //!
+//! Before a server was seen to ask nobody has turns at it. Where the first that it asks is asked of a session, the calls of that session which
+//! came before count as a group that has the place: those of other sessions, which come later, wait for them. Where it was asked of nobody,
+//! since several sessions had calls, those are left to end as they may.
+//!
 //! Invariants
 //!
 //! - At no time two groups have the place. It is given back when the last call of its group has ended.
@@ -18,7 +22,7 @@ use std::{
     },
 };
 
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 
 use super::{
     SessionKey,
@@ -33,14 +37,50 @@ pub(super) struct Together {
     groups: Mutex<HashMap<SessionKey, Weak<Group>>>,
     /// Calls that wait.
     waiting: AtomicUsize,
+    /// How many calls each session has that came before there were turns.
+    early: Mutex<HashMap<Option<SessionKey>, usize>>,
+    /// Rung when one of them has ended.
+    one_less: Notify,
 }
 
 /// Calls that are with the server together, or wait for that.
 type Group = OnceCell<Place>;
 
 /// A call that has its turn, until it is dropped.
-#[expect(dead_code, reason = "held, and given back when it is dropped")]
-pub(super) struct Joined(Arc<Group>);
+pub(super) enum Joined {
+    /// With the others of its session.
+    #[expect(dead_code, reason = "held, and given back when it is dropped")]
+    Turn(Arc<Group>),
+    /// It came before there were turns.
+    Early(#[expect(dead_code, reason = "held, and counted until it is dropped")] Early),
+}
+
+impl Joined {
+    /// Whether it came before there were turns.
+    pub(super) fn is_early(&self) -> bool {
+        matches!(self, Self::Early(_))
+    }
+}
+
+/// A call that came before there were turns.
+pub(super) struct Early {
+    together: Arc<Together>,
+    session: Option<SessionKey>,
+}
+
+impl Drop for Early {
+    fn drop(&mut self) {
+        let mut early = self.together.early_ones();
+        if let Some(calls) = early.get_mut(&self.session) {
+            *calls -= 1;
+            if *calls == 0 {
+                early.remove(&self.session);
+            }
+        }
+        drop(early);
+        self.together.one_less.notify_waiters();
+    }
+}
 
 /// A call that waits.
 struct Waiting<'a>(&'a AtomicUsize);
@@ -62,7 +102,8 @@ impl Together {
     /// With room for so many groups to wait.
     pub(super) fn new(room: usize) -> Arc<Self> {
         let place = Places::new(Bounds { places: 1, room });
-        Arc::new(Self { place, groups: Mutex::default(), waiting: AtomicUsize::new(0) })
+        let (groups, early) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { place, groups, waiting: AtomicUsize::new(0), early, one_less: Notify::new() })
     }
 
     /// How many calls wait.
@@ -74,13 +115,47 @@ impl Together {
     ///
     /// # Errors
     /// There is no room to wait, or somebody who waits for less needs it.
-    pub(super) async fn take(&self, session: Option<SessionKey>, asker: &Asker) -> Result<Joined, Full> {
+    pub(super) async fn take(
+        &self,
+        session: Option<SessionKey>,
+        asker: &Asker,
+        early_ones_count: bool,
+    ) -> Result<Joined, Full> {
         let group = session.map_or_else(Arc::default, |session| self.group(session));
         if !group.initialized() {
             let _waiting = Waiting::begin(&self.waiting);
-            group.get_or_try_init(|| self.place.take(asker)).await?;
+            let turn = || async {
+                let place = self.place.take(asker).await?;
+                if early_ones_count {
+                    self.until_early_ones_are_of(session).await;
+                }
+                Ok(place)
+            };
+            group.get_or_try_init(turn).await?;
         }
-        Ok(Joined(group))
+        Ok(Joined::Turn(group))
+    }
+
+    /// A call of this session comes while there are no turns.
+    pub(super) fn early(self: &Arc<Self>, session: Option<SessionKey>) -> Joined {
+        *self.early_ones().entry(session).or_default() += 1;
+        Joined::Early(Early { together: Arc::clone(self), session })
+    }
+
+    /// Waits until all calls have ended that came before there were turns, but for those of this session.
+    async fn until_early_ones_are_of(&self, session: Option<SessionKey>) {
+        loop {
+            // Before the look, so that no end is missed.
+            let one_less = self.one_less.notified();
+            if self.early_ones().keys().all(|whose| whose.is_some() && *whose == session) {
+                return;
+            }
+            one_less.await;
+        }
+    }
+
+    fn early_ones(&self) -> MutexGuard<'_, HashMap<Option<SessionKey>, usize>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The group that a call of this session joins.
@@ -118,7 +193,7 @@ mod tests {
 
     /// Has its turn at once.
     async fn has(together: &Arc<Together>, session: Option<SessionKey>) -> Joined {
-        let taken = timeout(Duration::ZERO, together.take(session, &Asker::new("one"))).await;
+        let taken = timeout(Duration::ZERO, together.take(session, &Asker::new("one"), true)).await;
         taken.expect("it need not wait").unwrap_or_else(|full| panic!("there is room: {full:?}"))
     }
 
@@ -126,7 +201,7 @@ mod tests {
     async fn waits(together: &Arc<Together>, session: Option<SessionKey>) -> JoinHandle<Joined> {
         let together = Arc::clone(together);
         let waiting = tokio::spawn(async move {
-            let taken = together.take(session, &Asker::new("one")).await;
+            let taken = together.take(session, &Asker::new("one"), true).await;
             taken.unwrap_or_else(|full| panic!("there is room: {full:?}"))
         });
         yield_now().await;
@@ -149,6 +224,33 @@ mod tests {
             other.await.expect("no panic");
         }
         assert_eq!(together.waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn calls_that_came_before_there_were_turns_have_theirs_until_they_end() {
+        let (together, [one, other]) = (together(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
+        let early = [together.early(one), together.early(one)];
+        let same = has(&together, one).await;
+        let others = [waits(&together, other).await, waits(&together, None).await];
+        drop(same);
+        for early in early {
+            yield_now().await;
+            assert!(others.iter().all(|other| !other.is_finished()), "one of them is there still");
+            drop(early);
+        }
+        for other in others {
+            drop(other.await.expect("no panic"));
+        }
+        let nobodys = together.early(None);
+        let waits = [waits(&together, None).await, waits(&together, one).await];
+        drop(nobodys);
+        for one in waits {
+            drop(one.await.expect("no panic"));
+        }
+        let _left = together.early(other);
+        let taken = timeout(Duration::ZERO, together.take(one, &Asker::new("one"), false)).await;
+        assert!(taken.is_ok_and(|taken| taken.is_ok()), "where nobody was asked nobody waits for them");
+        assert_eq!((together.early_ones().len(), together.waiting()), (1, 0));
     }
 
     #[tokio::test]

@@ -124,22 +124,42 @@ impl Backend {
         Ok(Held(of_tool, of_server))
     }
 
+    /// Waits until a request may go to a server of this era that is ready, and to any server. Cancel-safe.
+    ///
+    /// # Errors
+    /// It may not, and what to do.
+    pub(super) async fn turns_once_ready(
+        &self,
+        era: Era,
+        all: &Arc<Places>,
+        wanting: &Wanting<'_>,
+    ) -> Result<(Option<Joined>, Option<Place>), Error> {
+        loop {
+            let together = self.turn_together(era, wanting).await?;
+            let of_all = self.turn_of_all(all, wanting).await?;
+            // It may have begun to ask while this one waited.
+            if !together.as_ref().is_some_and(|joined| joined.is_early() && self.ear.asks()) {
+                return Ok((together, of_all));
+            }
+        }
+    }
+
     /// Waits until it may be asked: a server that asks back has calls of one session at a time, so that it is known whom its questions are
     /// for (protocol.md 3.3, row 8). Cancel-safe.
     ///
     /// # Errors
     /// It may not, and what to do.
-    pub(super) async fn turn_together(
-        &self,
-        era: Era,
-        wanting: &Wanting<'_>,
-    ) -> Result<Option<Joined>, Error> {
-        if era != Era::Legacy || !self.ear.asks() || !stands("one-call-where-questions-come") {
+    async fn turn_together(&self, era: Era, wanting: &Wanting<'_>) -> Result<Option<Joined>, Error> {
+        if era != Era::Legacy || !stands("one-call-where-questions-come") {
             return Ok(None);
         }
         // What is asked by the answer to a call needs that call to be the only one.
         let session = wanting.session.filter(|session| session.is_asked_beside).map(|session| session.key);
-        let mut turn = pin!(in_time(wanting, self.turns.together.take(session, wanting.asker)));
+        if !self.ear.asks() {
+            return Ok(Some(self.turns.together.early(session)));
+        }
+        let taking = self.turns.together.take(session, wanting.asker, self.ear.asked_one_first());
+        let mut turn = pin!(in_time(wanting, taking));
         let turn = match timeout(self.turn_patience, turn.as_mut()).await {
             Ok(turn) => turn,
             Err(_) => {
@@ -159,11 +179,7 @@ impl Backend {
     ///
     /// # Errors
     /// It may not, and what to do.
-    pub(super) async fn turn_of_all(
-        &self,
-        all: &Arc<Places>,
-        wanting: &Wanting<'_>,
-    ) -> Result<Option<Place>, Error> {
+    async fn turn_of_all(&self, all: &Arc<Places>, wanting: &Wanting<'_>) -> Result<Option<Place>, Error> {
         if !stands("requests-of-all-bounded") {
             return Ok(None);
         }

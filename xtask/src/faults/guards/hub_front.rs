@@ -154,9 +154,6 @@ pub(super) const GUARDS: &[Guard] = guards! {
     "nobody-keeps-a-server-by-silence" [8]
         "Who does not answer what a server asks keeps it from others for a tenth of a call's limit, and no longer."
         end_to_end("gateway_http::promise_8_who_does_not_come_back_with_an_answer_keeps_the_server_from_no_other");
-    "one-alarm-for-a-crowd" [3]
-        "However often a server asks what nobody can be asked, one alarm is set."
-        unit("hub", "gateway::ear::tests::however_often_a_server_asks_in_a_crowd_one_alarm_is_set");
     "members-by-revision" [2]
         "A client is sent no member that its revision does not know."
         unit("hub", "tools::definition::tests::a_revision_is_sent_what_it_knows");
