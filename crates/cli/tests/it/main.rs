@@ -47,6 +47,7 @@ mod gateway_sessions;
 mod gateway_shared;
 mod gateway_state;
 mod gateway_traces;
+mod gateway_windows;
 mod guide;
 mod harness;
 mod hostile_clients;

@@ -123,6 +123,8 @@ pub(crate) struct Manner {
     pub(crate) session: Option<OfSession>,
     /// As whom a stateless server is asked.
     pub(crate) signed: Signed,
+    /// What a stateless server over HTTP is told in headers besides.
+    pub(crate) headers: Vec<(String, String)>,
 }
 
 /// As whom a stateless server is asked.
@@ -288,8 +290,9 @@ impl Client {
         manner: &Manner,
     ) -> Result<Box<RawValue>, Error> {
         let deadline = Deadline::after(limit.saturating_sub(since.elapsed()));
-        let request = |mirrored| {
-            let Manner { progress, asides, session, signed, .. } = manner.clone();
+        let request = |mut mirrored: Vec<(String, String)>| {
+            let Manner { progress, asides, session, signed, headers, .. } = manner.clone();
+            mirrored.extend(headers);
             let (method, params) = (method.into(), params.to_owned());
             self.link.request(Request {
                 method,

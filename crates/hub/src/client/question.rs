@@ -27,11 +27,32 @@ impl SessionKey {
 
 /// The session that makes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OfSession {
-    pub(crate) key: SessionKey,
+pub struct OfSession {
+    /// Tells it from others.
+    pub key: SessionKey,
     /// Its client is asked by requests of their own, so that a question about one of its calls may be put beside another of them. A
     /// client of 2026-07-28 is asked by the answer to a call, which has to be the call that the question is about.
-    pub(crate) is_asked_beside: bool,
+    pub is_asked_beside: bool,
+}
+
+/// What is said of a session whose client is asked by requests of their own.
+const BESIDE: &str = ";beside";
+
+impl OfSession {
+    /// As the window of this session tells it to the window that leads.
+    pub(crate) fn told(self) -> String {
+        let beside = if self.is_asked_beside { BESIDE } else { "" };
+        format!("{:016x}{beside}", self.key.0)
+    }
+
+    /// What a window has told.
+    pub(crate) fn read(told: &str) -> Option<Self> {
+        let (key, is_asked_beside) = match told.strip_suffix(BESIDE) {
+            Some(key) => (key, true),
+            None => (told, false),
+        };
+        Some(Self { key: SessionKey(u64::from_str_radix(key, 16).ok()?), is_asked_beside })
+    }
 }
 
 /// What comes of a question: a result as JSON, or the code and the message of an error.
@@ -84,4 +105,18 @@ pub(crate) async fn ask_one(
     let question = Question { method: method.clone(), params, is_of_several, reply };
     asides.send(Aside::Asked(question)).await.map_err(|_| nobody())?;
     replied.await.unwrap_or_else(|_| Err(nobody()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_is_told_is_the_session_that_is_read() {
+        for is_asked_beside in [true, false] {
+            let session = OfSession { key: SessionKey::drawn(), is_asked_beside };
+            assert_eq!(OfSession::read(&session.told()), Some(session));
+        }
+        assert_eq!(OfSession::read("window"), None);
+    }
 }

@@ -16,6 +16,7 @@ use tokio::{
     task::{Id as TaskId, JoinError, JoinSet},
     time::Instant,
 };
+use unhang_bridge::Era;
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 
@@ -32,8 +33,8 @@ use crate::{
     client::Error,
     config::Limits,
     gateway::{
-        Answered, Aside, Asked, Asker, Changes, Joining, Known, Question, Replied, Servers, SessionKey,
-        Updated, Watch,
+        Answered, Aside, Asked, Asker, Changes, Joining, Known, OfSession, Question, Replied, Servers,
+        SessionKey, Updated, Watch,
     },
     job_report::JobReport,
     promoted::{Going, Promoted},
@@ -171,6 +172,8 @@ pub(super) struct Work {
     caller: Caller,
     /// Tells this session from every other.
     session: SessionKey,
+    /// The session that a window has said that it is, where we are asked by windows.
+    window: Option<OfSession>,
     /// Calls of which a job may be made.
     orders: HashMap<CallKey, oneshot::Sender<Order>>,
     tally: Arc<Tally>,
@@ -233,6 +236,7 @@ impl Work {
             jobs,
             caller: behind.caller.clone(),
             session: SessionKey::drawn(),
+            window: None,
             orders: HashMap::new(),
             tally: Arc::clone(&behind.tally),
             known,
@@ -255,6 +259,12 @@ impl Work {
     /// The same for one request alone.
     pub(super) fn alone(self) -> Work {
         Work { machine: self.machine.alone(), ..self }
+    }
+
+    /// The same for one of this session of a window; from nobody but windows that counts.
+    pub(super) fn of_window(self, window: Option<OfSession>) -> Work {
+        let window = window.filter(|_| self.machine.jobs.are_of_windows);
+        Work { window, ..self }
     }
 
     /// What is counted of all sessions.
@@ -286,7 +296,9 @@ impl Work {
                     let (cancel, cancellation) = Cancellation::new();
                     self.cancels.insert(key, cancel);
                     let promote = may_be_a_job.then(|| self.may_promote(key, joining)).flatten();
-                    let asked = Asked { session: Some(self.session), ..asked };
+                    // A client without a session, of 2026-07-28, is asked by the answer to the call that a question is about.
+                    let own = OfSession { key: self.session, is_asked_beside: asked.client == Era::Legacy };
+                    let asked = Asked { session: Some(self.window.unwrap_or(own)), ..asked };
                     self.ask(key, asked, cancellation, promote);
                 }
                 Action::Watch { key, resource, limit } => self.watch(key, resource, limit),
@@ -532,6 +544,21 @@ async fn updated(updates: &mut Option<Changes>) -> Updated {
                 }
                 Err(RecvError::Closed) => *updates = None,
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::toolbox::NoTools, *};
+
+    #[test]
+    fn a_session_that_is_named_counts_from_windows_alone() {
+        let named = OfSession { key: SessionKey::drawn(), is_asked_beside: true };
+        let behind = Behind::new(Arc::new(NoTools), None, None);
+        for (behind, expect) in [(behind.clone(), None), (behind.of_windows(), Some(named))] {
+            let work = Work::new(Limits::default(), &behind, Asker::new("one"), None).of_window(Some(named));
+            assert_eq!(work.window, expect);
         }
     }
 }

@@ -85,7 +85,7 @@ pub use self::{
     watched::{Updated, Watch},
 };
 use crate::{
-    client::{ClientSpec, Error, Manner, Signed, question::OfSession},
+    client::{ClientSpec, Error, Manner, Signed},
     clients::Clocks,
     config::{DISPOSE_LIMIT, LIST_PATIENCE, MAX_IN_FLIGHT_OF_ALL, MAX_INSTANCES, MAX_WAITING_OF_ALL},
     fault::{Kind, RESTART_HINT, in_words},
@@ -215,7 +215,7 @@ pub struct Asked {
     /// Who asks, where others want their turn as well.
     pub asker: Asker,
     /// The session that asks, where it is one.
-    pub session: Option<SessionKey>,
+    pub session: Option<OfSession>,
     /// The trace that it belongs to, where somebody wants to see it.
     pub trace: Option<Trace>,
 }
@@ -234,7 +234,7 @@ pub struct Answered {
 }
 
 pub use crate::{
-    client::question::{Aside, Question, Replied, SessionKey},
+    client::question::{Aside, OfSession, Question, Replied, SessionKey},
     fair::{Asker, Bounds},
 };
 
@@ -455,8 +455,6 @@ async fn put(
     let (since, deadline) =
         (now.checked_sub(waited).unwrap_or(now), Deadline::after(limit.saturating_sub(waited)));
     let _use = backend.used();
-    // A client without a session, of 2026-07-28, is asked by the answer to the call that a question is about.
-    let key = key.map(|key| OfSession { key, is_asked_beside: client == Era::Legacy });
     let wanting = Wanting { asker: &asker, session: key, method, tool: tool.as_deref(), limit, deadline };
     // Before anything else, so that what is waited for longest is not what grew old meanwhile.
     let _turn = match backend.turn(&wanting).await {
@@ -511,7 +509,9 @@ async fn put(
         .map(|course| course.asked_in(key));
     let as_task = course.as_ref().and_then(|course| course.params(params, may_wait));
     let signed = course.as_ref().map_or(signed, Course::signed);
-    let manner = Manner { timeout: Some(limit), since: Some(since), progress, asides, session: key, signed };
+    let headers = backend.headers(key);
+    let manner =
+        Manner { timeout: Some(limit), since: Some(since), progress, asides, session: key, signed, headers };
     let trial = backend.trial();
     answered.outcome = asks.ask(method, as_task.as_deref().unwrap_or(params), &manner).await;
     answered.outcome = answered.outcome.map_err(|error| explained(error, start));

@@ -4,7 +4,9 @@
 //! Theory of operation. Whoever leads writes into `_meta` of each tool, for windows alone, which server it is of and what that calls it.
 //! Whoever follows reads that and takes it out again, so that clients see the same lists in every window.
 //!
-//! Invariants: pure; a server of the configuration is not listened to about this, whatever it writes.
+//! The other way round, each request says for whoever leads which session of a window makes it.
+//!
+//! Invariants: a server of the configuration is not listened to about this, whatever it writes.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +14,8 @@ use serde_json::{Value, json, value::RawValue};
 use unhang_bridge::Splice;
 use unhang_wire::{Json, text_member};
 
-use super::Patience;
-use crate::route::catalog::Offered;
+use super::{OfSession, Patience, backend::Backend};
+use crate::{route::catalog::Offered, upstream::http::headers::WINDOW};
 
 /// The member of `_meta`.
 const OWNER: &str = "io.github.unhang/owner";
@@ -63,6 +65,14 @@ fn unmark(raw: &RawValue) -> Option<(Box<RawValue>, String, (String, String))> {
     };
     let [server, tool] = owner;
     Some((RawValue::from_string(item_without.into_owned()).ok()?, text_member(item, "name")?, (server, tool)))
+}
+
+impl Backend {
+    /// The headers of a request of this session, where we follow: whoever leads has no other way to tell sessions of windows apart.
+    pub(super) fn headers(&self, session: Option<OfSession>) -> Vec<(String, String)> {
+        let session = session.filter(|_| self.is_gateway());
+        session.map(|session| (WINDOW.to_owned(), session.told())).into_iter().collect()
+    }
 }
 
 #[cfg(test)]

@@ -362,6 +362,7 @@ impl Course {
             progress: None,
             asides,
             session: self.session,
+            headers: Vec::new(),
             signed: self.signed.clone(),
         };
         client.ask(method, signed.as_deref().unwrap_or(params), &manner).await

@@ -35,9 +35,10 @@ use crate::{
     config::{RETRY_MOST, ROOM_PATIENCE},
     fault::{Evidence, Fault, Kind},
     front::machine::ErrorAnswer,
+    gateway::OfSession,
     revision::Revision,
     telemetry::Parent,
-    upstream::http::headers::{REVISION, SESSION},
+    upstream::http::headers::{REVISION, SESSION, WINDOW},
 };
 
 /// What the name of the whole is in errors.
@@ -144,7 +145,8 @@ pub(super) async fn posted(gate: &Arc<Gate>, peer: Peer, caller: Caller, request
         Err(refusal) => return *refusal,
     };
     let asked = asked(&headers, &body.bytes);
-    brought(gate, Post { peer, caller, takes, trace: trace(&headers), body }, asked).await
+    let (trace, window) = (trace(&headers), window(&headers));
+    brought(gate, Post { peer, caller, takes, trace, window, body }, asked).await
 }
 
 /// A body of another type is refused: a page can send some without having asked whether it may.
@@ -165,7 +167,7 @@ pub(super) async fn brought(gate: &Arc<Gate>, post: Post, asked: Asked) -> Respo
         Asked::Alone { is_introduced, state } => {
             let statuses = if is_introduced { Statuses::Alone } else { Statuses::Nobody };
             let holder = state.and_then(|state| gate.holder(&state, &post.caller));
-            match holder.map_or_else(|| gate.alone(&post.caller, peer), Ok) {
+            match holder.map_or_else(|| gate.alone(&post.caller, peer, post.window), Ok) {
                 Ok(session) => post.to(gate, session, statuses).await,
                 Err(full) => too_many(peer, full, "requests"),
             }
@@ -262,6 +264,11 @@ pub(super) fn trace(headers: &HeaderMap) -> Option<Parent> {
     Parent::read(text("traceparent")?, text("tracestate"))
 }
 
+/// The session of the window that asks, where it is one.
+fn window(headers: &HeaderMap) -> Option<OfSession> {
+    OfSession::read(headers.get(WINDOW)?.to_str().ok()?)
+}
+
 /// A post on its way to whoever answers it.
 pub(super) struct Post {
     pub(super) peer: Peer,
@@ -269,6 +276,8 @@ pub(super) struct Post {
     pub(super) takes: Accepts,
     /// The trace that its headers name.
     pub(super) trace: Option<Parent>,
+    /// The session that its headers name, which counts from windows alone.
+    pub(super) window: Option<OfSession>,
     pub(super) body: Whole,
 }
 

@@ -75,7 +75,7 @@ use crate::{
         SESSIONS_OF_ONE,
     },
     exit,
-    gateway::{Asker, Servers},
+    gateway::{Asker, OfSession, Servers},
     guard::Stop,
     telemetry::Telemetry,
 };
@@ -407,7 +407,12 @@ impl Gate {
     }
 
     /// Somebody who takes one request of the caller's that stands alone.
-    fn alone(self: &Arc<Self>, caller: &Caller, peer: Peer) -> Result<Mailbox, Full> {
+    fn alone(
+        self: &Arc<Self>,
+        caller: &Caller,
+        peer: Peer,
+        window: Option<OfSession>,
+    ) -> Result<Mailbox, Full> {
         if self.is_ending() {
             return Err(Full::Ending);
         }
@@ -425,7 +430,8 @@ impl Gate {
             alone.insert(secret.clone(), owned);
         }
         let asker = self.door().access.asker(caller, || place_of(peer));
-        let work = Work::new(self.limits.clone(), &behind, asker, Some(secret.clone())).alone();
+        let work =
+            Work::new(self.limits.clone(), &behind, asker, Some(secret.clone())).alone().of_window(window);
         drop(behind);
         let session = Session::new(String::new(), work, &self.limits, mails, Manner::Alone);
         let gate = Arc::clone(self);

@@ -101,7 +101,7 @@ async fn said(
         Err(refusal) => return *refusal,
     };
     let instead = no_message(&body.bytes);
-    let post = Post { peer, caller, takes: Accepts::ALL, trace: trace(&headers), body };
+    let post = Post { peer, caller, takes: Accepts::ALL, trace: trace(&headers), window: None, body };
     match instead {
         Some(asked) => brought(&gate, post, asked).await,
         None => match post.ask(&session).await {

@@ -13,6 +13,8 @@ pub(crate) const METHOD: &str = "mcp-method";
 pub(crate) const REVISION: &str = "mcp-protocol-version";
 pub(crate) const SESSION: &str = "mcp-session-id";
 pub(crate) const NAME: &str = "mcp-name";
+/// The session of a window, for the window that leads.
+pub(crate) const WINDOW: &str = "unhang-window";
 const PARAMETER: &str = "mcp-param-";
 
 /// The annotation in a tool's schema.

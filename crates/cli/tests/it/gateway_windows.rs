@@ -1,0 +1,108 @@
+//! Windows that share an older server that asks and logs about calls: each of them is a session to it, whoever leads.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::{gateway, listed, server, window},
+    harness::{Client, PATIENCE, Sandbox, wait_until},
+};
+
+/// Calls that run at the same time.
+const CALLS: usize = 4;
+
+/// How a question begins.
+const ASKED: &str = "elicitation/create";
+
+/// Two windows on a server with handshakes alone, the one that leads first.
+fn windows(sandbox: &Sandbox) -> [Client; 2] {
+    let mut leader = gateway(sandbox, &[server("srv", &["slow-answers", "--era", "legacy"], "")]);
+    listed(&mut leader, "tools/list", "tools", "name");
+    let mut follower = window(sandbox, &[]);
+    listed(&mut follower, "tools/list", "tools", "name");
+    [leader, follower]
+}
+
+fn end(windows: [Client; 2], sandbox: &Sandbox) {
+    let [leader, follower] = windows;
+    for mut client in [follower, leader] {
+        client.close_stdin();
+        assert_eq!(client.exit_code(), 0, "{}", client.stderr());
+    }
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+/// How many calls of `slow` have begun and have been cancelled.
+fn seen(client: &mut Client) -> [Value; 2] {
+    let seen: Value = serde_json::from_str(&client.tool_text("srv__seen", json!({}))).expect("JSON");
+    [seen["begun"].clone(), seen["cancelled"].clone()]
+}
+
+/// A call that the server has, that is given up, and that is never answered.
+fn give_up_a_call(client: &mut Client) {
+    let id = client.call("srv__slow", json!({ "seconds": 60 }));
+    wait_until("the server has it", PATIENCE, || seen(client)[0] == 1);
+    client.notify("notifications/cancelled", json!({ "requestId": id }));
+    wait_until("the server knows", PATIENCE, || seen(client)[1] == 1);
+}
+
+fn text(answer: &Value) -> &str {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_default()
+}
+
+/// What becomes of a call that asks: its client answers all that it is asked.
+fn ask(client: &mut Client) -> String {
+    let id = client.call("srv__ask", json!({ "method": ASKED }));
+    let next =
+        client.find("a question or an answer", |message| message["method"] == ASKED || message["id"] == id);
+    if next["method"] != ASKED {
+        return text(&next).to_owned();
+    }
+    client.respond(&next["id"], &json!({ "action": "accept", "content": { "name": "ann" } }));
+    text(&client.answer(id)).to_owned()
+}
+
+#[test]
+fn f_90_a_window_is_asked_though_it_has_given_up_a_call_that_is_never_answered() {
+    for number in [0, 1] {
+        let sandbox = Sandbox::with_jobs();
+        let mut windows = windows(&sandbox);
+        give_up_a_call(&mut windows[number]);
+        let answered = ask(&mut windows[number]);
+        assert!(answered.contains("ann"), "window {number}: {answered}");
+        // What another window has given up is not this one's affair, and a question may be about it.
+        let declined = ask(&mut windows[1 - number]);
+        assert!(declined.contains("which of several calls"), "window {number}: {declined}");
+        end(windows, &sandbox);
+    }
+}
+
+#[test]
+fn f_54_calls_of_a_window_that_ask_at_the_same_time_are_all_asked() {
+    let sandbox = Sandbox::with_jobs();
+    let mut windows = windows(&sandbox);
+    // Before and after the server was seen to ask.
+    for number in [1, 1, 0] {
+        let client = &mut windows[number];
+        let calls: Vec<i64> =
+            (0..CALLS).map(|_| client.call("srv__ask", json!({ "method": ASKED }))).collect();
+        for name in 0..CALLS {
+            let question = client.find("a question", |message| message["method"] == ASKED);
+            client.respond(&question["id"], &json!({ "action": "accept", "content": { "name": name } }));
+        }
+        let mut names: Vec<Value> = calls
+            .iter()
+            .map(|call| {
+                let seen = client.seen().iter().find(|message| message["id"] == *call).cloned();
+                let answer = seen.unwrap_or_else(|| client.answer(*call));
+                let said: Value =
+                    serde_json::from_str(text(&answer)).unwrap_or_else(|_| panic!("asked: {answer}"));
+                said["content"]["name"].clone()
+            })
+            .collect();
+        names.sort_by_key(Value::as_u64);
+        assert_eq!(names, (0..CALLS).map(|name| json!(name)).collect::<Vec<_>>(), "window {number}");
+    }
+    end(windows, &sandbox);
+}
