@@ -106,3 +106,24 @@ fn f_54_calls_of_a_window_that_ask_at_the_same_time_are_all_asked() {
     }
     end(windows, &sandbox);
 }
+
+#[test]
+fn a_window_hears_what_its_calls_log_though_it_has_named_no_level() {
+    let sandbox = Sandbox::with_jobs();
+    let mut windows = windows(&sandbox);
+    for (number, client) in windows.iter_mut().enumerate() {
+        let id = client.call("srv__log", json!({ "count": 3 }));
+        client.answer(id);
+        let logged = client.seen().iter().filter(|message| message["method"] == "notifications/message");
+        assert_eq!(logged.count(), 3, "window {number}");
+    }
+    // One that has named a level hears no less than that.
+    let id = windows[1].request("logging/setLevel", json!({ "level": "emergency" }));
+    windows[1].answer(id);
+    let before = windows[1].seen().len();
+    let id = windows[1].call("srv__log", json!({ "count": 3 }));
+    windows[1].answer(id);
+    let later = &windows[1].seen()[before..];
+    assert!(later.iter().all(|message| message["method"] != "notifications/message"), "{later:?}");
+    end(windows, &sandbox);
+}

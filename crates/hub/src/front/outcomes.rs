@@ -97,11 +97,14 @@ impl Machine {
         let Some(call) = id.and_then(|id| self.calls.get(id)) else { return };
         let level = Json::new(params.get().as_bytes()).and_then(|params| text_member(params, "level"));
         let Some(level) = level.as_deref().and_then(Level::named) else { return };
-        // A session that has not said what it wants to hear hears all; a request that stands alone says it for itself.
-        let from = match call.revision.is_stateless() {
+        // A session that has not said what it wants to hear hears all; a request that stands alone says it for itself. A window does it
+        // for its own client.
+        let said = match call.revision.is_stateless() {
             true => call.awaited.introduced().and_then(|introduced| introduced.log_from),
-            false => Some(self.log_from.unwrap_or(Level::Debug)),
+            false => self.log_from,
         };
+        let hears_all = !call.revision.is_stateless() || self.jobs.are_of_windows;
+        let from = said.or(hears_all.then_some(Level::Debug));
         if from.is_some_and(|from| level >= from) || !stands("logs-as-asked") {
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{params}}}"#);
             outside.to_client(To::Beside(call.way.stream), Class::Log, &one_line(line.as_bytes()));

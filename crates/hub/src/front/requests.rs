@@ -527,6 +527,11 @@ impl Machine {
             digest: digest(method, params),
             log_from: text_in_meta(params, LOG_LEVEL).as_deref().and_then(Level::named),
         });
+        let level = introduced.as_ref().and_then(|introduced| introduced.log_from);
+        if let Some(level) = level.filter(|_| self.jobs.are_of_windows) {
+            // What a window's client has set once comes with each of its requests.
+            self.actions.push_back(Action::Log(level));
+        }
         let awaited = Awaited::Server { method, about, token, introduced };
         // Where windows ask, whoever serves their clients knows when to stop.
         let limit = if self.jobs.are_of_windows { asked_limit } else { limit };
