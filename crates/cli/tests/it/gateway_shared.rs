@@ -153,7 +153,10 @@ fn promise_6_a_leader_that_is_killed_costs_the_others_what_was_in_flight_and_not
     wait_until("the server has the call", PATIENCE, || process(&mut followers[0]) == before);
     leader.signal(Signal::KILL);
     let error = followers[0].answer(in_flight)["error"].clone();
-    assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31002), &json!("gateway")), "{error}");
+    assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31002), &json!("one")), "{error}");
+    let message = error["message"].as_str().unwrap_or_default();
+    assert!(message.contains("`one`") && message.contains("the window that led has ended"), "{error}");
+    assert!(!error.to_string().contains("gateway"), "{error}");
     let after: Vec<i32> = followers.iter_mut().map(process).collect();
     assert!(after.iter().all(|pid| *pid == after[0] && *pid != before), "{before} {after:?}");
     wait_until("the server has gone with its gateway", PATIENCE, || !is_alive(before));
@@ -309,5 +312,36 @@ fn f_91_limits_of_the_file_and_of_flags_hold_in_every_window() {
     }
     leave(follower);
     leave(leader);
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+#[test]
+fn a_window_that_follows_names_the_configured_server_in_errors_and_in_reasons_of_jobs() {
+    let short = "limits = { promote-after = \"off\", call-timeout = \"1s\" }";
+    let long = "limits = { promote-after = \"500ms\" }";
+    let sandbox =
+        configured(&[server("one", &["well-behaved"], short), server("two", &["well-behaved"], long)]);
+    let mut leader = window(&sandbox, &[]);
+    process(&mut leader);
+    let mut follower = window(&sandbox, &[]);
+    let id = follower.call("one__sleep", json!({ "ms": 60_000 }));
+    let error = follower.answer(id)["error"].clone();
+    assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31001), &json!("one")), "{error}");
+    let message = error["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("`one` did not answer `tools/call`"), "{error}");
+    assert!(!error.to_string().contains("gateway"), "{error}");
+    let id = follower.call("two__sleep", json!({ "ms": 60_000 }));
+    let started = follower.answer(id)["result"]["structuredContent"].clone();
+    leader.signal(Signal::KILL);
+    let mut status = Value::Null;
+    wait_until("the job has ended", PATIENCE, || {
+        let id = follower.call("get_job_status", json!({ "job_id": started["job_id"] }));
+        status = follower.answer(id)["result"].clone();
+        status["structuredContent"]["status"] == "failed"
+    });
+    let text = status.to_string();
+    assert!(text.contains("`two`") && !text.contains("gateway"), "{status}");
+    leave(follower);
+    drop(leader);
     sandbox.assert_nothing_left_within(Duration::from_secs(3));
 }

@@ -151,10 +151,11 @@ pub(super) async fn ask(
 }
 
 fn adopt(promote: &MayPromote, about: &About, order: Order, source: &dyn Source) -> Adopting {
+    let (server, tool) = about.server.owner_of(&about.tool);
     let call = Promotable {
         name: order.name,
-        server: about.server.name().to_owned(),
-        tool: about.tool.clone(),
+        server,
+        tool,
         is_repeatable: about.server.is_repeatable(&about.tool),
         arguments: about.arguments().map(str::to_owned),
         elapsed: order.elapsed,

@@ -335,7 +335,8 @@ impl Servers {
         let waited = Arc::clone(&backend);
         let _use = waited.used();
         let watched = Deadline::after(limit).timeout(backend.watch(uri, limit)).await;
-        watched.unwrap_or_else(|_| Err(waited.still_starting("resources/subscribe", limit)))
+        let watched = watched.unwrap_or_else(|_| Err(waited.still_starting("resources/subscribe", limit)));
+        waited.told_of_owner(None, watched)
     }
 
     /// The server at this place, for whoever wants to know more of it later, whatever the configuration has become by then.
@@ -394,7 +395,9 @@ impl Servers {
                     Subject { method: asked.method, tool: asked.tool.as_deref(), ..Subject::default() };
                 trace.server(backend.name(), &subject)
             });
-            let answered = put(&backend, &all, asked, progress, asides, news).await;
+            let tool = asked.tool.clone().filter(|_| backend.is_gateway());
+            let mut answered = put(&backend, &all, asked, progress, asides, news).await;
+            answered.outcome = backend.told_of_owner(tool.as_deref(), answered.outcome);
             vigil.heard();
             counted.ended(&answered.outcome);
             if let Some(span) = span {

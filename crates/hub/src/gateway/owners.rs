@@ -4,7 +4,7 @@
 //! Theory of operation. Whoever leads writes into `_meta` of each tool, for windows alone, which server it is of and what that calls it.
 //! Whoever follows reads that and takes it out again, so that clients see the same lists in every window.
 //!
-//! The other way round, each request says for whoever leads which session of a window makes it.
+//! What goes wrong on the way to whoever leads is told of the server of the configuration, for nobody has configured a leader.
 //!
 //! Invariants: a server of the configuration is not listened to about this, whatever it writes.
 
@@ -14,14 +14,24 @@ use serde_json::{Value, json, value::RawValue};
 use unhang_bridge::Splice;
 use unhang_wire::{Json, text_member};
 
-use super::{OfSession, Patience, backend::Backend};
-use crate::{route::catalog::Offered, upstream::http::headers::WINDOW};
+use super::{OfSession, Patience, Whose, backend::Backend};
+use crate::{client::Error, fault::Kind, route::catalog::Offered, upstream::http::headers::WINDOW};
 
 /// The member of `_meta`.
 const OWNER: &str = "io.github.unhang/owner";
 
 /// Whose tools are, by the names that are listed: the server, and what that calls it.
 pub type Owners = BTreeMap<String, (String, String)>;
+
+/// Who is spoken of where nothing says whose a request was.
+const LEADER: &str = "the window that leads";
+
+/// What the name of the whole is in errors.
+const NAME: &str = "unhang";
+
+/// What to do about a leader that has ended.
+const LOST: &str =
+    "another window starts the servers when they are needed; send the request again if it is safe to repeat";
 
 /// How long servers are waited for that somebody else has, by their names.
 pub type Behind = BTreeMap<String, Patience>;
@@ -73,11 +83,98 @@ impl Backend {
         let session = session.filter(|_| self.is_gateway());
         session.map(|session| (WINDOW.to_owned(), session.told())).into_iter().collect()
     }
+
+    /// Whose a tool is here, and what that calls it: of another gateway's tools this is known since it says so.
+    fn owner_of(&self, tool: &str) -> Option<(String, String)> {
+        self.offered().owners.get(tool).filter(|_| self.is_gateway()).cloned()
+    }
+
+    /// What came of a request of this tool. What has gone wrong on the way to another gateway is told of the server behind it.
+    pub(super) fn told_of_owner<T>(&self, tool: Option<&str>, outcome: Result<T, Error>) -> Result<T, Error> {
+        outcome.map_err(|error| match error {
+            Error::Failure(mut failure) if self.is_gateway() && failure.server == self.name() => {
+                let owner = tool.and_then(|tool| self.owner_of(tool)).map(|(server, _)| server);
+                let is_lost = matches!(failure.kind, Kind::ServerExited | Kind::StartFailed);
+                // It may say for itself that it ends, or has too much to do.
+                if is_lost && !failure.happened.contains(" with HTTP ") {
+                    let about = failure.method.as_deref().unwrap_or("the request");
+                    let what = match &owner {
+                        Some(owner) => format!("`{owner}` has not answered `{about}`"),
+                        None => format!("`{about}` was not answered"),
+                    };
+                    failure.happened = format!("{what}: the window that led has ended");
+                    LOST.clone_into(&mut failure.hint);
+                } else {
+                    let (own, limits) = (
+                        format!("`{}`", self.name()),
+                        format!("of [servers.{}.limits] requests", self.name()),
+                    );
+                    let named =
+                        owner.as_ref().map_or_else(|| LEADER.to_owned(), |owner| format!("`{owner}`"));
+                    failure.happened = failure.happened.replace(&own, &named);
+                    failure.hint = failure.hint.replace(&limits, "requests of one window");
+                }
+                failure.server = owner.unwrap_or_else(|| NAME.to_owned());
+                Error::Failure(failure)
+            }
+            error => error,
+        })
+    }
+}
+
+impl Whose {
+    /// What is called, for people: the server that the configuration names, and what that calls the tool.
+    pub(crate) fn owner_of(&self, tool: &str) -> (String, String) {
+        self.0.owner_of(tool).unwrap_or_else(|| (self.name().to_owned(), tool.to_owned()))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use tokio::sync::broadcast;
+
+    use super::{super::tests::mute, *};
+    use crate::client::{Endpoint, Failure};
+
+    #[tokio::test]
+    async fn what_goes_wrong_on_the_way_to_a_leader_names_the_server_whose_tool_was_called() {
+        let (_mute, mut entry) = mute();
+        if let Endpoint::Http(server) = &mut entry.spec.endpoint {
+            server.address.socket = Some("/nowhere".into());
+        }
+        let backend = Backend::new(entry, 0, broadcast::channel(1).0, None);
+        let owners = [("one__a".to_owned(), ("one".to_owned(), "a".to_owned()))].into();
+        backend.state().list(Offered { owners, ..Offered::default() });
+        let told = |kind, tool| {
+            let happened = "`srv` did not answer `tools/call` within 3s".to_owned();
+            let failure = backend.failure(kind, "tools/call", happened, "wait");
+            match backend.told_of_owner(tool, Err::<(), _>(failure.into())) {
+                Err(Error::Failure(failure)) => {
+                    let Failure { server, happened, .. } = *failure;
+                    (server, happened)
+                }
+                other => panic!("it has failed: {other:?}"),
+            }
+        };
+        for (kind, tool, server, happened) in [
+            (Kind::Deadline, Some("one__a"), "one", "`one` did not answer `tools/call` within 3s"),
+            (Kind::Deadline, None, NAME, "the window that leads did not answer `tools/call` within 3s"),
+            (
+                Kind::ServerExited,
+                Some("one__a"),
+                "one",
+                "`one` has not answered `tools/call`: the window that led has ended",
+            ),
+            (
+                Kind::ServerExited,
+                Some("another"),
+                NAME,
+                "`tools/call` was not answered: the window that led has ended",
+            ),
+        ] {
+            assert_eq!(told(kind, tool), (server.to_owned(), happened.to_owned()));
+        }
+    }
 
     #[test]
     fn what_was_marked_is_read_and_nothing_is_left_of_it() {
