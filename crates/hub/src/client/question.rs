@@ -1,6 +1,9 @@
 //! What a server says and asks beside its answer to a request, for whoever made that request for somebody else.
 
-use std::hash::{BuildHasher, RandomState};
+use std::{
+    hash::{BuildHasher, Hash, RandomState},
+    sync::LazyLock,
+};
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
@@ -17,6 +20,12 @@ impl SessionKey {
     pub fn drawn() -> Self {
         // Its keys are drawn anew each time, first from the system's random source.
         Self(RandomState::new().hash_one(()))
+    }
+
+    /// That of a caller without a session, the same for each of its requests to this process.
+    pub(crate) fn of(caller: &impl Hash) -> Self {
+        static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Self(STATE.hash_one(caller))
     }
 
     /// Its bytes, for a digest.

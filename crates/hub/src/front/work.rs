@@ -174,6 +174,8 @@ pub(super) struct Work {
     session: SessionKey,
     /// The session that a window has said that it is, where we are asked by windows.
     window: Option<OfSession>,
+    /// Whose the questions about its calls are: the session's, or the caller's where there is none.
+    asks_as: SessionKey,
     /// Calls of which a job may be made.
     orders: HashMap<CallKey, oneshot::Sender<Order>>,
     tally: Arc<Tally>,
@@ -224,6 +226,7 @@ impl Work {
             machine.jobs = jobs.seen_by(&behind.caller);
         }
         machine.jobs.are_of_windows = behind.are_windows;
+        let session = SessionKey::drawn();
         Work {
             machine: match &known {
                 Some(known) => machine.with_servers(known.borrow().clone()),
@@ -235,8 +238,9 @@ impl Work {
             servers: behind.servers.clone(),
             jobs,
             caller: behind.caller.clone(),
-            session: SessionKey::drawn(),
+            session,
             window: None,
+            asks_as: session,
             orders: HashMap::new(),
             tally: Arc::clone(&behind.tally),
             known,
@@ -259,6 +263,11 @@ impl Work {
     /// The same for one request alone.
     pub(super) fn alone(self) -> Work {
         Work { machine: self.machine.alone(), ..self }
+    }
+
+    /// The same for a caller without a session: what its other requests have left is its own (F-90).
+    pub(super) fn asks_as(self, caller: SessionKey) -> Work {
+        Work { asks_as: caller, ..self }
     }
 
     /// The same for one of this session of a window; from nobody but windows that counts.
@@ -297,7 +306,7 @@ impl Work {
                     self.cancels.insert(key, cancel);
                     let promote = may_be_a_job.then(|| self.may_promote(key, joining)).flatten();
                     // A client without a session, of 2026-07-28, is asked by the answer to the call that a question is about.
-                    let own = OfSession { key: self.session, is_asked_beside: asked.client == Era::Legacy };
+                    let own = OfSession { key: self.asks_as, is_asked_beside: asked.client == Era::Legacy };
                     let asked = Asked { session: Some(self.window.unwrap_or(own)), ..asked };
                     self.ask(key, asked, cancellation, promote);
                 }

@@ -75,7 +75,7 @@ use crate::{
         SESSIONS_OF_ONE,
     },
     exit,
-    gateway::{Asker, OfSession, Servers},
+    gateway::{Asker, OfSession, Servers, SessionKey},
     guard::Stop,
     telemetry::Telemetry,
 };
@@ -430,8 +430,8 @@ impl Gate {
             alone.insert(secret.clone(), owned);
         }
         let asker = self.door().access.asker(caller, || place_of(peer));
-        let work =
-            Work::new(self.limits.clone(), &behind, asker, Some(secret.clone())).alone().of_window(window);
+        let work = Work::new(self.limits.clone(), &behind, asker, Some(secret.clone()));
+        let work = work.alone().asks_as(SessionKey::of(&Regular::new(caller, peer))).of_window(window);
         drop(behind);
         let session = Session::new(String::new(), work, &self.limits, mails, Manner::Alone);
         let gate = Arc::clone(self);
