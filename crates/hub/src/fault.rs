@@ -130,6 +130,13 @@ const OLD: Duration = Duration::from_secs(1);
 pub(crate) const RESTART_HINT: &str =
     "it is started again when it is needed; send the request again if it is safe to repeat";
 
+/// What to do about a server that answers with what is no response; how it ends where whoever reads it also has what the server wrote.
+pub(crate) const BAD_RESPONSE_HINT: &str =
+    "this is a fault of the server; what it wrote is in error.data.junk";
+
+/// Where an operator finds what a server has written, for whoever may not read it.
+pub(crate) const STDERR_AT_STATUS: &str = "an operator sees its stderr at /status";
+
 /// That a server has ended in this way, so long after a request was sent.
 pub(crate) fn ended(server: &str, exit: &str, elapsed: Duration, method: &str) -> String {
     format!("`{server}` ended ({exit}) {} after `{method}` was sent", in_words(elapsed))
@@ -172,6 +179,11 @@ struct Data<'a> {
 impl Fault<'_> {
     /// The sentence for a person. Many clients show nothing but this, so a dead server's last line stands in it.
     pub fn message(&self) -> String {
+        format!("{}; {}", self.cause(), self.hint)
+    }
+
+    /// What happened, without what to do.
+    pub(crate) fn cause(&self) -> String {
         let last_words = match self.kind {
             Kind::ServerExited | Kind::StartFailed if stands("last-words-told") => {
                 self.evidence.stderr_tail.last()
@@ -184,9 +196,9 @@ impl Fault<'_> {
                 let is_old = |age: &Duration| *age > self.elapsed || *age >= OLD;
                 let age = self.evidence.stderr_age.filter(is_old);
                 let age = age.map_or_else(String::new, |age| format!(", {} before", in_words(age)));
-                format!("{} (its last line on stderr{age}: {}); {}", self.happened, line.trim(), self.hint)
+                format!("{} (its last line on stderr{age}: {})", self.happened, line.trim())
             }
-            None => format!("{}; {}", self.happened, self.hint),
+            None => self.happened.clone(),
         }
     }
 
@@ -196,7 +208,7 @@ impl Fault<'_> {
         self.response_to_raw(id.map(Id::to_json).as_deref())
     }
 
-    /// The same for an id that is no valid one (a fraction, say) but could be read: it is echoed as it came.
+    /// The same for an id that is no valid one but a text or a number (a fraction, say): it is echoed as it came.
     pub fn response_to_raw(&self, id: Option<&str>) -> Vec<u8> {
         // An array may have line breaks in it, which would split our line for some readers.
         let one_line = |text: &str| String::from_utf8_lossy(&one_line(text.as_bytes())).into_owned();

@@ -32,6 +32,7 @@ mod gateway_access;
 mod gateway_asking;
 mod gateway_bodies;
 mod gateway_descriptors;
+mod gateway_errors;
 mod gateway_fair;
 mod gateway_hostile;
 mod gateway_http;

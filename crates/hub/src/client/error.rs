@@ -3,14 +3,14 @@
 //! Invariants: a caller can tell the two apart, and each of our verdicts from the others, without reading a sentence (L-74); each
 //! has the exit code of a program that ends because of it (design 4).
 
-use std::{fmt, time::Duration};
+use std::{fmt, mem, time::Duration};
 
 use serde_json::{Value, value::RawValue};
 
 use super::Unfinished;
 use crate::{
     exit,
-    fault::{Evidence, Fault, Kind},
+    fault::{BAD_RESPONSE_HINT, Evidence, Fault, Kind, STDERR_AT_STATUS},
 };
 
 /// Why a request came to nothing.
@@ -48,6 +48,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same for whoever may not read what the server wrote.
+    pub(crate) fn unquoted(self) -> Self {
+        match self {
+            Error::Failure(failure) => Error::Failure(Box::new(failure.unquoted())),
+            error => error,
+        }
+    }
+
     /// The exit code of a program that ends because of it.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
@@ -174,6 +182,8 @@ pub struct Failure {
     pub exit: Option<String>,
     /// What may explain it.
     pub evidence: Evidence,
+    /// What happened, in words for whoever may not read what the server wrote, where `happened` quotes that.
+    pub(crate) unquoted: Option<String>,
 }
 
 impl Failure {
@@ -190,7 +200,22 @@ impl Failure {
             retry_after: None,
             exit: None,
             evidence: Evidence::default(),
+            unquoted: None,
         }
+    }
+
+    /// The same for whoever may not read what the server wrote, for it may be about other callers.
+    pub(crate) fn unquoted(mut self) -> Self {
+        let Evidence { stderr_tail, junk, .. } = mem::take(&mut self.evidence);
+        match self.unquoted.take() {
+            Some(happened) => self.happened = happened,
+            None if !stderr_tail.is_empty() => self.happened.push_str(&format!(" ({STDERR_AT_STATUS})")),
+            None => {}
+        }
+        if !junk.is_empty() && self.hint == BAD_RESPONSE_HINT {
+            "this is a fault of the server; what it wrote is in the gateway's log".clone_into(&mut self.hint);
+        }
+        self
     }
 
     /// The exit code of a program that ends because of it.
@@ -233,5 +258,37 @@ impl std::error::Error for Failure {}
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         Error::Failure(Box::new(failure))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(kind: Kind, hint: &str) -> Failure {
+        let words = || vec!["the account of alice".to_owned()];
+        let evidence = Evidence { stderr_tail: words(), stderr_age: None, junk: words() };
+        let (happened, hint) = ("`s` ended".to_owned(), hint.to_owned());
+        Failure { kind, happened, hint, evidence, ..Failure::ended() }
+    }
+
+    #[test]
+    fn what_a_server_wrote_is_not_in_what_others_are_told() {
+        let quoted = Some("left alone".to_owned());
+        for (failure, expect) in [
+            (failed(Kind::ServerExited, "wait"), "`s` ended (an operator sees its stderr at /status); wait"),
+            (failed(Kind::Deadline, "wait"), "`s` ended (an operator sees its stderr at /status); wait"),
+            (
+                failed(Kind::BadResponse, BAD_RESPONSE_HINT),
+                "`s` ended (an operator sees its stderr at /status); this is a fault of the server; what it wrote is in the gateway's log",
+            ),
+            (Failure { unquoted: quoted, ..failed(Kind::BreakerOpen, "wait") }, "left alone; wait"),
+            (Failure { evidence: Evidence::default(), ..failed(Kind::Deadline, "wait") }, "`s` ended; wait"),
+        ] {
+            let told = failure.unquoted();
+            assert_eq!(told.to_string(), expect);
+            assert_eq!(told.evidence, Evidence::default());
+            assert!(!told.fault().data().to_string().contains("alice"));
+        }
     }
 }

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, Limits},
     exit,
-    gateway::{Asker, Servers},
+    gateway::{Asker, MayRead, Servers},
     guard::Stop,
     queue::Class,
     shell::{FromClient, Taken, ToClient, set},
@@ -144,7 +144,7 @@ impl Shell {
     fn new(spec: FrontSpec) -> io::Result<Shell> {
         let limits = spec.limits;
         let behind = Behind::new(spec.toolbox, spec.servers, spec.instructions).with_jobs(spec.jobs);
-        let behind = behind.traced_by(spec.telemetry, "pipe").for_session(None);
+        let behind = behind.traced_by(spec.telemetry, "pipe").for_session(None, MayRead::default());
         Ok(Shell {
             world: World { to_client: ToClient::new(spec.client_output, limits.queue_bytes)? },
             from_client: FromClient::new(spec.client_input, limits.max_message)?,

@@ -33,8 +33,8 @@ use crate::{
     client::Error,
     config::Limits,
     gateway::{
-        Answered, Aside, Asked, Asker, Changes, Joining, Known, OfSession, Question, Replied, Servers,
-        SessionKey, Updated, Watch,
+        Answered, Aside, Asked, Asker, Changes, Joining, Known, MayRead, OfSession, Question, Replied,
+        Servers, SessionKey, Updated, Watch,
     },
     job_report::JobReport,
     promoted::{Going, Promoted},
@@ -96,8 +96,8 @@ impl Behind {
 
     /// The same for somebody who begins now, with instances of their own of servers that are not shared. `owner` is who that is, where
     /// they are told from others by more than their session.
-    pub(super) fn for_session(&self, owner: Option<Asker>) -> Behind {
-        self.with(self.servers.as_ref().map(|servers| servers.for_session(owner)))
+    pub(super) fn for_session(&self, owner: Option<Asker>, may_read: MayRead) -> Behind {
+        self.with(self.servers.as_ref().map(|servers| servers.for_session_of(owner, may_read)))
     }
 
     /// The same with these servers.

@@ -399,8 +399,19 @@ impl Backend {
         state.was_listed || state.recalled.has_lists || state.is_late
     }
 
-    /// What is to be said of it where nobody knows what it offers.
-    pub(super) fn absent(&self, style: &Style) -> Option<Absent> {
+    /// It has been listed since we began.
+    pub(super) fn has_been_listed(&self) -> bool {
+        self.state().has_lists
+    }
+
+    /// It is known what it offered before.
+    pub(super) fn is_recalled(&self) -> bool {
+        let state = self.state();
+        state.recalled.has_lists || !state.offered.tools.is_empty()
+    }
+
+    /// What is to be said of it where nobody knows what it offers, to whom may read what it wrote or may not.
+    pub(super) fn absent(&self, style: &Style, may_read: bool) -> Option<Absent> {
         let was_listed = {
             let state = self.state();
             if state.has_lists {
@@ -408,7 +419,7 @@ impl Backend {
             }
             state.was_listed
         };
-        let failed = || self.record.trouble().last().unwrap_or("it could not be listed").to_owned();
+        let failed = || self.record.trouble().last(may_read).unwrap_or("it could not be listed").to_owned();
         let (server, beginning) = (self.name().to_owned(), style.beginning(self.prefix()));
         Some(Absent { server, beginning, why: was_listed.then(failed) })
     }
@@ -513,7 +524,7 @@ impl Backend {
         state.subscription = None;
         self.record.failed();
         if state.breaker.failed(now - self.origin) && stands("gateway-fences-off") {
-            tracing::error!("{}", self.left_alone(state.breaker.failures()));
+            tracing::error!("{}", self.left_alone(state.breaker.failures(), true));
         }
         state.not_before = now + state.breaker.delay();
     }

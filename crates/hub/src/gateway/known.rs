@@ -87,7 +87,7 @@ impl Known {
             was_settled: was_settled || is_settled,
             follows: all().any(|backend| backend.is_gateway()),
             has_lists: all().all(|backend| backend.has_known_lists()),
-            absent: Arc::new(all().filter_map(|backend| backend.absent(&roster.style)).collect()),
+            absent: Arc::new(all().filter_map(|backend| backend.absent(&roster.style, true)).collect()),
         }
     }
 

@@ -14,7 +14,7 @@
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU8, Ordering},
 };
 
 use data_encoding::HEXLOWER;
@@ -154,6 +154,28 @@ struct Shared {
     known: Mutex<(u64, Option<KnownTask>)>,
     changes: Notify,
     is_left: AtomicBool,
+    /// [`Stage`]
+    stage: AtomicU8,
+}
+
+/// How far a call is that may become a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Stage {
+    InLine,
+    Starting,
+    Asked,
+}
+
+impl Stage {
+    /// What it waits for, as the end of a sentence; nothing, once its server has been asked.
+    pub(crate) fn waits_for(self) -> Option<&'static str> {
+        match self {
+            Stage::InLine => Some("for its turn behind other calls"),
+            Stage::Starting => Some("for its server to start"),
+            Stage::Asked => None,
+        }
+    }
 }
 
 impl TaskNews {
@@ -182,6 +204,18 @@ impl TaskNews {
     /// What is known now.
     pub(crate) fn known(&self) -> Option<KnownTask> {
         self.latest().1.clone()
+    }
+
+    /// So far the call is now.
+    pub(super) fn comes_to(&self, stage: Stage) {
+        self.0.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    /// How far the call is.
+    pub(crate) fn stage(&self) -> Stage {
+        let stages = [Stage::InLine, Stage::Starting, Stage::Asked];
+        let now = self.0.stage.load(Ordering::Relaxed);
+        stages.into_iter().find(|stage| *stage as u8 == now).unwrap_or(Stage::Asked)
     }
 
     /// Somebody else goes on with it: whoever stops waiting for it here does not want it to end.
@@ -262,7 +296,7 @@ impl Servers {
         news: &TaskNews,
     ) -> impl Future<Output = Answered> + Send + use<> {
         let backend = self.at(place);
-        let (task, news) = (task.clone(), news.clone());
+        let (task, news, may_read) = (task.clone(), news.clone(), self.may_read());
         async move {
             let era = match task.dialect {
                 Spoken::Core => Era::Legacy,
@@ -280,7 +314,7 @@ impl Servers {
                 // It is looked at soon.
                 poll_interval_ms: Some(0),
             };
-            answered(course.pursue(seen, deadline).await)
+            may_read.told(&backend, answered(course.pursue(seen, deadline).await))
         }
     }
 }

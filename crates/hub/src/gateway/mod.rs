@@ -32,6 +32,7 @@ pub(crate) mod tally;
 mod tasks;
 mod tending;
 mod together;
+mod told;
 mod turns;
 mod verdicts;
 mod vigil;
@@ -64,11 +65,13 @@ use unhang_wire::{Json, text_member};
 pub(crate) use self::lasting::{KnownTask, ServerTask, TaskNews, has_room};
 use self::{
     backend::{Backend, Starter},
+    lasting::Stage,
     places::Places,
     roster::Roster,
     seats::Seats,
     tally::{Counted, Tally},
     tasks::Course,
+    told::{Spent, explained, named, tell_absence},
     turns::Wanting,
     vigil::Vigil,
     visit::{Visit, Visits},
@@ -81,6 +84,7 @@ pub use self::{
     patience::{Joining, Patience},
     roster::Change,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
+    told::MayRead,
     visit::Changes,
     watched::{Updated, Watch},
 };
@@ -88,7 +92,6 @@ use crate::{
     client::{ClientSpec, Error, Manner, Signed},
     clients::Clocks,
     config::{DISPOSE_LIMIT, LIST_PATIENCE, MAX_IN_FLIGHT_OF_ALL, MAX_INSTANCES, MAX_WAITING_OF_ALL},
-    fault::{Kind, RESTART_HINT, in_words},
     notices::Notices,
     promoted::is_repeatable,
     route::{names::Style, rules::ToolRules},
@@ -100,8 +103,6 @@ use crate::{
 const STARTS: usize = 4;
 /// Changes of resources that a session may not have heard of yet; older ones it misses.
 const UPDATES: usize = 1024;
-/// What a start has taken of a request's time, if it is to be told.
-const WORTH_TELLING: Duration = Duration::from_millis(100);
 /// For how long others are kept from starting by one that does.
 const START_TURN: Duration = Duration::from_secs(3);
 
@@ -336,7 +337,7 @@ impl Servers {
         let _use = waited.used();
         let watched = Deadline::after(limit).timeout(backend.watch(uri, limit)).await;
         let watched = watched.unwrap_or_else(|_| Err(waited.still_starting("resources/subscribe", limit)));
-        waited.told_of_owner(None, watched)
+        waited.told_of_owner(None, watched.map_err(|error| self.may_read().error(&waited, error)))
     }
 
     /// The server at this place, for whoever wants to know more of it later, whatever the configuration has become by then.
@@ -383,6 +384,7 @@ impl Servers {
     ) -> impl Future<Output = Answered> + Send + use<> {
         let backend = self.at(asked.server);
         let (all, vigil) = (Arc::clone(&self.shared.all), Arc::clone(&self.shared.vigil));
+        let may_read = self.may_read();
         async move {
             vigil.heard();
             let Some(backend) = backend else {
@@ -403,7 +405,7 @@ impl Servers {
             if let Some(span) = span {
                 span.ended(&answered.outcome);
             }
-            answered
+            may_read.told(&backend, answered)
         }
     }
 
@@ -460,7 +462,11 @@ async fn put(
     let _use = backend.used();
     let wanting = Wanting { asker: &asker, session: key, method, tool: tool.as_deref(), limit, deadline };
     // Before anything else, so that what is waited for longest is not what grew old meanwhile.
-    let _turn = match backend.turn(&wanting).await {
+    let comes_to = |stage| news.as_ref().map(|news| news.comes_to(stage)).unwrap_or_default();
+    let mut spent = Spent::default();
+    let turn = backend.turn(&wanting).await;
+    spent.in_line += now.elapsed();
+    let _turn = match turn {
         Ok(turn) => turn,
         Err(error) => {
             answered.outcome = Err(error);
@@ -468,15 +474,16 @@ async fn put(
         }
     };
     // A server that is still starting has its own deadline, which may be longer than this caller's.
+    comes_to(Stage::Starting);
     let wanted = Instant::now();
     let ready = deadline.timeout(backend.ready(Starter::Caller)).await;
-    let start = wanted.elapsed();
+    spent.starting = wanted.elapsed();
     let ready = ready.unwrap_or_else(|_| Err(backend.still_starting(method, limit)));
     let (asks, session) = match ready {
         Ok(ready) => ready,
         Err(error) => {
             backend.note(&error);
-            answered.outcome = Err(error);
+            answered.outcome = Err(named(error, method, since));
             return answered;
         }
     };
@@ -498,7 +505,12 @@ async fn put(
         (Era::Modern, _) => (asides, Signed::ByUs),
         (Era::Legacy, None) => (None, Signed::ByUs),
     };
-    let _turns = match backend.turns_once_ready(answered.era, all, &wanting).await {
+    comes_to(Stage::InLine);
+    let wanted = Instant::now();
+    let turns = backend.turns_once_ready(answered.era, all, &wanting).await;
+    let asked = Instant::now();
+    spent.in_line += asked - wanted;
+    let _turns = match turns.and_then(|turns| backend.in_time(&wanting).map(|()| turns)) {
         Ok(turns) => turns,
         Err(error) => {
             answered.outcome = Err(error);
@@ -516,28 +528,14 @@ async fn put(
     let manner =
         Manner { timeout: Some(limit), since: Some(since), progress, asides, session: key, signed, headers };
     let trial = backend.trial();
+    comes_to(Stage::Asked);
     answered.outcome = asks.ask(method, as_task.as_deref().unwrap_or(params), &manner).await;
-    answered.outcome = answered.outcome.map_err(|error| explained(error, start));
+    answered.outcome = answered.outcome.map_err(|error| explained(error, spent, asked));
     trial.ended(&answered.outcome);
     if let Some(course) = course {
         answered.outcome = course.told_to(news).follow(answered.outcome, deadline).await;
     }
     answered
-}
-
-/// With what only a gateway knows: how long the request waited for the server's start, and that a dead server comes back.
-fn explained(error: Error, start: Duration) -> Error {
-    match error {
-        Error::Failure(mut failure) => {
-            if failure.kind == Kind::Deadline && start >= WORTH_TELLING {
-                failure.happened.push_str(&format!(", {} of which it took to start", in_words(start)));
-            } else if failure.kind == Kind::ServerExited {
-                RESTART_HINT.clone_into(&mut failure.hint);
-            }
-            Error::Failure(failure)
-        }
-        error => error,
-    }
 }
 
 /// Whether params answer what nobody has asked: a server of old asks nothing by its results.
@@ -580,20 +578,6 @@ async fn keep(shared: Arc<Shared>, backend: Arc<Backend>) {
         shared.publish();
         backend.until_changed(listed.is_ok()).await;
     }
-}
-
-/// Tells once that a server is not there, and once that it has come. Whether it is told as away now.
-fn tell_absence(notices: &Notices, backend: &Backend, why: Option<&Error>, is_told: bool) -> bool {
-    match why {
-        // Of a gateway like us its own process tells.
-        Some(error) if !is_told && !backend.is_gateway() => {
-            notices
-                .say(&format!("`{}` is not there, and what it offers is missing: {error}", backend.name()));
-        }
-        None if is_told => notices.say(&format!("`{}` is there now", backend.name())),
-        _ => {}
-    }
-    why.is_some()
 }
 
 /// Does what keeps a processor busy, as one of few who may at the same time.

@@ -265,9 +265,20 @@ impl Record {
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
     secrets: Secrets,
-    error: Option<(String, Moment)>,
+    error: Option<(Told, Moment)>,
     exit: Option<String>,
     stderr_tail: Vec<String>,
+}
+
+/// What went wrong, in words for different readers.
+#[derive(Clone, Debug)]
+struct Told {
+    /// With what to do.
+    whole: String,
+    /// What happened alone.
+    cause: String,
+    /// The same for whoever may not read what the server wrote.
+    unquoted: String,
 }
 
 impl Trouble {
@@ -279,7 +290,11 @@ impl Trouble {
     pub(super) fn note(&mut self, error: &Error) {
         match error {
             Error::Failure(failure) => self.note_failure(failure, Moment::now()),
-            error => self.error = Some((self.secrets.hide(&error.to_string()).into_owned(), Moment::now())),
+            error => {
+                let whole = self.secrets.hide(&error.to_string()).into_owned();
+                let (cause, unquoted) = (whole.clone(), whole.clone());
+                self.error = Some((Told { whole, cause, unquoted }, Moment::now()));
+            }
         }
     }
 
@@ -302,7 +317,12 @@ impl Trouble {
         let exit = failure.exit.as_ref().map(hidden);
         let tail = &failure.evidence.stderr_tail;
         let tail: Vec<String> = tail[tail.len().saturating_sub(TAIL_LINES)..].iter().map(hidden).collect();
-        self.error = Some((hidden(&failure.to_string()), at));
+        let told = Told {
+            whole: hidden(&failure.to_string()),
+            cause: hidden(&failure.fault().cause()),
+            unquoted: hidden(&failure.clone().unquoted().fault().cause()),
+        };
+        self.error = Some((told, at));
         if exit.is_some() {
             self.exit = exit;
         }
@@ -312,14 +332,16 @@ impl Trouble {
         }
     }
 
-    /// What went wrong at last.
-    pub(super) fn last(&self) -> Option<&str> {
-        self.error.as_ref().map(|(error, _)| error.as_str())
+    /// What went wrong at last, for whom may read what the server wrote or may not.
+    pub(super) fn last(&self, may_read: bool) -> Option<&str> {
+        let last = self.error.as_ref().map(|(told, _)| told);
+        last.map(|told| if may_read { &*told.cause } else { &*told.unquoted })
     }
 
     /// Puts it where it is shown.
     pub(super) fn tell(&self, status: ServerStatus) -> ServerStatus {
-        let (last_error, last_error_at) = self.error.clone().unzip();
+        let (last_error, last_error_at) =
+            self.error.as_ref().map(|(told, at)| (told.whole.clone(), *at)).unzip();
         let (last_exit, stderr_tail) = (self.exit.clone(), self.stderr_tail.clone());
         ServerStatus { last_error, last_error_at, last_exit, stderr_tail, ..status }
     }

@@ -192,6 +192,17 @@ impl Backend {
         })
     }
 
+    /// Whether there is any time left for a request that has had to wait for its turns.
+    ///
+    /// # Errors
+    /// There is none, so that nothing is asked.
+    pub(super) fn in_time(&self, wanting: &Wanting<'_>) -> Result<(), Error> {
+        match wanting.deadline.remaining().is_zero() {
+            true => Err(self.busy(wanting, &Refused::Late)),
+            false => Ok(()),
+        }
+    }
+
     fn busy(&self, wanting: &Wanting<'_>, refused: &Refused) -> Error {
         let (name, most) = (self.name(), self.turns.server.bounds().places);
         let what = format!("it has max-in-flight = {most} of [servers.{name}.limits] requests at a time");

@@ -29,16 +29,17 @@ impl Backend {
     /// Our verdict for a caller while it is left alone.
     pub(super) fn fenced_off(&self, rest: Duration) -> Error {
         let failures = self.state().breaker.failures();
-        let happened = self.left_alone(failures);
+        let happened = self.left_alone(failures, true);
         let hint = format!("ask again in {}", in_words(Duration::from_secs(rest.as_secs() + 1)));
         let failure = self.failure(Kind::BreakerOpen, "", happened, &hint);
-        Failure { retry_after: Some(rest), ..failure }.into()
+        let unquoted = Some(self.left_alone(failures, false));
+        Failure { retry_after: Some(rest), unquoted, ..failure }.into()
     }
 
-    /// That it is left alone, and why.
-    pub(super) fn left_alone(&self, failures: u32) -> String {
+    /// That it is left alone, and why, for whom may read what it wrote or may not.
+    pub(super) fn left_alone(&self, failures: u32, may_read: bool) -> String {
         let trouble = self.record.trouble();
-        let why = trouble.last().map(|why| format!("; at last {why}")).unwrap_or_default();
+        let why = trouble.last(may_read).map(|why| format!("; at last {why}")).unwrap_or_default();
         format!("`{}` failed {failures} times in a row and is left alone{why}", self.name())
     }
 

@@ -37,7 +37,7 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    Known, Level, Scope, Servers, SessionKey, Shared, UPDATES,
+    Known, Level, MayRead, Scope, Servers, SessionKey, Shared, UPDATES,
     backend::{Backend, OwnInstance},
     owners::marked,
     watched::Updated,
@@ -58,6 +58,8 @@ pub(super) struct Visit {
     shared: Arc<Shared>,
     number: u64,
     visitor: Visitor,
+    /// Whether what shared servers write is for whoever asks.
+    may_read: MayRead,
     known: watch::Sender<Known>,
     /// Changes of the resources of its own instances, once there are any.
     updates: OnceLock<broadcast::Sender<Updated>>,
@@ -106,20 +108,26 @@ impl Servers {
     /// of this have gone. `owner` is whose it is, where that is told from others by more than the session. Must be called in a runtime.
     #[must_use]
     pub fn for_session(&self, owner: Option<Asker>) -> Servers {
+        self.for_session_of(owner, MayRead::default())
+    }
+
+    /// The same for somebody who may read what shared servers write, or may not.
+    #[must_use]
+    pub fn for_session_of(&self, owner: Option<Asker>, may_read: MayRead) -> Servers {
         match self.visit.as_deref() {
             // Windows are all the same here.
             Some(Visit { visitor: Visitor::Windows, .. }) => self.clone(),
-            _ => self.visited_by(Visitor::Session(owner)),
+            _ => self.visited_by(Visitor::Session(owner), may_read),
         }
     }
 
     /// What of these servers windows share.
     #[must_use]
     pub(crate) fn for_windows(&self) -> Servers {
-        self.visited_by(Visitor::Windows)
+        self.visited_by(Visitor::Windows, MayRead::default())
     }
 
-    fn visited_by(&self, visitor: Visitor) -> Servers {
+    fn visited_by(&self, visitor: Visitor, may_read: MayRead) -> Servers {
         let visit = Arc::new_cyclic(|visit: &Weak<Visit>| {
             let mut visits = self.shared.visits.lock().unwrap_or_else(PoisonError::into_inner);
             let number = visits.next;
@@ -129,6 +137,7 @@ impl Servers {
                 shared: Arc::clone(&self.shared),
                 number,
                 visitor,
+                may_read,
                 known: watch::Sender::default(),
                 updates: OnceLock::new(),
                 level: Mutex::default(),
@@ -187,6 +196,10 @@ impl Servers {
 }
 
 impl Visit {
+    pub(super) fn may_read(&self) -> &MayRead {
+        &self.may_read
+    }
+
     fn instances(&self) -> MutexGuard<'_, HashMap<usize, Instance>> {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -274,6 +287,10 @@ impl Visit {
         let own: HashMap<usize, Arc<Offered>> =
             listed.map(|instance| (instance.backend.place(), instance.backend.offered())).collect();
         drop(instances);
+        let of_all = match self.may_read.now() {
+            true => of_all,
+            false => self.without_words(of_all),
+        };
         if own.is_empty() {
             return of_all;
         }
@@ -287,6 +304,16 @@ impl Visit {
         let Known { catalog, patience, .. } = Known::of(&roster, &offers, of_all.was_settled);
         // Of what all have it is up to all whether it is known.
         Known { catalog, patience, ..of_all }
+    }
+
+    /// The same without what servers wrote that are not there.
+    fn without_words(&self, of_all: Known) -> Known {
+        if of_all.absent.is_empty() {
+            return of_all;
+        }
+        let roster = self.shared.roster();
+        let absent = roster.current.iter().filter_map(|backend| backend.absent(&roster.style, false));
+        Known { absent: Arc::new(absent.collect()), ..of_all }
     }
 
     /// Its instances of these servers end, once they have answered what they were asked.
@@ -524,6 +551,7 @@ mod tests {
         match other.ask(own(SOON), None, None).await.outcome {
             Err(Error::Failure(failure)) => {
                 assert_eq!((failure.kind, failure.retry_after.is_some()), (Kind::Overloaded, true));
+                assert_eq!(failure.method.as_deref(), Some("tools/call"));
                 assert!(failure.hint.contains("max-instances = 1 of [gateway]"), "{}", failure.hint);
             }
             other => panic!("there is no seat: {other:?}"),

@@ -31,7 +31,7 @@ use super::{ASIDES, Going, Kept, PromotedCalls, SameCall, Source, UnderWay, WhoI
 use crate::{
     client::{Error, Failure},
     fault::Kind,
-    gateway::{Answered, KnownTask, ServerTask, Servers, TaskNews, has_room},
+    gateway::{Answered, KnownTask, MayRead, ServerTask, Servers, TaskNews, has_room},
 };
 
 /// Between two looks for calls that nobody waits for any more.
@@ -138,6 +138,11 @@ impl PromotedCalls {
         let Some((servers, place)) = keeper_of(&call.server, &ticket.kept_by) else { return };
         // What a later unhang has written is for a later unhang.
         let Ok(details) = Details::deserialize(&ticket.details) else { return };
+        // Whose it is may be no operator any more, and nobody says so here.
+        let servers = match left.record.owner {
+            Some(_) => servers.for_session_of(None, MayRead::never()),
+            None => servers,
+        };
         let is_repeatable = call.is_repeatable;
         let (held, status) = match self.shared.engine.take_up(id).await {
             Ok(Some(taken)) => taken,

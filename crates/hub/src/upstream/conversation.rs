@@ -20,7 +20,7 @@ use unhang_wire::{
 use crate::{
     client::{Error, Failure, ServerError},
     config::{LATE_IDS, TAIL_LINES},
-    fault::{Evidence, Kind, ended, in_words},
+    fault::{BAD_RESPONSE_HINT, Evidence, Kind, ended, in_words},
     junk::Junk,
 };
 
@@ -164,6 +164,7 @@ impl<R> Conversation<R> {
             retry_after: None,
             exit: None,
             evidence: Evidence { junk: self.junk.lines(), ..Evidence::default() },
+            unquoted: None,
         }
     }
 
@@ -297,14 +298,7 @@ impl<R> Conversation<R> {
             None => None,
         };
         let why = format!("what is no valid response: the message {}", invalid.reason);
-        self.fail(
-            now,
-            id,
-            Kind::BadResponse,
-            &why,
-            "this is a fault of the server; what it wrote is in error.data.junk",
-            events,
-        );
+        self.fail(now, id, Kind::BadResponse, &why, BAD_RESPONSE_HINT, events);
     }
 
     fn oversized(&mut self, now: Duration, oversized: &Oversized, events: &mut impl FnMut(Event<R>)) {

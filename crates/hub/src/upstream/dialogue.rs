@@ -294,6 +294,7 @@ impl Dialogue {
             retry_after: None,
             exit: None,
             evidence: self.conversation.evidence(&self.tail),
+            unquoted: None,
         }
     }
 

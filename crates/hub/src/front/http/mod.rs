@@ -75,7 +75,7 @@ use crate::{
         SESSIONS_OF_ONE,
     },
     exit,
-    gateway::{Asker, OfSession, Servers, SessionKey},
+    gateway::{Asker, MayRead, OfSession, Servers, SessionKey},
     guard::Stop,
     telemetry::Telemetry,
 };
@@ -345,7 +345,7 @@ impl Gate {
     /// What is behind a request of the caller's that stands alone.
     fn behind_one(&self, caller: &Caller, peer: Peer) -> Result<(Behind, Option<Stay>), Full> {
         let Some(servers) = &self.behind.servers else { return Ok((self.behind.clone(), None)) };
-        let new = || servers.for_session(self.owner(caller));
+        let new = || servers.for_session_of(self.owner(caller), self.may_read(caller));
         let (servers, stay) = self.regulars.come(Regular::new(caller, peer), new).ok_or(Full::All)?;
         Ok((self.behind.with(Some(servers)), Some(stay)))
     }
@@ -354,6 +354,12 @@ impl Gate {
     fn owner(&self, caller: &Caller) -> Option<Asker> {
         let is_known = *caller != Caller::Anybody;
         is_known.then(|| self.door().access.asker(caller, || Asker::new("anybody")))
+    }
+
+    /// Whether this caller may read what servers have written that are shared with others: who looks after them may, as at `/status`.
+    fn may_read(&self, caller: &Caller) -> MayRead {
+        let (door, caller) = (self.door.clone(), caller.clone());
+        MayRead::where_it_is_so(move || door.borrow().access.is_operator(&caller))
     }
 
     /// Nothing new is taken any more.
@@ -383,8 +389,8 @@ impl Gate {
             sessions.insert(name.clone(), owned);
         }
         let asker = self.door().access.asker(caller, || Asker::new(&format!("session {name}")));
-        let behind =
-            self.behind.for_session(self.owner(caller)).called_by(self.door().access.owner_of(caller));
+        let behind = self.behind.for_session(self.owner(caller), self.may_read(caller));
+        let behind = behind.called_by(self.door().access.owner_of(caller));
         let work = Work::new(self.limits.clone(), &behind, asker, None);
         drop(behind);
         let manner = match way {

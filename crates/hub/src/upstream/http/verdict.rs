@@ -5,7 +5,7 @@
 use unhang_net::http::HttpError;
 
 use super::exchange::Close;
-use crate::fault::Kind;
+use crate::fault::{BAD_RESPONSE_HINT, Kind};
 
 /// What to do about an answer over the limit.
 pub(super) const TOO_LARGE: &str = "ask for less, or raise --max-message";
@@ -16,9 +16,7 @@ impl Close {
         let lost = if is_starting { Kind::StartFailed } else { Kind::ServerExited };
         match self {
             Close::NoMessage(..) => (Kind::BadResponse, "see whether it is an MCP server"),
-            Close::Whole => {
-                (Kind::BadResponse, "this is a fault of the server; what it wrote is in error.data.junk")
-            }
+            Close::Whole => (Kind::BadResponse, BAD_RESPONSE_HINT),
             Close::Failed(HttpError::TooLarge(_)) | Close::Broke(HttpError::TooLarge(_), _) => {
                 (Kind::TooLarge, TOO_LARGE)
             }

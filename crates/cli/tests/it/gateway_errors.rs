@@ -1,0 +1,190 @@
+//! Errors of `unhang serve`: whether they say what happened, what to do, and nothing that is not for whoever reads them.
+
+use std::{fs, thread, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::gateway,
+    gateway_access::{ONE, TWO},
+    gateway_http::finish,
+    harness::{Client, PATIENCE, Sandbox, Web, wait_until},
+    slow_calls::{Calls, Session},
+};
+
+/// What the server writes to its stderr about somebody.
+const SECRET: &str = "the account of alice";
+
+/// A server of handshakes that does one thing at a time: `nap` and `hang` write to stderr first, `die` does it last.
+const SERVER: &str = r#"
+answer() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
+[ -n "$2" ] && sleep "$2"
+if [ -e broken ]; then exit 9; fi
+while IFS= read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\),"method".*/\1/p')
+  case $line in
+    *'"initialize"'*) answer '{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}' ;;
+    *'"tools/list"'*) answer '{"tools":[{"name":"hang","inputSchema":{"type":"object"}},{"name":"nap","inputSchema":{"type":"object"}},{"name":"die","inputSchema":{"type":"object"}},{"name":"late","inputSchema":{"type":"object"}}]}' ;;
+    *'"server/discover"'*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}\n' "$id" ;;
+    *'"name":"hang"'*) echo 'the account of alice' >&2; echo 'junk of the account of alice' ;;
+    *'"name":"nap"'*) sleep 1.2; answer '{"content":[]}' ;;
+    *'"name":"late"'*) sleep 1; echo 'the account of alice' >&2; exit 3 ;;
+    *'"name":"die"'*) echo 'the account of alice' >&2; exit 3 ;;
+  esac
+done
+"#;
+
+/// That server under this name, with these lines in its table, after so many seconds.
+fn script(sandbox: &Sandbox, name: &str, delay: &str, more: &str) -> String {
+    fs::write(sandbox.path().join("server.sh"), SERVER).expect("a file");
+    let path = sandbox.path().join("server.sh");
+    format!("[servers.{name}]\ncommand = \"sh\"\nargs = [{path:?}, \"-\", {delay:?}]\n{more}\n")
+}
+
+/// A gateway with two tokens, of which the first is an operator's.
+fn guarded(sandbox: &Sandbox, servers: &str) -> (Client, Web) {
+    let tokens = format!("[http]\ntokens = [{{ token = {ONE:?}, operator = true }}, {TWO:?}]\n");
+    fs::write(sandbox.path().join("unhang.toml"), format!("{servers}{tokens}")).expect("a file");
+    Web::start(sandbox)
+}
+
+fn failed(session: &mut Session, tool: &str, code: i32) -> Value {
+    let answer = session.ask("tools/call", json!({ "name": tool, "arguments": {} }));
+    assert_eq!(answer["error"]["code"], code, "{tool}: {answer}");
+    answer["error"].clone()
+}
+
+fn message(error: &Value) -> &str {
+    error["message"].as_str().unwrap_or_else(|| panic!("no message: {error}"))
+}
+
+#[track_caller]
+fn is_hidden(error: &Value) {
+    assert!(!error.to_string().contains("alice"), "it is for operators alone: {error}");
+    assert_eq!((&error["data"]["stderrTail"], &error["data"]["junk"]), (&json!([]), &json!([])), "{error}");
+}
+
+#[test]
+fn what_a_shared_server_wrote_is_in_the_errors_of_operators_alone() {
+    let sandbox = Sandbox::with_jobs();
+    let limits = "limits = { call-timeout = \"1s\", promote-after = \"off\", restart-delay = \"1ms\", breaker-failures = 2, breaker-cooldown = \"1m\" }";
+    let frail =
+        format!("[servers.frail]\ncommand = \"sh\"\nargs = [\"-c\", \"echo '{SECRET}' >&2; exit 3\"]\n");
+    let servers = [
+        script(&sandbox, "all", "", limits),
+        script(&sandbox, "own", "", &format!("per-session = true\n{limits}")),
+        script(&sandbox, "job", "", "limits.promote-after = \"300ms\""),
+        frail,
+    ];
+    let (process, web) = guarded(&sandbox, &servers.concat());
+    wait_until("all have been tried", PATIENCE, || web.ask("GET", "/ready", &[], "").status == 200);
+    let [mut one, mut two] = [ONE, TWO].map(|token| Session::begin(&web.with_token(token), "client"));
+
+    let late = failed(&mut two, "all__hang", -31001);
+    is_hidden(&late);
+    assert!(message(&late).contains("an operator sees its stderr at /status"), "{late}");
+    let late = failed(&mut one, "all__hang", -31001);
+    assert!(late["data"]["stderrTail"].to_string().contains(SECRET), "{late}");
+    assert!(late["data"]["junk"].to_string().contains(SECRET), "{late}");
+
+    let dead = failed(&mut two, "all__die", -31002);
+    is_hidden(&dead);
+    assert!(message(&dead).contains("/status") && message(&dead).contains("exit code 3"), "{dead}");
+    let dead = failed(&mut one, "all__die", -31002);
+    assert!(message(&dead).contains(SECRET), "{dead}");
+
+    // Left alone, with the last trouble; one next step, and what was asked for.
+    for (session, is_operator) in [(&mut two, false), (&mut one, true)] {
+        let fenced = failed(session, "all__nap", -31004);
+        assert_eq!(fenced.to_string().contains(SECRET), is_operator, "{fenced}");
+        assert!(message(&fenced).contains("at last `all` ended (exit code 3)"), "{fenced}");
+        assert_eq!(fenced["data"]["method"], "tools/call", "{fenced}");
+        assert!(fenced["data"]["retryAfterMs"].is_u64(), "{fenced}");
+        assert!(
+            message(&fenced).contains("ask again in") && !message(&fenced).contains("send the request"),
+            "{fenced}"
+        );
+    }
+
+    // A server of the caller's own tells its caller.
+    let own = failed(&mut two, "own__die", -31002);
+    assert!(
+        message(&own).contains(SECRET) && own["data"]["stderrTail"].to_string().contains(SECRET),
+        "{own}"
+    );
+
+    // A server that has never come up.
+    for (session, is_operator) in [(&mut two, false), (&mut one, true)] {
+        let answer = session.ask("tools/call", json!({ "name": "frail__x", "arguments": {} }));
+        assert!(message(&answer["error"]).contains("`frail`"), "{answer}");
+        assert_eq!(answer.to_string().contains(SECRET), is_operator, "{answer}");
+    }
+
+    // A job of the caller's.
+    for (session, is_operator) in [(&mut two, false), (&mut one, true)] {
+        let job = session.result("job__late", json!({}))["structuredContent"]["job_id"].clone();
+        let told = session.at_its_end(&job);
+        assert_eq!(
+            (&told["status"], told.to_string().contains(SECRET)),
+            (&json!("failed"), is_operator),
+            "{told}"
+        );
+        let result = session.result("get_job_results", json!({ "job_id": job }));
+        assert_eq!(result.to_string().contains(SECRET), is_operator, "{result}");
+    }
+    finish(process, &sandbox);
+}
+
+#[test]
+fn where_nobody_is_asked_who_they_are_errors_tell_what_the_server_wrote() {
+    let sandbox = Sandbox::with_jobs();
+    let limits = "limits.promote-after = \"off\"";
+    let mut client = gateway(&sandbox, &[script(&sandbox, "all", "", limits)]);
+    let answer = client.ask("tools/call", json!({ "name": "all__die", "arguments": {} }));
+    assert!(message(&answer["error"]).contains(SECRET), "{answer}");
+    client.finish();
+}
+
+#[test]
+fn a_call_that_waited_for_its_turn_says_so_at_its_deadline() {
+    let sandbox = Sandbox::with_jobs();
+    let limits = "limits = { max-in-flight = 1, call-timeout = \"2s\", promote-after = \"off\" }\ntools.late.call-timeout = \"500ms\"";
+    let mut client = gateway(&sandbox, &[script(&sandbox, "all", "", limits)]);
+    // One after the other.
+    let [nap, hang, queued] = ["all__nap", "all__hang", "all__late"].map(|tool| {
+        let call = client.call(tool, json!({}));
+        thread::sleep(Duration::from_millis(100));
+        call
+    });
+    let [answer, late, overloaded] = client.answers([nap, hang, queued]);
+    assert!(answer["result"].is_object(), "{answer}");
+    let error = late["error"].clone();
+    assert_eq!(error["code"], -31001, "{error}");
+    let told = message(&error);
+    assert!(told.contains("within 2s: it waited 1."), "{error}");
+    assert!(told.contains("for its turn behind other calls, and `all` had it for "), "{error}");
+    assert!(error["data"]["hint"].as_str().is_some_and(|hint| hint.contains("max-in-flight")), "{error}");
+    let error = overloaded["error"].clone();
+    assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(-31005), &json!("overloaded")), "{error}");
+    client.finish();
+}
+
+#[test]
+fn a_server_whose_tools_stay_listed_is_not_told_as_missing() {
+    let sandbox = Sandbox::with_jobs();
+    let limits = "limits = { restart-delay = \"1ms\", breaker-failures = 1, breaker-cooldown = \"200ms\", promote-after = \"off\" }";
+    let mut client = gateway(&sandbox, &[script(&sandbox, "all", "", limits)]);
+    let answer = client.ask("tools/call", json!({ "name": "all__nap", "arguments": {} }));
+    assert!(answer["result"].is_object(), "{answer}");
+    fs::write(sandbox.path().join("broken"), "").expect("a file");
+    for _ in 0..3 {
+        let _failed = client.ask("tools/call", json!({ "name": "all__die", "arguments": {} }));
+        thread::sleep(Duration::from_millis(400));
+    }
+    let listed = client.ask("tools/list", json!({}));
+    assert!(listed.to_string().contains("all__die"), "{listed}");
+    client.close_stdin();
+    client.exit_code();
+    let told = client.stderr_at_the_end();
+    assert!(!told.contains("is not there"), "{told}");
+}
