@@ -170,6 +170,24 @@ fn a_call_that_waited_for_its_turn_says_so_at_its_deadline() {
 }
 
 #[test]
+fn a_call_that_becomes_a_job_before_its_turn_says_that_it_waits() {
+    let sandbox = Sandbox::with_jobs();
+    let limits = "limits = { max-in-flight = 1, promote-after = \"500ms\" }";
+    let mut client = gateway(&sandbox, &[script(&sandbox, "all", "", limits)]);
+    let [first, second] = [(); 2].map(|()| client.call("all__hang", json!({})));
+    let [first, second] = client.answers([first, second]);
+    let text =
+        |answer: &Value| answer["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    let mut texts = [text(&first), text(&second)];
+    texts.sort();
+    let works = texts.iter().filter(|text| text.contains("has been working for")).count();
+    let waits: Vec<_> = texts.iter().filter(|text| text.contains("waits for its turn")).collect();
+    assert_eq!((works, waits.len()), (1, 1), "{texts:?}");
+    assert!(waits[0].contains("has not been asked yet"), "{texts:?}");
+    client.finish();
+}
+
+#[test]
 fn a_server_whose_tools_stay_listed_is_not_told_as_missing() {
     let sandbox = Sandbox::with_jobs();
     let limits = "limits = { restart-delay = \"1ms\", breaker-failures = 1, breaker-cooldown = \"200ms\", promote-after = \"off\" }";

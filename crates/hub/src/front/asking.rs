@@ -163,8 +163,13 @@ fn adopt(promote: &MayPromote, about: &About, order: Order, source: &dyn Source)
         same: about.same(promote),
     };
     let (calls, caller) = (promote.calls.clone(), promote.caller.clone());
-    let task = source.news().and_then(TaskNews::known);
-    Box::pin(async move { calls.adopt_task(&caller, call, task).await })
+    let news = source.news().cloned();
+    let task = news.as_ref().and_then(TaskNews::known);
+    Box::pin(async move {
+        let mut promoted = calls.adopt_task(&caller, call, task).await?;
+        promoted.report.waits_for = news.and_then(|news| news.stage().waits_for());
+        Ok(promoted)
+    })
 }
 
 /// A job that was being made of a call is of no use any more.

@@ -87,6 +87,9 @@ pub struct JobReport {
     pub kind: Option<JobKind>,
     /// Where it is.
     pub status: JobState,
+    /// What it waits for, where it is a call with which its server has not been asked yet, as it becomes a job.
+    #[serde(skip)]
+    pub(crate) waits_for: Option<&'static str>,
     /// When it was accepted.
     pub created_at: Moment,
     /// When it was started.
@@ -230,6 +233,7 @@ impl JobReport {
             name: record.name.clone(),
             kind: record.call.is_some().then_some(JobKind::Call),
             status: record.status,
+            waits_for: None,
             created_at: record.created_at,
             started_at: record.started_at,
             completed_at: ending.map(|ending| ending.completed_at),

@@ -140,9 +140,14 @@ pub(crate) fn handed_over(job: &JobReport, tool: &str) -> ToolAnswer {
     let message = format!("`{tool}` goes on in the background");
     let accepted = Accepted { message, ..Accepted::new(job) };
     let steps = accepted.next_steps.join("; then ");
+    let so_far = match job.waits_for {
+        None => format!("`{tool}` has been working for {elapsed} and"),
+        Some(what) => {
+            format!("`{tool}` waits {what} ({elapsed} so far); its server has not been asked yet. It")
+        }
+    };
     let sentence = format!(
-        "`{tool}` has been working for {elapsed} and goes on in the background as job {id}: this is not its answer yet. Do not \
-         call it again. Next: {steps}."
+        "{so_far} goes on in the background as job {id}: this is not its answer yet. Do not call it again. Next: {steps}."
     );
     Told::new(sentence, fields(&accepted)).answer(false)
 }
