@@ -1,7 +1,9 @@
 //! What a client is told about a line or a request that is not taken, whoever it talks to: a guard or our own front.
 //!
-//! Invariants: each sentence says what came and what to send instead; an id is echoed wherever one could be read, but never
+//! Invariants: each sentence says what came and what to send instead; an id is echoed wherever a text or a number could be read, but never
 //! that of an answer, under which the client may itself be waiting for one.
+
+use std::time::Duration;
 
 use unhang_switches::stands;
 use unhang_wire::{Body, Id, Invalid, Json, Oversized, Piece, Reason, Shape};
@@ -29,22 +31,30 @@ pub(crate) struct Addressee<'a> {
     pub raw_id: Option<&'a str>,
     pub batch: Option<BatchId>,
     pub method: Option<&'a str>,
+    /// The server that it was about, where that is not the one that tells.
+    pub server: Option<&'a str>,
+    /// How long it has waited.
+    pub waited: Duration,
 }
 
 impl<'a> Addressee<'a> {
     pub(crate) fn nobody() -> Addressee<'a> {
-        Addressee { id: None, raw_id: None, batch: None, method: None }
+        Addressee { id: None, raw_id: None, batch: None, method: None, server: None, waited: Duration::ZERO }
     }
 
     pub(crate) fn request(id: &'a Id, method: &'a str, batch: Option<BatchId>) -> Addressee<'a> {
-        Addressee { id: Some(id), raw_id: None, batch, method: Some(method) }
+        Addressee { id: Some(id), batch, method: Some(method), ..Addressee::nobody() }
     }
 
     /// Whoever sent what is no valid message.
     pub(crate) fn of_invalid(invalid: &'a Invalid<'a>, batch: Option<BatchId>) -> Addressee<'a> {
         match invalid.shape {
             Shape::Response => Addressee::nobody(),
-            _ => Addressee { id: invalid.id.as_ref(), raw_id: invalid.raw_id, batch, method: None },
+            _ => {
+                let (id, raw_id) =
+                    (invalid.id.as_ref(), invalid.raw_id.filter(|raw_id| may_be_echoed(raw_id)));
+                Addressee { id, raw_id, batch, ..Addressee::nobody() }
+            }
         }
     }
 
@@ -55,6 +65,12 @@ impl<'a> Addressee<'a> {
             (id, _) => fault.response(id),
         }
     }
+}
+
+/// Whether an id that is no valid one may stand in an answer all the same: JSON-RPC knows texts and numbers, and `null` for the rest. A
+/// number that no program can hold is none.
+fn may_be_echoed(raw_id: &str) -> bool {
+    raw_id.starts_with('"') || raw_id.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
 const ONE_MESSAGE_A_LINE: &str = "send one whole JSON-RPC 2.0 message a line";
@@ -124,5 +140,27 @@ pub(crate) fn gets_an_answer(piece: &Piece<'_>) -> bool {
         Piece::Message(message) => matches!(message.body, Body::Request { .. }),
         Piece::Invalid(invalid) => invalid.shape != Shape::Response,
         Piece::Junk(_) | Piece::Batch(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_no_answer_can_have_is_not_repeated() {
+        for (raw_id, expect) in [
+            ("1.5", true),
+            ("-0.0", true),
+            (r#""a""#, true),
+            ("1e400", false),
+            ("-1e400", false),
+            ("[1]", false),
+            (r#"{"a":1}"#, false),
+            ("true", false),
+            ("null", false),
+        ] {
+            assert_eq!(may_be_echoed(raw_id), expect, "{raw_id}");
+        }
     }
 }

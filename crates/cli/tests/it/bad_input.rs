@@ -47,7 +47,7 @@ each_line! {
     a_missing_version: br#"{"id":90,"method":"ping"}"# => INVALID_REQUEST, 90;
     a_null_id: br#"{"jsonrpc":"2.0","id":null,"method":"ping"}"# => INVALID_REQUEST, Value::Null;
     a_fraction_as_id: br#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"# => INVALID_REQUEST, 1.5;
-    a_list_as_id: br#"{"jsonrpc":"2.0","id":[1],"method":"ping"}"# => INVALID_REQUEST, [1];
+    a_list_as_id: br#"{"jsonrpc":"2.0","id":[1],"method":"ping"}"# => INVALID_REQUEST, Value::Null;
     two_ids: br#"{"jsonrpc":"2.0","id":90,"id":91,"method":"ping"}"# => INVALID_REQUEST, Value::Null;
     two_methods: br#"{"jsonrpc":"2.0","id":90,"method":"ping","method":"tools/list"}"# => INVALID_REQUEST, 90;
     a_method_that_is_no_text: br#"{"jsonrpc":"2.0","id":90,"method":7}"# => INVALID_REQUEST, 90;

@@ -2,10 +2,11 @@
 
 use std::{fs, thread, time::Duration};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::gateway,
+    gateway::{gateway, server, window},
     gateway_access::{ONE, TWO},
     gateway_http::finish,
     harness::{Client, PATIENCE, Sandbox, Web, wait_until},
@@ -188,6 +189,17 @@ fn a_call_that_becomes_a_job_before_its_turn_says_that_it_waits() {
 }
 
 #[test]
+fn an_unknown_tool_of_a_server_that_starts_names_it_and_how_long_that_took() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[script(&sandbox, "late", "2", "")]);
+    let answer = client.ask("tools/call", json!({ "name": "late__none", "arguments": {} }));
+    let data = &answer["error"]["data"];
+    assert_eq!((&answer["error"]["code"], &data["server"]), (&json!(-32602), &json!("late")), "{answer}");
+    assert!(data["elapsedMs"].as_u64().is_some_and(|elapsed| elapsed >= 1000), "{answer}");
+    client.finish();
+}
+
+#[test]
 fn a_server_whose_tools_stay_listed_is_not_told_as_missing() {
     let sandbox = Sandbox::with_jobs();
     let limits = "limits = { restart-delay = \"1ms\", breaker-failures = 1, breaker-cooldown = \"200ms\", promote-after = \"off\" }";
@@ -205,4 +217,40 @@ fn a_server_whose_tools_stay_listed_is_not_told_as_missing() {
     client.exit_code();
     let told = client.stderr_at_the_end();
     assert!(!told.contains("is not there"), "{told}");
+}
+
+#[test]
+fn a_message_whose_id_is_none_is_refused_without_one() {
+    let sandbox = Sandbox::with_jobs();
+    let servers = server("one", &["well-behaved"], "");
+    fs::write(sandbox.path().join("unhang.toml"), &servers).expect("a file");
+    let (mut process, web) = Web::start(&sandbox);
+    let ids = [r#"{"a":1}"#, "[1]", "true", "1e400"];
+    let line = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+    let session = web.begin();
+    for id in ids {
+        let answer = web.ask("POST", "/mcp", &[("mcp-session-id", &session)], &line(id)).last();
+        assert_eq!(
+            (&answer["error"]["code"], &answer["id"]),
+            (&json!(-32600), &Value::Null),
+            "{id}: {answer}"
+        );
+    }
+    process.signal(Signal::TERM);
+    process.exit_code();
+    let mut stdio = window(&sandbox, &[]);
+    let mut wrap = sandbox.wrap(&[], &["well-behaved"]);
+    wrap.initialize();
+    for client in [&mut stdio, &mut wrap] {
+        for id in ids {
+            client.send(&line(id));
+            let answer = client.find("a refusal", |message| message["error"].is_object());
+            assert_eq!(
+                (&answer["error"]["code"], &answer["id"]),
+                (&json!(-32600), &Value::Null),
+                "{id}: {answer}"
+            );
+        }
+        client.finish();
+    }
 }

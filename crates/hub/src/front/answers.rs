@@ -192,7 +192,7 @@ impl Machine {
         telling: Telling<'_>,
         outside: &mut impl Outside,
     ) {
-        self.fault(way, to, telling, Duration::ZERO, None, outside);
+        self.fault(way, to, telling, to.waited, None, outside);
     }
 
     fn fault(
@@ -206,7 +206,7 @@ impl Machine {
     ) {
         let fault = Fault {
             kind: telling.kind,
-            server: NAME,
+            server: to.server.unwrap_or(NAME),
             method: to.method,
             happened: telling.happened,
             hint: telling.hint,

@@ -51,6 +51,8 @@ pub(super) struct Ownerless {
     pub about: String,
     /// As the client wrote them.
     params: String,
+    /// The one server whose it may turn out to be.
+    server: Option<String>,
 }
 
 /// What a request is about.
@@ -185,7 +187,10 @@ impl Machine {
             _ => self.limits.request_timeout,
         };
         let params = request.params.unwrap_or(Json::EMPTY).get().to_owned();
-        let awaited = Awaited::Owner(Box::new(Ownerless { method, about, params }));
+        let absent = self.servers.iter().flat_map(|known| known.absent.iter());
+        let mut may_be = absent.filter(|absent| method != "resources/read" && absent.may_bring(&about));
+        let server = may_be.next().filter(|_| may_be.next().is_none()).map(|absent| absent.server.clone());
+        let awaited = Awaited::Owner(Box::new(Ownerless { method, about, params, server }));
         let (key, since, way) = (self.new_key(), self.now, request.way);
         let call = Call::new((key, awaited), (revision, way), since, limit);
         self.put_in_flight(request.id.clone(), call);
@@ -205,6 +210,7 @@ impl Machine {
                 params: Json::new(ownerless.params.as_bytes()),
                 way: call.way,
                 waited: now.saturating_sub(since),
+                server: ownerless.server.as_deref(),
             };
             if self.is_of_nobody_yet(&request) {
                 self.put_in_flight(id, call);

@@ -54,11 +54,14 @@ pub(super) struct Request<'a> {
     pub way: Way,
     /// What of its limit is over.
     pub waited: Duration,
+    /// The server that it has waited for.
+    pub server: Option<&'a str>,
 }
 
 impl<'a> Request<'a> {
     pub(super) fn addressee(&'a self) -> Addressee<'a> {
-        Addressee::request(&self.id, &self.method, self.way.batch)
+        let Self { server, waited, .. } = *self;
+        Addressee { server, waited, ..Addressee::request(&self.id, &self.method, self.way.batch) }
     }
 
     pub(super) fn text(&self, member: &str) -> Option<String> {
@@ -117,7 +120,8 @@ impl Machine {
             Piece::Message(Message { body, .. }) => match body {
                 Body::Request { id, method, params, .. } => {
                     let method = shortened(&method, MOST_ECHOED);
-                    self.request(&Request { id, method, params, way, waited: Duration::ZERO }, outside);
+                    let (waited, server) = (Duration::ZERO, None);
+                    self.request(&Request { id, method, params, way, waited, server }, outside);
                 }
                 Body::Notification { method, params } => self.notification(&method, params, outside),
                 Body::Response { id, outcome, .. } => self.client_answered(&id, replied(outcome)),
