@@ -220,6 +220,22 @@ fn a_server_whose_tools_stay_listed_is_not_told_as_missing() {
 }
 
 #[test]
+fn a_call_whose_question_the_client_leaves_unanswered_says_so() {
+    let sandbox = Sandbox::with_jobs();
+    let limits = "limits = { call-timeout = \"1s\", promote-after = \"off\" }";
+    for animal in [&["slow-answers", "--era", "legacy"][..], &["slow-answers"]] {
+        let mut client = gateway(&sandbox, &[server("srv", animal, limits)]);
+        let call = client.call("srv__ask", json!({ "method": "elicitation/create" }));
+        client.find("the question", |message| message["method"] == "elicitation/create");
+        let error = client.answer(call)["error"].clone();
+        assert_eq!(error["code"], -31001, "{error}");
+        assert!(message(&error).contains("the client's answer to `elicitation/create`"), "{error}");
+        assert!(!message(&error).contains("did not answer"), "{error}");
+        client.finish();
+    }
+}
+
+#[test]
 fn a_message_whose_id_is_none_is_refused_without_one() {
     let sandbox = Sandbox::with_jobs();
     let servers = server("one", &["well-behaved"], "");

@@ -52,6 +52,9 @@ impl Machine {
             self.running.remove(&key);
             return;
         }
+        // As long as it is known what is asked.
+        let unanswered = self.with_what_is_unanswered(key, answered);
+        let answered = unanswered.as_ref().unwrap_or(answered);
         let id = self.over(key, outside);
         if let Some(id) = id
             && let Some(call) = self.calls.cancel(&id)

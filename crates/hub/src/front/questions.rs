@@ -12,7 +12,12 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json, Outcome, one_line, text_member};
 
 use super::machine::{About, Action, Call, CallKey, Machine, Outside, QuestionKey, To, Way};
-use crate::{fault::Kind, gateway::Replied, queue::Class};
+use crate::{
+    client::{Error, Failure},
+    fault::{Kind, in_words},
+    gateway::{Answered, Replied},
+    queue::Class,
+};
 
 /// What can be asked, and what a client says that can be asked it.
 const CAPABILITIES: [(&str, &str); 3] =
@@ -52,6 +57,8 @@ pub(crate) fn is_offered(offers: Json<'_>, (method, params): Asked<'_>) -> bool 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     question: QuestionKey,
+    /// What is asked.
+    method: &'static str,
     call: CallKey,
     way: Way,
     /// Which other calls it may be about.
@@ -111,7 +118,9 @@ impl Machine {
         let members = members(asked, Era::Legacy, &name);
         let id = Id::Text(name.into());
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},{members}}}"#, id.to_json());
-        self.questions.insert(id, Open { question, call: key, way, others });
+        let known = CAPABILITIES.iter().find(|(method, _)| *method == asked.0);
+        let method = known.map_or("a question", |(method, _)| method);
+        self.questions.insert(id, Open { question, method, call: key, way, others });
         outside.to_client(To::Beside(way.stream), Class::Kept, &one_line(line.as_bytes()));
         Ok(())
     }
@@ -144,8 +153,34 @@ impl Machine {
 
     /// Whether the client is being asked something about this call.
     pub(super) fn is_asked_about(&self, call: &Call) -> bool {
+        self.asked_about(call).is_some()
+    }
+
+    /// What the client is being asked about this call.
+    fn asked_about(&self, call: &Call) -> Option<&'static str> {
         let mut open = self.questions.values();
-        open.any(|open| open.call == call.key || open.others.is_some_and(|others| others.have(call)))
+        let about =
+            |open: &&Open| open.call == call.key || open.others.is_some_and(|others| others.have(call));
+        open.find(about).map(|open| open.method)
+    }
+
+    /// What to say of a call whose time is over while its client is being asked something about it; nothing where it is not.
+    pub(super) fn unanswered(&self, call: &Call) -> Option<(String, &'static str)> {
+        let question = self.asked_about(call)?;
+        let (name, limit) = (call.awaited.name(), in_words(call.limit));
+        let happened =
+            format!("`{name}` needs the client's answer to `{question}`, which did not come within {limit}");
+        Some((happened, "answer the question in time, or raise call-timeout"))
+    }
+
+    /// The same of what came of a call.
+    pub(super) fn with_what_is_unanswered(&self, key: CallKey, answered: &Answered) -> Option<Answered> {
+        let Err(Error::Failure(failure)) = &answered.outcome else { return None };
+        let id = self.running.get(&key).and_then(Option::as_ref)?;
+        let (happened, hint) =
+            self.unanswered(self.calls.get(id)?).filter(|_| failure.kind == Kind::Deadline)?;
+        let failure = Failure { happened, hint: hint.to_owned(), ..Failure::clone(failure) };
+        Some(Answered { outcome: Err(failure.into()), ..answered.clone() })
     }
 
     /// Another call that a question may be about, and that is waited for.

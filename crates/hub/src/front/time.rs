@@ -66,10 +66,12 @@ impl Machine {
                 self.answer_list(&id, list, &call, outside);
                 continue;
             }
+            let unanswered = self.unanswered(&call);
             self.abandon(call.key, outside);
-            let happened =
-                format!("`{}` did not answer within {}", call.awaited.name(), in_words(call.limit));
-            let telling = Telling { kind: Kind::Deadline, happened, hint: call.awaited.hint_to_wait() };
+            let silent =
+                || format!("`{}` did not answer within {}", call.awaited.name(), in_words(call.limit));
+            let (happened, hint) = unanswered.unwrap_or_else(|| (silent(), call.awaited.hint_to_wait()));
+            let telling = Telling { kind: Kind::Deadline, happened, hint };
             self.tell(&id, &call, telling, outside);
         }
         self.unpark(Some(now));

@@ -11,7 +11,8 @@ use unhang_switches::stands;
 use super::machine::{Call, Machine, Outside, Role};
 use crate::{
     batch::BatchId,
-    fault::{Evidence, Fault, Kind, RESTART_HINT, ended, in_words},
+    breaker::Phase,
+    fault::{BAD_RESPONSE_HINT, Evidence, Fault, Kind, RESTART_HINT, ended, in_words},
     queue::Class,
     refusal::{Addressee, Telling},
 };
@@ -36,7 +37,7 @@ impl Machine {
             hint: telling.hint,
             elapsed: self.now.saturating_sub(call.since),
             limit: (telling.kind == Kind::Deadline).then_some(call.limit).flatten(),
-            retry_after: None,
+            retry_after: self.retry_after(telling.kind),
             exit,
             evidence: self.evidence(outside),
         };
@@ -56,11 +57,21 @@ impl Machine {
             hint: telling.hint,
             elapsed: Duration::ZERO,
             limit: None,
-            retry_after: None,
+            retry_after: self.retry_after(telling.kind),
             exit: exit.filter(|_| telling.kind == Kind::StartFailed),
             evidence: if with_evidence { self.evidence(outside) } else { Evidence::default() },
         };
         self.refuse_with(to.batch, &to.line(&fault), outside);
+    }
+
+    /// When it is worth another try, where the server is left alone.
+    fn retry_after(&self, kind: Kind) -> Option<Duration> {
+        let phase = self.breaker.phase(self.now);
+        match phase {
+            Phase::Open(rest) if kind == Kind::BreakerOpen => Some(rest),
+            Phase::Trial if kind == Kind::BreakerOpen => Some(self.limits.breaker_cooldown),
+            _ => None,
+        }
     }
 
     fn evidence(&self, outside: &impl Outside) -> Evidence {
@@ -116,10 +127,23 @@ impl Machine {
             self.call_clock.filter(|_| call.limit.is_some_and(|limit| limit < self.limits.call_timeout));
         let never_started = !self.answered_ever;
         let awaiting = if call.sent { "did not answer" } else { "was not up again in time for" };
-        let happened = format!("`{}` {awaiting} `{}` within {}", self.name, call.method, in_words(limit));
+        let mut happened = format!("`{}` {awaiting} `{}` within {}", self.name, call.method, in_words(limit));
+        // What it asks while it has one call is about that call.
+        let question = self.asks.iter().map(|(_, ask)| ask).find(|ask| ask.since >= call.since);
+        let question = question.filter(|_| call.sent && &*call.method == "tools/call");
+        if let Some(question) = question {
+            happened = format!(
+                "`{}` needs the client's answer to `{}`, which did not come within {}",
+                self.name,
+                question.method,
+                in_words(limit)
+            );
+        }
         let clock_hint;
         let hint = if call.is_job {
             "the call was cancelled; raise --job-timeout if it needs longer"
+        } else if question.is_some() {
+            "the call was cancelled; answer the question in time, or raise --call-timeout"
         } else if never_started {
             "it has not answered anything since it was started; raise --start-timeout if it needs longer to start, or see its log"
         } else if let (Some(clock), "tools/call") = (client_clock, &*call.method) {
@@ -179,8 +203,8 @@ impl Machine {
     pub(super) fn tell_bad_response(&mut self, call: &Call, why: &str, outside: &mut impl Outside) {
         let happened =
             format!("`{}` answered `{}` with what is no valid response: {why}", self.name, call.method);
-        let hint = "this is a fault of the server; what it wrote is in error.data.junk";
-        self.tell_call(call, Telling { kind: Kind::BadResponse, happened, hint }, None, outside);
+        let telling = Telling { kind: Kind::BadResponse, happened, hint: BAD_RESPONSE_HINT };
+        self.tell_call(call, telling, None, outside);
     }
 
     pub(super) fn tell_too_large(&mut self, call: &Call, length: u64, outside: &mut impl Outside) {

@@ -62,7 +62,8 @@ fn promise_6_a_server_that_shakes_hands_and_dies_on_every_call_is_fenced_off() {
             assert_eq!(guarded.heard()[0]["id"], 100 + id);
         }
     }
-    guarded.heard_fault(105, -31004);
+    let fault = guarded.heard_fault(105, -31004);
+    assert!(fault["data"]["retryAfterMs"].as_u64().is_some_and(|rest| rest <= 30_000), "{fault}");
 }
 
 #[test]
