@@ -228,8 +228,7 @@ impl Documents {
         let path = self.path(field);
         let Some(bytes) = read_at_most(&path, MAX_DOCUMENT)? else { return Ok(None) };
         let value = serde_json::from_slice(&bytes).map_err(|error| FileError::damaged(&path, error))?;
-        let changed = path.metadata().and_then(|metadata| metadata.modified());
-        let updated_at = changed.map_err(|error| FileError::system("cannot read", &path, error))?.into();
+        let updated_at = changed_at(&path)?;
         Ok(Some(Document { field: field.clone(), value, updated_at }))
     }
 
@@ -309,6 +308,17 @@ impl Turn {
         }
         replace(&folder, &file_name(field), &text, Durability::Disk)
     }
+
+    /// When a document of this owner was last changed.
+    pub(crate) fn changed_at(&self, owner: Option<&str>, field: &Field) -> Result<Moment, FileError> {
+        changed_at(&folder_of(&self.state, owner).join(file_name(field)))
+    }
+}
+
+/// When a document was last changed.
+fn changed_at(path: &Path) -> Result<Moment, FileError> {
+    let changed = path.metadata().and_then(|metadata| metadata.modified());
+    Ok(changed.map_err(|error| FileError::system("cannot read", path, error))?.into())
 }
 
 /// Whether it is one JSON value and nothing else.

@@ -25,6 +25,7 @@ use crate::{
     document::{Documents, Field, MAX_DOCUMENT, Turn},
     folder::{DataFolder, EXIT, FileError, FileName, LAUNCH, RECORD, sync},
     id::JobId,
+    moment::Moment,
     record::{Ending, JobState, Outcome, Record},
     store::{self, Starter, Store, StoreError},
 };
@@ -217,15 +218,16 @@ pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &Ending) -> Res
     Ok(ending.clone())
 }
 
-/// Replaces a document because somebody said so. The store is asked for when it is our turn, so that nobody waits for it meanwhile.
+/// Replaces a document because somebody said so, and gives the time that it has from then on. The store is asked for when it is our turn, so that nobody waits for it meanwhile.
 pub(crate) fn set_document<S: DerefMut<Target = Store>>(
     data: &DataFolder,
     store: impl FnOnce() -> S,
     owner: Option<&str>,
     field: &Field,
     value: &Value,
-) -> Result<(), StoreError> {
+) -> Result<Moment, StoreError> {
     let turn = Documents::of(data).turn()?;
     finish_patches(data, &mut store(), &turn)?;
-    Ok(turn.write(owner, field, value)?)
+    turn.write(owner, field, value)?;
+    Ok(turn.changed_at(owner, field)?)
 }

@@ -220,6 +220,19 @@ fn a_server_whose_tools_stay_listed_is_not_told_as_missing() {
 }
 
 #[test]
+fn set_state_tells_the_time_that_get_state_tells() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[server("one", &["well-behaved"], "")]);
+    for value in 0..5 {
+        let set = client.result("set_state", json!({ "field": "result", "value": value }));
+        let got = client.result("get_state", json!({ "field": "result" }));
+        let at = |told: &Value| told["structuredContent"]["updated_at"].clone();
+        assert!(at(&set).is_string() && at(&set) == at(&got), "{set} {got}");
+    }
+    client.finish();
+}
+
+#[test]
 fn a_call_whose_question_the_client_leaves_unanswered_says_so() {
     let sandbox = Sandbox::with_jobs();
     let limits = "limits = { call-timeout = \"1s\", promote-after = \"off\" }";

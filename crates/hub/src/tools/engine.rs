@@ -364,10 +364,9 @@ impl JobService for EngineService {
     }
 
     fn set_state(&self, field: Field, value: Value) -> Pending<'_, Moment> {
-        Box::pin(async move {
-            self.engine().await?.set_document_of(self.holder(&field), field, value).await?;
-            Ok(Moment::now())
-        })
+        Box::pin(
+            async move { Ok(self.engine().await?.set_document_of(self.holder(&field), field, value).await?) },
+        )
     }
 
     fn list_state(&self) -> Pending<'_, Vec<ListedReport>> {

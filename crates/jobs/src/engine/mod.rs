@@ -63,6 +63,7 @@ use crate::{
     error::JobError,
     folder::{DATABASE, DataFolder, FileError, JobFolder},
     id::JobId,
+    moment::Moment,
     record::{FORMAT, JobState, Record},
     room::{MemoryGauge, Rules},
     settle::{Handover, set_document},
@@ -513,11 +514,11 @@ impl Engine {
         Documents::owned(&self.inner.data, owner).path(field)
     }
 
-    /// Replaces a document of the named state, of whoever has the data folder or shared.
+    /// Replaces a document of the named state, of whoever has the data folder or shared, and gives the time that it has from then on.
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub async fn set_document(&self, field: Field, value: Value) -> Result<(), JobError> {
+    pub async fn set_document(&self, field: Field, value: Value) -> Result<Moment, JobError> {
         self.set_document_of(None, field, value).await
     }
 
@@ -530,7 +531,7 @@ impl Engine {
         owner: Option<String>,
         field: Field,
         value: Value,
-    ) -> Result<(), JobError> {
+    ) -> Result<Moment, JobError> {
         self.changing(CHANGE_LIMIT, move |inner| {
             Ok(set_document(&inner.data, || inner.store(), owner.as_deref(), &field, &value)?)
         })
