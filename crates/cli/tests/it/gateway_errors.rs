@@ -1,6 +1,6 @@
 //! Errors of `unhang serve`: whether they say what happened, what to do, and nothing that is not for whoever reads them.
 
-use std::{fs, thread, time::Duration};
+use std::fs;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ while IFS= read -r line; do
     *'"tools/list"'*) answer '{"tools":[{"name":"hang","inputSchema":{"type":"object"}},{"name":"nap","inputSchema":{"type":"object"}},{"name":"die","inputSchema":{"type":"object"}},{"name":"late","inputSchema":{"type":"object"}}]}' ;;
     *'"server/discover"'*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}\n' "$id" ;;
     *'"name":"hang"'*) echo 'the account of alice' >&2; echo 'junk of the account of alice' ;;
-    *'"name":"nap"'*) sleep 1.2; answer '{"content":[]}' ;;
+    *'"name":"nap"'*) : > napping; sleep 1.2; answer '{"content":[]}' ;;
     *'"name":"late"'*) sleep 1; echo 'the account of alice' >&2; exit 3 ;;
     *'"name":"die"'*) echo 'the account of alice' >&2; exit 3 ;;
   esac
@@ -151,12 +151,9 @@ fn a_call_that_waited_for_its_turn_says_so_at_its_deadline() {
     let sandbox = Sandbox::with_jobs();
     let limits = "limits = { max-in-flight = 1, call-timeout = \"2s\", promote-after = \"off\" }\ntools.late.call-timeout = \"500ms\"";
     let mut client = gateway(&sandbox, &[script(&sandbox, "all", "", limits)]);
-    // One after the other.
-    let [nap, hang, queued] = ["all__nap", "all__hang", "all__late"].map(|tool| {
-        let call = client.call(tool, json!({}));
-        thread::sleep(Duration::from_millis(100));
-        call
-    });
+    let nap = client.call("all__nap", json!({}));
+    wait_until("it is with the server", PATIENCE, || sandbox.path().join("napping").exists());
+    let [hang, queued] = ["all__hang", "all__late"].map(|tool| client.call(tool, json!({})));
     let [answer, late, overloaded] = client.answers([nap, hang, queued]);
     assert!(answer["result"].is_object(), "{answer}");
     let error = late["error"].clone();
@@ -208,8 +205,11 @@ fn a_server_whose_tools_stay_listed_is_not_told_as_missing() {
     assert!(answer["result"].is_object(), "{answer}");
     fs::write(sandbox.path().join("broken"), "").expect("a file");
     for _ in 0..3 {
-        let _failed = client.ask("tools/call", json!({ "name": "all__die", "arguments": {} }));
-        thread::sleep(Duration::from_millis(400));
+        // As soon as it may be tried once more, which fails.
+        wait_until("it is tried", PATIENCE, || {
+            let answer = client.ask("tools/call", json!({ "name": "all__die", "arguments": {} }));
+            answer["error"]["code"] != -31004
+        });
     }
     let listed = client.ask("tools/list", json!({}));
     assert!(listed.to_string().contains("all__die"), "{listed}");

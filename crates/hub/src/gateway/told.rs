@@ -111,7 +111,7 @@ pub(super) fn tell_absence(notices: &Notices, backend: &Backend, why: Option<&Er
         return is_told;
     }
     let of_it = match backend.is_recalled() {
-        true => "what it offered in the last run stays listed",
+        true => "what it offered before stays listed",
         false => "what it offers is missing",
     };
     notices.say(&format!("`{}` is not there, and {of_it}: {error}", backend.name()));

@@ -89,7 +89,7 @@ pub struct JobReport {
     pub status: JobState,
     /// What it waits for, where it is a call with which its server has not been asked yet, as it becomes a job.
     #[serde(skip)]
-    pub(crate) waits_for: Option<&'static str>,
+    pub waits_for: Option<&'static str>,
     /// When it was accepted.
     pub created_at: Moment,
     /// When it was started.

@@ -153,3 +153,18 @@ fn an_id_of_the_client_that_is_in_use_by_us_is_replaced() {
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{wire_id},"result":{{}}}}"#));
     assert_eq!(guarded.heard()[0]["id"], own);
 }
+
+#[test]
+fn a_deadline_while_the_client_is_asked_names_the_question() {
+    let limits = Limits { call_timeout: seconds(9), ..Limits::default() };
+    let mut guarded = Guarded::shaken(limits);
+    guarded.call(1);
+    guarded.wait(seconds(1));
+    guarded.server(ASK);
+    assert_eq!(guarded.heard()[0]["method"], "elicitation/create");
+    guarded.wait(seconds(8));
+    let heard = guarded.heard();
+    let error = &heard.iter().find(|message| message["id"] == 1).expect("an answer")["error"];
+    let told = "`srv` needs the client's answer to `elicitation/create`, which did not come within 9s";
+    assert!(error["message"].as_str().is_some_and(|message| message.starts_with(told)), "{error}");
+}
