@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //!
-//! - What comes out has no control character but line feed and tab, whatever went in and wherever it was cut.
+//! - What comes out has no control character but line feed and tab, whatever went in and wherever it was cut; and none that misleads a
+//!   person: that turns the direction of text, separates lines, or is not seen. Joiners stay, which scripts and emoji need.
 //! - A sequence that does not end hides no more than the rest of its line.
 
 /// Makes a name or a message fit into one line: control characters and those that turn the direction of text are spelt out.
@@ -39,7 +40,12 @@ pub(crate) fn escaped_json(json: &str) -> String {
         match character {
             '\n' | '\t' => escaped.push(character),
             '\r' => escaped.push(' '),
-            _ if steers(character) => escaped.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ if steers(character) => {
+                // As JSON spells it: two of them beyond the first plane.
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    escaped.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
             _ => escaped.push(character),
         }
     }
@@ -48,9 +54,18 @@ pub(crate) fn escaped_json(json: &str) -> String {
 
 /// Whether a terminal may take it as a command, or a person be misled by it.
 fn steers(character: char) -> bool {
-    let turns =
-        matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    character.is_control() || turns
+    character.is_control() || misleads(character)
+}
+
+/// Whether a person would read something else than is there.
+fn misleads(character: char) -> bool {
+    matches!(
+        character,
+        // What turns the direction of text, and what separates lines and paragraphs in the midst of it.
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        // What is not seen: a blank without a width, and letters that only programs read.
+        | '\u{200b}' | '\u{e0000}'..='\u{e007f}'
+    )
 }
 
 /// Makes plain text of bytes that come in pieces, wherever those were cut.
@@ -131,7 +146,7 @@ impl Plain {
             (State::Text, '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}')
             | (State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Title,
             (State::Text, character) => {
-                if !character.is_control() {
+                if !steers(character) {
                     plain.push(character);
                 }
                 State::Text
@@ -184,6 +199,25 @@ mod tests {
             assert_eq!(pieces.concat(), "grüße 世界 🦀\n", "cut at {cut}");
         }
         assert_eq!(PlainBytes::default().take(b"a\xff\xfeb"), "a\u{fffd}\u{fffd}b");
+    }
+
+    #[test]
+    fn f_40_nobody_is_misled_by_what_is_not_seen_or_turned() {
+        let misleading = "\u{202a}\u{202e}\u{2066}\u{2069}\u{200e}\u{200f}\u{61c}\u{2028}\u{2029}\u{200b}\u{e0001}\u{e007f}";
+        check(&format!("a{misleading}b"), "ab");
+        // Scripts and emoji need the joiners.
+        let joined = "\u{645}\u{6cc}\u{200c}\u{62e} \u{1f469}\u{200d}\u{1f52c}";
+        check(joined, joined);
+        assert_eq!((escaped(joined).as_str(), escaped_json(joined).as_str()), (joined, joined));
+        for one in misleading.chars() {
+            let spelt = format!("\\u{{{:x}}}", u32::from(one));
+            assert_eq!(escaped(&one.to_string()), spelt);
+            assert_eq!(escaped_lines(&one.to_string()), spelt);
+            let json = format!("\"{one}\"");
+            let escaped = escaped_json(&json);
+            assert!(escaped.is_ascii(), "{escaped}");
+            assert_eq!(serde_json::from_str::<String>(&escaped).expect("JSON"), one.to_string());
+        }
     }
 
     #[test]

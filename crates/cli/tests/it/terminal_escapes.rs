@@ -50,12 +50,21 @@ fn call(sandbox: &Sandbox, flags: &[&str], tool: &str) -> Command {
     command
 }
 
+/// Whether a person would read something else than is there: the direction of text is turned, lines break, or nothing is seen.
+fn misleads(character: char) -> bool {
+    matches!(
+        character,
+        '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
 /// Whether a terminal would take any of it as a command; what our own progress draws is none of the server's.
 #[track_caller]
 fn assert_calm(screen: &str) {
     let own = screen.replace("\r\u{1b}[K", "");
     let steers = |character: char| character.is_control() && !matches!(character, '\r' | '\n' | '\t');
     assert!(!own.contains(steers), "{screen:?}");
+    assert!(!own.contains(misleads), "{screen:?}");
 }
 
 #[test]
@@ -89,9 +98,14 @@ fn f_40_no_result_steers_the_terminal_of_stdout() {
     let result: Value = serde_json::from_str(&screen).expect("JSON");
     let text = result["content"][0]["text"].as_str().unwrap_or_default();
     assert!(text.contains("\u{9d}52;c;") && text.contains("\u{1b}]52;c;"), "{text:?}");
+    assert!(text.contains('\u{202e}') && text.contains('\u{e0041}'), "{text:?}");
+    // The content alone, and a report for a CI.
+    let Seen { code, screen, .. } = seen(call(&sandbox, &["--raw"], "echo"), true);
+    assert_eq!((code, screen.trim_end()), (0, "from echo red end"));
     // What goes to a pipe is as it was, though the other stream is a terminal.
     let Seen { code, piped, .. } = seen(call(&sandbox, &["--output", "text"], "fail"), true);
     assert!(code == 1 && piped.contains("from fail \u{1b}]52;c;"), "{code} {piped:?}");
+    assert_eq!(piped.matches(misleads).count(), 8, "{piped:?}");
 }
 
 #[test]
