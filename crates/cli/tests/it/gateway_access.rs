@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{PermissionsExt, chown, lchown, symlink},
     path::Path,
     process::Command,
 };
@@ -225,6 +225,55 @@ fn tls_is_spoken_to_whoever_speaks_it() {
     let (code, _, stderr) = client("wrong-0123456789abcdef");
     assert!(code == 3 && stderr.contains("401"), "{code} {stderr}");
     finish(process, &sandbox);
+}
+
+#[test]
+fn secrets_that_another_user_could_have_put_there_are_refused() {
+    let sandbox = Sandbox::with_jobs();
+    let folder = sandbox.path();
+    let mine = rustix::process::geteuid().as_raw();
+    for name in ["theirs", "open/tokens", "shared/tokens"] {
+        fs::create_dir_all(folder.join(name).parent().expect("a folder")).expect("a folder");
+        write(folder, name, format!("{ONE}\n"), 0o600);
+    }
+    fs::set_permissions(folder.join("open"), fs::Permissions::from_mode(0o777)).expect("its rights");
+    // As /tmp is: nobody takes a file of ours away from there.
+    fs::set_permissions(folder.join("shared"), fs::Permissions::from_mode(0o1777)).expect("its rights");
+    let is_root = chown(folder.join("theirs"), Some(65534), None).is_ok();
+    symlink("shared/tokens", folder.join("link")).expect("a link");
+    symlink("open/tokens", folder.join("to-open")).expect("a link");
+    symlink("shared/tokens", folder.join("of-another")).expect("a link");
+    let _only_root_can = lchown(folder.join("of-another"), Some(65534), None);
+    let told = |file: &str| {
+        let flags = ["--token-file", file];
+        let (code, stdout, stderr) = run_to_end(serve(&sandbox, "127.0.0.1:0", "", &flags));
+        assert_eq!((code, &*stdout), (2, ""), "{file}: {stderr}");
+        stderr
+    };
+    for file in ["open/tokens", "to-open"] {
+        let stderr = told(file);
+        let hint = format!("run `chmod go-w {}`", folder.join("open").display());
+        assert!(
+            stderr.contains("others can write to its folder") && stderr.contains(&hint),
+            "{file}: {stderr}"
+        );
+    }
+    if is_root {
+        for (file, expect) in [
+            ("theirs", format!("it belongs to the user with the number 65534, and unhang runs as {mine}")),
+            ("of-another", "a link that belongs to the user with the number 65534".to_owned()),
+        ] {
+            let stderr = told(file);
+            assert!(stderr.contains(&expect), "{file}: {stderr}");
+        }
+        chown(folder.join("theirs"), Some(mine), None).expect("we are root");
+    }
+    for file in ["theirs", "shared/tokens", "link"] {
+        let (mut process, web) = Web::start_as(serve(&sandbox, "127.0.0.1:0", "", &["--token-file", file]));
+        assert_eq!(web.with_token(ONE).ask("GET", "/status", &[], "").status, 200, "{file}");
+        process.signal(Signal::TERM);
+        assert_eq!(process.exit_code(), 143);
+    }
 }
 
 #[test]

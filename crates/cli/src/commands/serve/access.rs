@@ -1,18 +1,18 @@
 //! Who may ask `unhang serve --http`.
 //!
-//! Invariants: all files are read and understood before anything listens; what is secret stands in no file that others can read, and in
-//! no sentence.
+//! Invariants: all files are read and understood before anything listens; what is secret stands in no file that others can read or
+//! could have put there, and in no sentence.
 
 use std::{
     env, fmt,
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Read},
     net::SocketAddr,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
-use rustix::fs::OFlags;
+use rustix::{fs::OFlags, process::geteuid};
 use unhang::{
     front::http::{Acceptor, Access, Hosts, Token, is_of_its_owner_alone, name_of},
     settings::{HttpSettings, TlsSettings},
@@ -131,15 +131,59 @@ fn read_file(path: &Path, readers: Readers) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Refuses a file that others than its owner can read or write.
+/// Refuses a file that others than its owner can read or write, and one that another user has put there or could exchange.
 fn private(file: &File, path: &Path) -> Result<(), String> {
-    let mode = file.metadata().map_err(|error| format!("cannot be read: {error}"))?.mode() & 0o777;
+    let cannot = |error: io::Error| format!("cannot be read: {error}");
+    let found = file.metadata().map_err(cannot)?;
+    let own = geteuid().as_raw();
+    if !is_trusted(found.uid(), own) {
+        return Err(format!(
+            "it belongs to the user with the number {}, and unhang runs as {own}; write a file of your own",
+            found.uid()
+        ));
+    }
+    let mode = found.mode() & 0o777;
     // Credentials of systemd belong to root. That the service may read them stands in a list beside the mode, which shows it as a right
     // of the group.
     let given = env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
     let is_credential = given.is_some_and(|folder| path.parent() == Some(&*folder));
-    if is_of_its_owner_alone(if is_credential { mode & !0o040 } else { mode }) {
-        return Ok(());
+    if !is_of_its_owner_alone(if is_credential { mode & !0o040 } else { mode }) {
+        return Err(format!(
+            "others can read or write it (mode {mode:04o}); run `chmod 600 {}`",
+            path.display()
+        ));
     }
-    Err(format!("others can read or write it (mode {mode:04o}); run `chmod 600 {}`", path.display()))
+    let named = std::path::absolute(path).map_err(cannot)?;
+    for place in named.ancestors() {
+        let link = fs::symlink_metadata(place).map_err(cannot)?;
+        if link.is_symlink() && !is_trusted(link.uid(), own) {
+            return Err(format!(
+                "{} is a link that belongs to the user with the number {}; name the file itself",
+                place.display(),
+                link.uid()
+            ));
+        }
+    }
+    // Where the name is looked up, and where what it leads to lies.
+    let whole = path.canonicalize().map_err(cannot)?;
+    [&named, &whole].into_iter().filter_map(|file| file.parent()).try_for_each(|folder| owned(folder, own))
+}
+
+/// Refuses a folder in which another user can exchange a file of ours. With the sticky bit, as `/tmp` has it, nobody can.
+fn owned(folder: &Path, own: u32) -> Result<(), String> {
+    let found = fs::metadata(folder).map_err(|error| format!("cannot be read: {error}"))?;
+    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+    if !is_trusted(owner, own) {
+        return Err(format!("its folder {} belongs to the user with the number {owner}", folder.display()));
+    }
+    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+        let folder = folder.display();
+        return Err(format!("others can write to its folder (mode {mode:04o}); run `chmod go-w {folder}`"));
+    }
+    Ok(())
+}
+
+/// What is root's is nobody's who could not do as they like anyway.
+fn is_trusted(owner: u32, own: u32) -> bool {
+    owner == own || owner == 0
 }
