@@ -9,7 +9,7 @@ use super::{Desk, reach::address, run};
 use crate::{
     arguments::client::{AdHoc, Servers},
     commands::client::files::Found,
-    commands::engine::{lines, table},
+    commands::engine::{lines, shortened, table},
     job_arguments::Format,
     terminal_text::escaped,
 };
@@ -31,6 +31,10 @@ struct Listed {
     #[serde(skip_serializing_if = "Option::is_none")]
     unused: Option<String>,
 }
+
+/// The longest that a name, a command or a source is in the table. JSON has them whole.
+const NAME: usize = 40;
+const CELL: usize = 400;
 
 /// Lists the servers.
 pub(in crate::commands) fn servers(servers: &Servers, verbose: bool) -> ExitCode {
@@ -95,7 +99,13 @@ fn text(listed: &[Listed]) -> String {
             None => how,
         };
         let source = short(&server.source, here.as_deref(), home.as_deref());
-        table.add_row([&server.name, server.transport.unwrap_or("-"), &how, &source].map(escaped));
+        let cell = |text: &str, most| shortened(&escaped(text), most);
+        table.add_row([
+            cell(&server.name, NAME),
+            server.transport.unwrap_or("-").to_owned(),
+            cell(&how, CELL),
+            cell(&source, CELL),
+        ]);
     }
     lines(&table)
 }
