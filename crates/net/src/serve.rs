@@ -6,7 +6,7 @@
 //!   client anything meanwhile. The same goes for who is slow with the handshake of TLS, or says something else in its place.
 //! - There are at most so many connections at a time; further ones wait in the system's own queue. Of one address there are at most
 //!   so many; further ones end at once, for in the queue they would stand before those of others. Where there is no room, connections on
-//!   which nobody has asked for anything make room first.
+//!   which nobody has asked for anything, or has shown that they may, make room first.
 //! - To a socket among the files processes of our own user can come, and no others: the kernel is asked whose they are.
 //! - Once the end has come, nothing new is accepted, and each connection ends with the answer that it is at.
 //! - To a socket among the files everybody comes with one request, and whoever has come before the end is heard: so that those who
@@ -123,6 +123,11 @@ pub struct Origin {
     /// The address of ours that it came to, over the network. Where we listen at all addresses, it tells which.
     pub arrived: Option<SocketAddr>,
 }
+
+/// On an answer, as an extension: whoever asked has not shown that they may, where that is wanted. A connection on which nobody has is
+/// as one on which nobody has asked for anything.
+#[derive(Clone, Copy, Debug)]
+pub struct Unproven;
 
 /// Who answers what is asked.
 pub trait Site: Clone + Send + Sync + 'static {
@@ -362,8 +367,12 @@ async fn talk(
     let speaker = Arc::clone(&newcomer);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         speaker.speaks();
-        let site = site.clone();
-        async move { Ok::<_, Infallible>(site.answer(from, request.map(Body::new)).await) }
+        let (site, speaker) = (site.clone(), Arc::clone(&speaker));
+        async move {
+            let answer = site.answer(from, request.map(Body::new)).await;
+            speaker.was_answered(answer.extensions().get::<Unproven>().is_none());
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).max_buf_size(READ_AHEAD);
@@ -384,8 +393,13 @@ async fn talk(
                 return;
             }
             () = newcomer.sent_away() => {
-                tracing::info!("{} has asked for nothing, and made room for others", from.peer);
-                return;
+                if !newcomer.has_asked() {
+                    tracing::info!("{} has asked for nothing, and made room for others", from.peer);
+                    return;
+                }
+                tracing::info!("{} has shown no token, and made room for others", from.peer);
+                // What it was answered it may still take.
+                connection.as_mut().graceful_shutdown();
             }
             () = over(&mut ending, from.peer), if !is_ending => {
                 is_ending = true;
@@ -405,253 +419,4 @@ async fn over(ending: &mut watch::Receiver<bool>, peer: Peer) {
 }
 
 #[cfg(test)]
-mod tests {
-    use axum::routing::get;
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        sync::Notify,
-        task::JoinHandle,
-        time::timeout,
-    };
-
-    use super::*;
-
-    const PATIENCE: Duration = Duration::from_secs(30);
-    const LONG: Duration = Duration::from_secs(300);
-
-    /// One connection at a time, so that the next one tells when the first has ended.
-    const ONE: Bounds = Bounds { connections: 1, of_one: 100, head: LONG, deaf: LONG };
-
-    struct Up {
-        address: SocketAddr,
-        end: watch::Sender<bool>,
-        /// Rung when `/slow` is being answered.
-        begun: Arc<Notify>,
-        serving: JoinHandle<()>,
-    }
-
-    impl Up {
-        async fn new(bounds: Bounds) -> Up {
-            Up::speaking(bounds, None).await
-        }
-
-        async fn speaking(bounds: Bounds, tls: Option<Acceptor>) -> Up {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            let address = listener.local_addr().expect("an address");
-            let (end, ending) = watch::channel(false);
-            let begun = Arc::new(Notify::new());
-            let ring = Arc::clone(&begun);
-            let slow = || async move {
-                ring.notify_one();
-                sleep(Duration::from_secs(1)).await;
-                "slow"
-            };
-            let router = Router::new()
-                .route("/", get(|| async { "hello" }))
-                .route("/slow", get(slow))
-                .route("/large", get(|| async { vec![b'x'; 64 << 20] }));
-            Up {
-                address,
-                end,
-                begun,
-                serving: tokio::spawn(serve(
-                    vec![listener.into()],
-                    router,
-                    bounds,
-                    watch::channel(tls).1,
-                    ending,
-                )),
-            }
-        }
-
-        async fn says(&self, text: &str) -> TcpStream {
-            let mut stream = TcpStream::connect(self.address).await.expect("a connection");
-            stream.write_all(text.as_bytes()).await.expect("it is read");
-            stream
-        }
-
-        /// A connection on which somebody has had an answer, and which stays.
-        async fn heard(&self) -> TcpStream {
-            let mut stream = self.says("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
-            stream.read_exact(&mut [0]).await.expect("an answer");
-            stream
-        }
-
-        /// Asks on a connection of its own, which ends with the answer.
-        async fn asks(&self, path: &str) -> String {
-            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-            let mut stream = self.says(&request).await;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.expect("an answer");
-            answer
-        }
-    }
-
-    #[tokio::test]
-    async fn there_are_so_many_connections_at_a_time() {
-        let up = Up::new(ONE).await;
-        let first = up.heard().await;
-        let mut asking = pin!(up.asks("/"));
-        assert!(timeout(Duration::from_millis(300), asking.as_mut()).await.is_err());
-        drop(first);
-        let answer = timeout(PATIENCE, asking).await.expect("there is room");
-        assert!(answer.ends_with("hello"), "{answer}");
-    }
-
-    #[tokio::test]
-    async fn who_is_slow_with_a_head_is_let_go() {
-        let up = Up::new(Bounds { head: Duration::from_millis(200), ..ONE }).await;
-        let mut half = up.says("GET / HTT").await;
-        // Hyper has a limit of its own, of 30 s.
-        let ended = timeout(PATIENCE / 2, half.read_to_end(&mut Vec::new())).await;
-        let _closed_or_reset = ended.expect("it ends");
-        let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
-        assert!(answer.ends_with("hello"), "{answer}");
-    }
-
-    #[tokio::test]
-    async fn of_one_address_there_are_so_many_connections() {
-        let up = Up::new(Bounds { connections: 10, of_one: 1, ..ONE }).await;
-        let first = up.heard().await;
-        let mut second = up.says("").await;
-        // It ends at once and keeps nobody waiting.
-        let read = timeout(PATIENCE, second.read(&mut [0])).await.expect("it ends");
-        assert_eq!(read.expect("its end"), 0);
-        drop(first);
-        let again = async {
-            let mut answer = String::new();
-            while !answer.ends_with("hello") {
-                let mut stream = up.says("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
-                let _until_the_first_is_gone = stream.read_to_string(&mut answer).await;
-            }
-        };
-        timeout(PATIENCE, again).await.expect("the place is free");
-    }
-
-    #[tokio::test]
-    async fn f_31_whoever_asks_for_nothing_makes_room_for_those_who_do() {
-        // Of one address, and of all together.
-        for bounds in
-            [Bounds { connections: 100, of_one: 3, ..ONE }, Bounds { connections: 3, of_one: 100, ..ONE }]
-        {
-            let up = Up::new(bounds).await;
-            let heard = up.heard().await;
-            let mut silent = Vec::new();
-            for _ in 0..2 {
-                silent.push(up.says("").await);
-            }
-            // Longer than those who have only just been accepted by then may be silent.
-            sleep(SILENCE * 2).await;
-            let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
-            assert!(answer.ends_with("hello"), "{answer}");
-            // The first has gone, and whoever has asked before has not.
-            let read = timeout(PATIENCE, silent[0].read(&mut [0])).await.expect("it has ended");
-            assert_eq!(read.expect("its end"), 0);
-            let mut heard = heard;
-            heard
-                .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-                .await
-                .expect("it is read");
-            let mut rest = String::new();
-            timeout(PATIENCE, heard.read_to_string(&mut rest)).await.expect("in time").expect("an answer");
-            assert!(rest.ends_with("hello"), "{rest}");
-        }
-    }
-
-    #[tokio::test]
-    async fn who_is_slow_with_the_handshake_is_let_go() {
-        let certificate = include_bytes!("../../cli/tests/certificates/server.pem");
-        let key = include_bytes!("../../cli/tests/certificates/server.key");
-        let tls = Acceptor::new(certificate, key).expect("they fit");
-        let up =
-            Up::speaking(Bounds { connections: 2, head: Duration::from_millis(200), ..ONE }, Some(tls)).await;
-        // One that says nothing, one that stops in the middle, and one that says something else.
-        for words in ["", "\x16\x03\x01", "GET / HTTP/1.1\r\nhost: x\r\n\r\n"] {
-            let mut stream = up.says(words).await;
-            let ended = timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
-            let _closed_or_reset = ended.expect("it ends");
-        }
-    }
-
-    #[tokio::test]
-    async fn who_does_not_read_is_let_go() {
-        let up = Up::new(Bounds { deaf: Duration::from_millis(500), ..ONE }).await;
-        let _deaf = up.says("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
-        let answer = timeout(PATIENCE, up.asks("/")).await.expect("there is room");
-        assert!(answer.ends_with("hello"), "{answer}");
-    }
-
-    #[tokio::test]
-    async fn f_34_who_does_not_read_from_a_socket_among_the_files_is_let_go() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("x.sock");
-        let listener = Listener::Local(UnixListener::bind(&path).expect("a socket"), None);
-        let router = Router::new()
-            .route("/", get(|| async { "hello" }))
-            .route("/large", get(|| async { vec![b'x'; 64 << 20] }));
-        let (_end, ending) = watch::channel(false);
-        let bounds = Bounds { deaf: Duration::from_millis(500), ..ONE };
-        let serving = tokio::spawn(serve(vec![listener], router, bounds, watch::channel(None).1, ending));
-        let says = async |path: &std::path::Path, text: &str| {
-            let mut stream = UnixStream::connect(path).await.expect("it listens");
-            stream.write_all(text.as_bytes()).await.expect("it is read");
-            stream
-        };
-        let _deaf = says(&path, "GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
-        let mut other = says(&path, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
-        let mut answer = String::new();
-        let read = timeout(PATIENCE, other.read_to_string(&mut answer)).await.expect("there is room");
-        assert!(read.is_ok() && answer.ends_with("hello"), "{answer}");
-        serving.abort();
-    }
-
-    #[test]
-    fn f_23_only_our_own_user_comes_to_a_socket_among_the_files() {
-        let local = |user| Peer::Local { process: Some(1), user };
-        assert!(may_come(local(Some(7)), 7));
-        assert!(!may_come(local(Some(8)), 7));
-        assert!(!may_come(local(Some(0)), 7));
-        assert!(!may_come(local(None), 7), "the system does not tell");
-    }
-
-    #[tokio::test]
-    async fn the_end_waits_for_answers_and_for_nothing_else() {
-        let up = Up::new(Bounds { connections: 3, ..ONE }).await;
-        let _idle = up.says("").await;
-        let mut used = up.says("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
-        let mut byte = [0];
-        used.read_exact(&mut byte).await.expect("an answer");
-        let mut slow = up.says("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
-        up.begun.notified().await;
-        up.end.send_replace(true);
-        let mut answer = Vec::new();
-        slow.read_to_end(&mut answer).await.expect("an answer");
-        assert!(answer.ends_with(b"slow"), "{}", String::from_utf8_lossy(&answer));
-        timeout(PATIENCE, up.serving).await.expect("it ends").expect("it does not panic");
-        assert!(TcpStream::connect(up.address).await.is_err(), "nobody listens any more");
-    }
-
-    #[tokio::test]
-    async fn who_came_to_a_socket_before_the_end_is_heard_and_nobody_after() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("x.sock");
-        let listener = UnixListener::bind(&path).expect("a socket");
-        let mut stream = UnixStream::connect(&path).await.expect("it listens");
-        let (claim, mut claimed) = tokio::sync::oneshot::channel::<()>();
-        let router = Router::new().route("/", get(|| async { "hello" }));
-        let ending = watch::Sender::new(true).subscribe();
-        let listeners = vec![Listener::Local(listener, Some(Box::new(claim)))];
-        let serving = serve(listeners, router, ONE, watch::channel(None).1, ending);
-        let talking = async {
-            // Nobody else can come by now.
-            assert!(timeout(PATIENCE, &mut claimed).await.expect("it is dropped").is_err());
-            stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("it is read");
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.expect("an answer, and its end");
-            answer
-        };
-        let ((), answer) = tokio::join!(serving, talking);
-        assert!(answer.ends_with("hello"), "{answer}");
-        assert!(UnixStream::connect(&path).await.is_err());
-    }
-}
+mod tests;

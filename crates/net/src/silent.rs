@@ -1,7 +1,7 @@
-//! Connections on which nobody has asked for anything yet: the first to go where there is no room for another.
+//! Connections on which nobody has asked for anything yet, or has shown that they may: the first to go where there is no room for another.
 //!
-//! Invariants: whoever has asked for something is not sent away from here; neither is a connection of less than [`SILENCE`], in which
-//! an honest client has said what it wants.
+//! Invariants: whoever has shown that they may ask, or is being answered, is not sent away from here; neither is a connection of less than
+//! [`SILENCE`], in which an honest client has said what it wants. To ask for what everybody may makes no connection younger.
 
 use std::{
     collections::BTreeMap,
@@ -35,12 +35,16 @@ struct Waiting {
     go: Arc<Notify>,
 }
 
-/// One of them, until it speaks or ends.
+/// One of them, until it ends. While it speaks, and once it has shown that it may, it is none of them.
 pub(crate) struct Newcomer {
     silent: Silent,
     number: u64,
+    address: Option<IpAddr>,
+    since: Instant,
     go: Arc<Notify>,
-    has_spoken: AtomicBool,
+    is_speaking: AtomicBool,
+    has_asked: AtomicBool,
+    is_proven: AtomicBool,
 }
 
 impl Silent {
@@ -50,11 +54,13 @@ impl Silent {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
-        state.all.insert(number, Waiting { address, since: Instant::now(), go: Arc::clone(&go) });
-        Newcomer { silent: self.clone(), number, go, has_spoken: AtomicBool::new(false) }
+        let since = Instant::now();
+        state.all.insert(number, Waiting { address, since, go: Arc::clone(&go) });
+        let [is_speaking, has_asked, is_proven] = [(); 3].map(|()| AtomicBool::new(false));
+        Newcomer { silent: self.clone(), number, address, since, go, is_speaking, has_asked, is_proven }
     }
 
-    /// Sends away whoever has been silent for longest: of those from one address, where that is given. Whether there was anybody.
+    /// Sends away whoever has been one of them for longest: of those from one address, where that is given. Whether there was anybody.
     pub(crate) fn send_away(&self, is_meant: impl Fn(IpAddr) -> bool, is_any: bool) -> bool {
         let mut state = self.state();
         let fits = |waiting: &Waiting| is_any || waiting.address.is_some_and(&is_meant);
@@ -76,19 +82,40 @@ impl Silent {
 }
 
 impl Newcomer {
-    /// It has asked for something, and is none of them any more.
+    /// It has asked for something, and is none of them until it is answered.
     pub(crate) fn speaks(&self) {
-        if !self.has_spoken.swap(true, Ordering::Relaxed) {
+        self.has_asked.store(true, Ordering::Relaxed);
+        if !self.is_speaking.swap(true, Ordering::Relaxed) {
             self.silent.state().all.remove(&self.number);
         }
     }
 
+    /// It was answered. It is one of them again, of the same age, unless it has shown now or before that it may ask.
+    pub(crate) fn was_answered(&self, is_proven: bool) {
+        if is_proven {
+            self.is_proven.store(true, Ordering::Relaxed);
+        }
+        if self.is_proven.load(Ordering::Relaxed) {
+            return;
+        }
+        let (address, since, go) = (self.address, self.since, Arc::clone(&self.go));
+        self.is_speaking.store(false, Ordering::Relaxed);
+        self.silent.state().all.insert(self.number, Waiting { address, since, go });
+    }
+
+    /// Whether it has asked for anything at all.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.has_asked.load(Ordering::Relaxed)
+    }
+
     /// Waits until it is sent away. Cancel-safe.
     pub(crate) async fn sent_away(&self) {
-        self.go.notified().await;
-        if self.has_spoken.load(Ordering::Relaxed) {
-            // It spoke at the last moment, and stays.
-            std::future::pending::<()>().await;
+        loop {
+            self.go.notified().await;
+            // Where it spoke at the last moment, it stays.
+            if !self.is_speaking.load(Ordering::Relaxed) {
+                return;
+            }
         }
     }
 }

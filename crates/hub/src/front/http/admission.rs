@@ -12,7 +12,7 @@ use http_body::{Frame, SizeHint};
 use unhang_net::{
     oauth::{RESOURCE_METADATA, TokenRefusal},
     serve::{
-        Peer,
+        Peer, Unproven,
         axum::{
             Error,
             body::{Body, Bytes, HttpBody},
@@ -82,7 +82,7 @@ fn turned_away(access: &Access, peer: Peer, stranger: &Stranger) -> Response {
         Stranger::Refused(why @ TokenRefusal::Scope(_)) => {
             (StatusCode::FORBIDDEN, why.to_string(), Some("insufficient_scope"))
         }
-        Stranger::Refused(why @ TokenRefusal::NoKeys(_)) => return no_keys(peer, why),
+        Stranger::Refused(why @ TokenRefusal::NoKeys(_)) => return of_stranger(access, no_keys(peer, why)),
         Stranger::Refused(why) => (StatusCode::UNAUTHORIZED, why.to_string(), Some("invalid_token")),
     };
     let hint = match access.resource() {
@@ -94,6 +94,14 @@ fn turned_away(access: &Access, peer: Peer, stranger: &Stranger) -> Response {
     let mut response = refused(peer, status, Kind::InvalidRequest, happened, hint);
     if let Ok(challenge) = HeaderValue::from_str(&challenge(access, error)) {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    }
+    of_stranger(access, response)
+}
+
+/// An answer to somebody who has shown no good token. Where there is one to show, their connection is the first to make room for others.
+pub(super) fn of_stranger(access: &Access, mut response: Response) -> Response {
+    if !access.is_open() {
+        response.extensions_mut().insert(Unproven);
     }
     response
 }

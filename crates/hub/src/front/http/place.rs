@@ -25,7 +25,7 @@ use unhang_switches::stands;
 
 use super::{
     Gate,
-    admission::{admitted, counted},
+    admission::{admitted, counted, of_stranger},
     handlers::{ended, listened, no_such_verb, nowhere, posted, refused, resource_metadata, text},
     old,
     operators::{health, metrics, ready, status},
@@ -77,13 +77,14 @@ impl Place {
             );
             let hint = "ask for the address that it listens at, or list the host in allowed-hosts and the origin of the page in \
                         allowed-origins, under [http] of unhang.toml";
-            return refused(from.peer, StatusCode::FORBIDDEN, Kind::InvalidRequest, happened, hint);
+            let refusal = refused(from.peer, StatusCode::FORBIDDEN, Kind::InvalidRequest, happened, hint);
+            return of_stranger(&self.gate.door().access, refusal);
         }
         let Some(origin) = origin.cloned() else { return self.admitted(from, request).await };
         let is_question = request.method() == Method::OPTIONS;
         let wanted = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
         let mut response = match is_question {
-            true => StatusCode::NO_CONTENT.into_response(),
+            true => of_stranger(&self.gate.door().access, StatusCode::NO_CONTENT.into_response()),
             false => self.admitted(from, request).await,
         };
         let mut may = |name: HeaderName, value: HeaderValue| response.headers_mut().insert(name, value);
@@ -104,7 +105,10 @@ impl Place {
         let (caller, share) =
             match admitted(&self.gate, from.peer, request.uri().path(), request.headers()).await {
                 Ok(Some(admitted)) => admitted,
-                Ok(None) => return self.rest.answer(from, request).await,
+                Ok(None) => {
+                    let response = self.rest.answer(from, request).await;
+                    return of_stranger(&self.gate.door().access, response);
+                }
                 Err(refusal) => return *refusal,
             };
         let is_message = request.method() == Method::POST && request.uri().path() == PATH;
