@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use unhang::{
     exit,
     jobs::folder::{Durability, read_at_most, replace},
-    settings::{Declaration, sha256},
+    settings::{Declaration, sha256, without_secrets},
 };
 
 use crate::{data_folder::data_folder, output::Failure, progress, terminal_text::escaped};
@@ -132,7 +132,7 @@ impl ProjectFile {
 /// A declaration as a person is shown it.
 fn line(declaration: &Declaration) -> String {
     let Declaration { kind, name, how, environment, .. } = declaration;
-    let names: Vec<&str> = environment.keys().map(String::as_str).collect();
+    let names: Vec<String> = environment.keys().map(|name| declaration.told(name)).collect();
     let with = if names.is_empty() { String::new() } else { format!("  [{}]", names.join(", ")) };
     escaped(&format!("{kind} {name}: {how}{with}"))
 }
@@ -155,7 +155,19 @@ impl Consents {
 
     fn read(&self, path: &Path) -> Option<Consent> {
         let bytes = read_at_most(path, MAX_RECORD).ok()??;
-        serde_json::from_slice(&bytes).ok().filter(|consent: &Consent| consent.format == FORMAT)
+        let read = serde_json::from_slice(&bytes).ok().filter(|consent: &Consent| consent.format == FORMAT);
+        read.map(|mut consent| {
+            for known in &mut consent.declarations {
+                // Earlier ones have URLs in them as they were written.
+                if ["http://", "https://"]
+                    .iter()
+                    .any(|scheme| known.how.trim_start_matches('\'').starts_with(scheme))
+                {
+                    known.how = without_secrets(&known.how);
+                }
+            }
+            consent
+        })
     }
 
     /// Whether this file was consented to as it is.
@@ -290,10 +302,11 @@ fn changes(earlier: &Consent, now: &ProjectFile) -> String {
             lines.push(escaped(&format!("    was: {}", was.how)));
         }
         for (variable, value) in &is.environment {
+            let told = one.told(variable);
             match was.environment.get(variable) {
-                None => lines.push(escaped(&format!("changed: {kind} {name}: {variable} is new"))),
+                None => lines.push(escaped(&format!("changed: {kind} {name}: {told} is new"))),
                 Some(before) if before != value => {
-                    lines.push(escaped(&format!("changed: {kind} {name}: {variable} has another value")));
+                    lines.push(escaped(&format!("changed: {kind} {name}: {told} has another value")));
                 }
                 Some(_) => {}
             }

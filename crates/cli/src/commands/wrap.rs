@@ -10,6 +10,7 @@ use unhang::{
     process::{
         adopt_orphans, give_back_code, pipe::take_standard_streams, server::ServerSpec, spawn::Environment,
     },
+    settings::without_secrets,
     tools::EngineService,
 };
 
@@ -30,8 +31,8 @@ use crate::{
 pub(crate) fn run(wrap: &Wrap, verbose: bool) -> ExitCode {
     if let Some(url) = wrap.command[0].to_str().filter(|word| is_url(word)) {
         // The rest of it may be secret.
-        let shown = url.split(['?', '#']).next().unwrap_or_default();
-        let message = format!("`{}` is a URL, and `unhang wrap` guards a command", escaped(shown));
+        let shown = without_secrets(url.split(['?', '#']).next().unwrap_or_default());
+        let message = format!("`{}` is a URL, and `unhang wrap` guards a command", escaped(&shown));
         let hint = "write it as `url` under [servers.NAME] of unhang.toml and give the client `unhang serve --config unhang.toml`; \
                     `unhang tools URL` asks it from here";
         output::error(&message, Some(hint));

@@ -9,19 +9,19 @@ use crate::harness::{Client, Sandbox, run_to_end};
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// A project below the home of somebody.
-struct Project {
-    sandbox: Sandbox,
-    folder: PathBuf,
+pub(crate) struct Project {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) folder: PathBuf,
 }
 
 impl Project {
-    fn new(sandbox: Sandbox) -> Project {
+    pub(crate) fn new(sandbox: Sandbox) -> Project {
         let folder = sandbox.path().join("project");
         fs::create_dir(&folder).expect("a folder");
         Project { sandbox, folder }
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.folder.join(name);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         fs::write(path, text).expect("a file");
@@ -29,14 +29,14 @@ impl Project {
 
     /// Runs a command in the project.
     #[track_caller]
-    fn run(&self, words: &[&str]) -> (i32, String, String) {
+    pub(crate) fn run(&self, words: &[&str]) -> (i32, String, String) {
         let mut command = self.sandbox.unhang();
         command.current_dir(&self.folder).args(words);
         run_to_end(command)
     }
 
     /// The file of a client with one server that leaves a mark where it starts.
-    fn with_server(self, more: &str) -> Project {
+    pub(crate) fn with_server(self, more: &str) -> Project {
         let mark = self.folder.join("started");
         let line = format!("touch '{}'; exec '{UNHANG}' zoo well-behaved", mark.display());
         self.write(
@@ -49,7 +49,7 @@ impl Project {
         self
     }
 
-    fn has_started(&self) -> bool {
+    pub(crate) fn has_started(&self) -> bool {
         self.folder.join("started").exists()
     }
 }

@@ -52,6 +52,7 @@ mod gateway_windows;
 mod guide;
 mod harness;
 mod hostile_clients;
+mod hostile_projects;
 mod job_commands;
 mod jobs;
 mod login;

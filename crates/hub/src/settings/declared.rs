@@ -3,7 +3,8 @@
 //! Invariants
 //!
 //! - Nothing is expanded, but for inputs whose value stands in the same file: what is shown says what is done, whatever the environment
-//!   holds, and no secret of the environment is in it.
+//!   holds, and no secret of the environment is in it. Which variables go where is told by their names.
+//! - Of URLs nothing is shown that may be secret; that it has changed is seen all the same.
 //! - What the readers of settings would take is here, under whichever key it stands. What is here may be more.
 
 use std::{cell::RefCell, collections::BTreeMap};
@@ -11,8 +12,10 @@ use std::{cell::RefCell, collections::BTreeMap};
 use serde_json::{Map, Value};
 
 use super::{
+    expand::variables_of,
     foreign::{defaults, table},
     section::{Complaint, Field, Section, Source},
+    shown::without_secrets,
 };
 
 /// One thing that a file declares.
@@ -22,12 +25,29 @@ pub struct Declaration {
     pub kind: &'static str,
     /// What it is called there; for settings the name of their table.
     pub name: String,
-    /// The command line or the URL, as it is written; of settings the names of their keys.
+    /// The command line as it is written, or the URL without what may be secret in it; of settings the names of their keys.
     pub how: String,
     /// Names of variables and headers, each with what is written behind it. A name alone is a variable of ours that is handed on.
     pub environment: BTreeMap<String, String>,
     /// What else is written there, as JSON.
     pub rest: String,
+}
+
+impl Declaration {
+    /// One of the names of its environment for a person, with the variables of ours whose values stand behind it.
+    #[must_use]
+    pub fn told(&self, name: &str) -> String {
+        let variables = self.environment.get(name).map(|text| variables_of(text)).unwrap_or_default();
+        if variables.is_empty() {
+            return name.to_owned();
+        }
+        let variables: Vec<String> = variables.iter().map(|name| format!("${name}")).collect();
+        let from = format!("from {}", variables.join(", "));
+        match name.strip_suffix(')') {
+            Some(name) => format!("{name}, {from})"),
+            None => format!("{name} ({from})"),
+        }
+    }
 }
 
 /// What a file declares, ours or that of a client, in the order of its keys.
@@ -65,11 +85,7 @@ pub fn declared(text: &str, file: &str) -> Result<Vec<Declaration>, Complaint> {
     }
     for name in ["jobs", "http", "gateway", "telemetry", "clients"] {
         if let Some(field) = top.find(name) {
-            let rest = field.json()?;
-            let keys = rest.as_object().map(|table| table.keys().cloned().collect::<Vec<_>>());
-            let how = keys.unwrap_or_default().join(", ");
-            let (name, rest) = (name.to_owned(), rest.to_string());
-            found.push(Declaration { kind: "settings", name, how, environment: BTreeMap::new(), rest });
+            found.push(settings(name, &field.json()?));
         }
     }
     Ok(found)
@@ -117,6 +133,44 @@ pub fn sha256(bytes: &[u8]) -> String {
         .collect()
 }
 
+/// What is set, by its keys; of a collector of traces where it is as well, and what goes there.
+fn settings(name: &str, table: &Value) -> Declaration {
+    let mut environment = BTreeMap::new();
+    let keys =
+        table.as_object().into_iter().flatten().map(|(key, value)| match (name, key.as_str(), value) {
+            ("telemetry", "otlp", Value::String(url)) => {
+                environment.extend(secret_of(url));
+                format!("{key} {}", quoted(&without_secrets(url)))
+            }
+            ("telemetry", "headers", Value::Object(headers)) => {
+                environment
+                    .extend(headers.iter().map(|(name, value)| (format!("{name}{HEADER}"), plain(value))));
+                key.clone()
+            }
+            _ => {
+                environment.extend(variables_in(key, value));
+                key.clone()
+            }
+        });
+    let how = keys.collect::<Vec<_>>().join(", ");
+    let (name, rest) = (name.to_owned(), table.to_string());
+    Declaration { kind: "settings", name, how, environment, rest }
+}
+
+/// Stands behind the name of a header.
+const HEADER: &str = " (header)";
+
+/// What is not shown of a URL, under a name of its own: by this it is seen that it has changed, and which variables are in it.
+fn secret_of(url: &str) -> Option<(String, String)> {
+    (without_secrets(url) != url).then(|| ("URL (user and query)".to_owned(), url.to_owned()))
+}
+
+/// Another setting, where there are variables of ours in it.
+fn variables_in(key: &str, value: &Value) -> Option<(String, String)> {
+    let text = plain(value);
+    (!variables_of(&text).is_empty()).then(|| (key.to_owned(), text))
+}
+
 fn reaches(table: &Map<String, Value>) -> bool {
     ["command", "cmd", "url", "httpUrl", "serverUrl"]
         .iter()
@@ -130,36 +184,49 @@ fn one(
     inputs: &BTreeMap<String, String>,
 ) -> Option<Declaration> {
     let Value::Object(mut table) = value else { return None };
-    let mut take = |keys: &[&str]| keys.iter().find_map(|key| table.remove(*key));
+    // Under each of its keys: whichever of them a reader takes is shown.
+    let mut take = |keys: &[&str]| keys.iter().filter_map(|key| table.remove(*key)).collect::<Vec<_>>();
     let mut words = Vec::new();
     for keys in [&["command", "cmd"][..], &["args"]] {
         words.extend(take(keys).iter().flat_map(texts));
     }
-    words.extend(take(&["url", "httpUrl", "serverUrl"]).iter().flat_map(texts));
     let mut environment = BTreeMap::new();
-    for (keys, mark) in [
-        (&["env", "environment", "envs"][..], ""),
-        (&["headers", "http_headers", "env_http_headers"], " (header)"),
-    ] {
-        if let Some(Value::Object(pairs)) = take(keys) {
-            environment
-                .extend(pairs.into_iter().map(|(name, value)| (format!("{name}{mark}"), plain(&value))));
+    for url in take(&["url", "httpUrl", "serverUrl"]) {
+        let url = with_inputs(&plain(&url), inputs);
+        words.push(quoted(&without_secrets(&url)));
+        environment.extend(secret_of(&url));
+    }
+    for (keys, mark) in [(&["env", "environment", "envs"][..], ""), (&["headers", "http_headers"], HEADER)] {
+        for pairs in take(keys) {
+            let pairs = pairs.as_object().into_iter().flatten();
+            environment.extend(pairs.map(|(name, value)| (format!("{name}{mark}"), plain(value))));
         }
     }
     // Named there, with the values of our environment.
-    for value in [take(&["env_vars"]), take(&["bearer_token_env_var"])].iter().flatten() {
-        environment.extend(texts(value).into_iter().map(|name| (name, String::new())));
+    let value_of = |name: &Value| format!("${{{}}}", plain(name));
+    for pairs in take(&["env_http_headers"]) {
+        let pairs = pairs.as_object().into_iter().flatten();
+        environment.extend(pairs.map(|(name, value)| (format!("{name}{HEADER}"), value_of(value))));
     }
-    if let Some(file) = take(&["envFile"]) {
+    for name in take(&["bearer_token_env_var"]) {
+        environment.insert(format!("bearer token{HEADER}"), value_of(&name));
+    }
+    for value in take(&["env_vars"]) {
+        environment.extend(texts(&value).into_iter().map(|name| (name, String::new())));
+    }
+    for file in take(&["envFile"]) {
         environment.insert(format!("all of {}", plain(&file)), String::new());
     }
-    if take(&["inherit-env"]).is_some_and(|value| value == Value::Bool(true)) {
+    if take(&["inherit-env"]).contains(&Value::Bool(true)) {
         environment.insert("all of your environment".to_owned(), String::new());
     }
-    if let Some(folder) = take(&["cwd", "workingDirectory"]) {
+    for folder in take(&["cwd", "workingDirectory"]) {
         words.push(format!("(in {})", plain(&folder)));
     }
     let words: Vec<String> = words.iter().map(|word| with_inputs(word, inputs)).collect();
+    for (key, value) in &table {
+        environment.extend(variables_in(key, value));
+    }
     // Keys of the table are in the order of the alphabet.
     let rest = Value::Object(table).to_string();
     Some(Declaration { kind, name, how: words.join(" "), environment, rest })

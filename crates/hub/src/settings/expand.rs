@@ -3,6 +3,8 @@
 //! Invariants: the environment is the caller's, handed in as a function; what a variable holds is never expanded again; a
 //! variable that is not set and has no default is an error, never an empty text.
 
+use std::ops::Range;
+
 /// Puts values in the place of variables. `$${` stands for `${` itself; any other `$` stands for itself.
 ///
 /// # Errors
@@ -55,6 +57,55 @@ pub(super) fn expand(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Res
     Ok(expanded)
 }
 
+/// A reference in a text, as [`expand`] sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reference<'t> {
+    /// Where it stands, with its braces.
+    pub at: Range<usize>,
+    /// Behind `env:`, where that is there.
+    pub name: &'t str,
+    /// What counts where it is not set.
+    pub default: Option<&'t str>,
+}
+
+/// The references in a text, up to where one has no end.
+pub(super) fn references(text: &str) -> Vec<Reference<'_>> {
+    let (mut found, mut from) = (Vec::new(), 0);
+    while let Some(at) = text[from..].find("${").map(|at| from + at) {
+        if text[from..at].ends_with('$') {
+            from = at + 2;
+            continue;
+        }
+        let Some(length) = text[at..].find('}') else { break };
+        let end = at + length + 1;
+        let inside = &text[at + 2..end - 1];
+        let (name, default) = match inside.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inside, None),
+        };
+        let name = name.strip_prefix("env:").unwrap_or(name);
+        found.push(Reference { at: at..end, name, default });
+        from = end;
+    }
+    found
+}
+
+/// The variables of the environment whose values a text is given, each once.
+pub(super) fn variables_of(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for Reference { name, .. } in references(text) {
+        let name = match name.strip_prefix("input:") {
+            Some(id) => input_variable(id),
+            None if ["workspaceFolder", "pathSeparator", "/"].contains(&name) => continue,
+            None => name.to_owned(),
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
 /// The variable that gives an input for which VS Code would ask.
 pub(super) fn input_variable(id: &str) -> String {
     let letters = id
@@ -96,6 +147,27 @@ mod tests {
             ("a$", "a$"),
         ] {
             assert_eq!(expand(text, &lookup).as_deref(), Ok(expect), "{text}");
+        }
+    }
+
+    #[test]
+    fn f_22_the_variables_of_a_text_are_those_that_are_expanded() {
+        for (text, expect) in [
+            ("plain", &[][..]),
+            ("${HOME} and ${env:A:-b} and ${HOME}", &["HOME", "A"]),
+            ("$${NONE} $$${NONE}", &[]),
+            ("${input:my key}", &["UNHANG_INPUT_MY_KEY"]),
+            ("${A} ${B", &["A"]),
+        ] {
+            assert_eq!(variables_of(text), expect, "{text}");
+            // What is named is what is asked for.
+            let asked = std::cell::RefCell::new(Vec::new());
+            let _told = expand(text, &|name| {
+                asked.borrow_mut().push(name.to_owned());
+                Some(String::new())
+            });
+            let named: Vec<String> = references(text).iter().map(|found| found.name.to_owned()).collect();
+            assert_eq!(asked.into_inner(), named, "{text}");
         }
     }
 

@@ -13,7 +13,8 @@ use unhang_net::{http::Url, oauth::ResourceSettings};
 use super::{
     keys::{HTTP, RESOURCE, TLS, TOKEN, WEIGHT},
     section::{Complaint, Field},
-    server::{checked_url, texts},
+    server::{checked_url, shown_url, texts},
+    shown::without_secrets,
 };
 use crate::front::http::{Token, host_of, origin_of};
 
@@ -104,18 +105,19 @@ fn weights(field: &Field<'_>) -> Result<BTreeMap<String, NonZeroU32>, Complaint>
 }
 
 fn host(field: &Field<'_>) -> Result<String, Complaint> {
-    let text = field.plain()?;
+    let (text, written) = (field.plain()?, field.text()?);
     host_of(&text).ok_or_else(|| {
         field.complaint(format!(
-            "`{text}` is no name of a host alone, as in mcp.example.org: no scheme, port, path or star"
+            "`{}` is no name of a host alone, as in mcp.example.org: no scheme, port, path or star",
+            without_secrets(written)
         ))
     })
 }
 
 fn origin(field: &Field<'_>) -> Result<String, Complaint> {
-    let text = field.plain()?;
+    let (text, written) = (field.plain()?, field.text()?);
     origin_of(&text).ok_or_else(|| {
-        field.complaint(format!("`{text}` is no origin of a page, as in https://app.example.org: scheme and host, and the port where it has one"))
+        field.complaint(format!("`{}` is no origin of a page, as in https://app.example.org: scheme and host, and the port where it has one", without_secrets(written)))
     })
 }
 
@@ -142,9 +144,8 @@ fn oauth(field: &Field<'_>) -> Result<ResourceSettings, Complaint> {
     };
     // Who gives tokens could be anybody there.
     if !settings.is_secure() {
-        return Err(
-            issuer.complaint(format!("`{}` must be an https:// URL, or on this machine", settings.issuer))
-        );
+        let shown = shown_url(&issuer)?;
+        return Err(issuer.complaint(format!("`{shown}` must be an https:// URL, or on this machine")));
     }
     let is_scope = |scope: &String| {
         !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte))
@@ -158,7 +159,8 @@ fn oauth(field: &Field<'_>) -> Result<ResourceSettings, Complaint> {
 /// A URL that ends with its path, as those of authorization servers and resources do.
 fn bare_url(field: &Field<'_>) -> Result<String, Complaint> {
     let text = checked_url(field)?;
-    let url = Url::parse(&text).map_err(|error| field.complaint(format!("`{text}` is no URL: {error}")))?;
+    let shown = shown_url(field)?;
+    let url = Url::parse(&text).map_err(|error| field.complaint(format!("`{shown}` is no URL: {error}")))?;
     let is_bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
     if is_bare { Ok(text) } else { Err(field.complaint("must have no name, `?` or `#` in it")) }
 }

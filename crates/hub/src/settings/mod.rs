@@ -18,6 +18,7 @@ mod http;
 mod keys;
 mod section;
 mod server;
+mod shown;
 mod telemetry;
 mod tool;
 mod tool_rules;
@@ -50,6 +51,7 @@ pub use http::{HttpSettings, TlsSettings};
 pub use keys::file_schema;
 pub use section::Complaint;
 pub use server::{HttpDialect, LimitSettings, ServerSettings, Transport};
+pub use shown::without_secrets;
 pub use telemetry::TelemetrySettings;
 
 use keys::{CONCURRENT, COUNT, FILE, GATEWAY, JOBS, PERCENT, STATE_SHARING};

@@ -14,6 +14,7 @@ use unhang_net::oauth::ClientSettings;
 use super::{
     keys::{COUNT, LIMITS, OAUTH, SERVER, TRANSPORTS},
     section::{Complaint, Field, Section},
+    shown::without_secrets,
     tool_rules,
 };
 use crate::{
@@ -319,12 +320,18 @@ pub(super) fn header_value(field: &Field<'_>) -> Result<String, Complaint> {
     Ok(value)
 }
 
+/// A URL for a sentence: as it stands in the file, without what may be secret there or in the environment.
+pub(super) fn shown_url(field: &Field<'_>) -> Result<String, Complaint> {
+    field.text().map(without_secrets)
+}
+
 pub(super) fn checked_url(field: &Field<'_>) -> Result<String, Complaint> {
     let url = field.plain()?;
     let has_host =
         ["http://", "https://"].iter().any(|scheme| url.len() > scheme.len() && url.starts_with(scheme));
     if !has_host || url.contains(char::is_whitespace) {
-        return Err(field.complaint(format!("`{url}` is no URL that begins with http:// or https://")));
+        return Err(field
+            .complaint(format!("`{}` is no URL that begins with http:// or https://", shown_url(field)?)));
     }
     Ok(url)
 }

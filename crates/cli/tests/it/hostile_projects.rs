@@ -1,0 +1,115 @@
+//! What other users and other people's projects may put before us: no consent in our name, no wait for ever, no secret shown (F-22, F-23).
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::{
+    consent::Project,
+    harness::{Sandbox, run_to_end},
+};
+
+#[test]
+fn f_22_what_is_secret_in_a_url_is_neither_shown_nor_kept() {
+    let project = Project::new(Sandbox::new());
+    let secrets = ["ada-of-old", "hunter2-pass", "tokSEKRET7", "bareSEKRET8", "fragSEKRET9", "otherSEKRET"];
+    let write = |token: &str| {
+        let url =
+            format!("https://ada-of-old:hunter2-pass@127.0.0.1:1/mcp?key={token}&bareSEKRET8#fragSEKRET9");
+        project.write(".mcp.json", &json!({ "mcpServers": { "theirs": { "url": url } } }).to_string());
+    };
+    let assert_hidden = |text: &str| {
+        assert!(!secrets.iter().any(|secret| text.contains(secret)), "{text}");
+    };
+    write("tokSEKRET7");
+    let (code, stdout, stderr) = project.run(&["trust", "--output", "text"]);
+    assert!(code == 0 && stdout.contains("@127.0.0.1:1/mcp?key=…"), "{stdout} {stderr}");
+    assert_hidden(&stdout);
+    let kept = fs::read_dir(project.sandbox.path().join("state/trust")).expect("consents");
+    for entry in kept {
+        assert_hidden(&fs::read_to_string(entry.expect("a file").path()).expect("text"));
+    }
+    // A change of what is hidden is seen.
+    write("otherSEKRET");
+    let (code, _, stderr) = project.run(&["ping", "theirs"]);
+    assert!(code == 2 && stderr.contains("changed: server theirs: URL"), "{code} {stderr}");
+    assert_hidden(&stderr);
+}
+
+#[test]
+fn f_22_a_url_that_is_none_shows_nothing_secret() {
+    let sandbox = Sandbox::new();
+    for (text, expect) in [
+        (
+            "[servers.v]\nurl = 'https://h /?k=${SEKRET}'\n",
+            "servers.v.url: `https://h /?k=${SEKRET}` is no URL",
+        ),
+        ("[servers.v]\nurl = '${SEKRET}'\n", "`${SEKRET}` is no URL"),
+        ("[servers.v]\nurl = 'https://ada:hunter2@h /?k=tokSEKRET7'\n", "`https://…@h /?k=…` is no URL"),
+        ("[telemetry]\notlp = 'ftp://ada:hunter2@h?tokSEKRET7'\n", "`ftp://…@h?…` is no URL"),
+    ] {
+        fs::write(sandbox.path().join("v.toml"), text).expect("a file");
+        let mut command = sandbox.unhang();
+        command.args(["tools", "--config", "v.toml"]).env("SEKRET", "tokSEKRET7");
+        let (code, stdout, stderr) = run_to_end(command);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+        assert!(stderr.contains(expect), "{expect}: {stderr}");
+        assert!(!stderr.contains("hunter2") && !stderr.contains("tokSEKRET7"), "{stderr}");
+    }
+}
+
+#[test]
+fn f_22_the_variables_that_a_project_would_be_sent_are_named() {
+    let project = Project::new(Sandbox::new());
+    project.write(
+        "unhang.toml",
+        "[servers.a]\nurl = 'https://${USER_A}:${PASS_A}@h.example/${TENANT}?k=${env:KEY_A:-hidden-default}'\n\
+         headers = { X = '${GITHUB_TOKEN}', Y = 'plain-SEKRET', Z = '${ONE} $${NONE} ${TWO:-hidden-default}' }\n\
+         [servers.b]\ncommand = 'b'\nenv = { B = '${AWS_SECRET}', C = '1' }\n\
+         [telemetry]\notlp = 'https://ada:hunter2@collector.example/x?k=${KEY_T}'\nheaders = { T = '${TOKEN_T}' }\n",
+    );
+    project.write(
+        ".codex/config.toml",
+        "[mcp_servers.c]\nurl = 'https://c.example/mcp'\nbearer_token_env_var = 'TOKEN_C'\n\
+         http_headers = { P = 'x' }\nenv_http_headers = { Q = 'TOKEN_Q' }\n",
+    );
+    let (code, told, stderr) = project.run(&["trust", "--output", "text"]);
+    assert_eq!(code, 0, "{stderr}");
+    for expect in [
+        "server a: https://…@h.example/${TENANT}?k=…",
+        "URL (user and query, from $USER_A, $PASS_A, $TENANT, $KEY_A)",
+        "X (header, from $GITHUB_TOKEN), Y (header), Z (header, from $ONE, $TWO)",
+        "server b: b  [B (from $AWS_SECRET), C]",
+        "https://…@collector.example/x?k=${KEY_T}",
+        "URL (user and query, from $KEY_T)",
+        "T (header, from $TOKEN_T)",
+        "P (header)",
+        "Q (header, from $TOKEN_Q)",
+        "bearer token (header, from $TOKEN_C)",
+    ] {
+        assert!(told.contains(expect), "{expect}: {told}");
+    }
+    for hidden in ["plain-SEKRET", "hidden-default", "hunter2", "NONE"] {
+        assert!(!told.contains(hidden), "{hidden}: {told}");
+    }
+    // What is sent elsewhere than before is said.
+    project.write("unhang.toml", "[servers.b]\ncommand = 'b'\nenv = { B = '${OTHER:-x}', C = '1' }\n");
+    let (code, _, stderr) = project.run(&["tools"]);
+    assert!(code == 2 && stderr.contains("B (from $OTHER) has another value"), "{code} {stderr}");
+}
+
+#[test]
+fn the_list_of_servers_is_as_long_as_what_is_in_it() {
+    let sandbox = Sandbox::new();
+    let long = "n".repeat(7_000);
+    let server =
+        |name: &str| format!("[servers.{name}]\ncommand = '{}'\nargs = ['{long}']\n", &long[..3_000]);
+    let text: String = [&long, "short"].iter().map(|name| server(name)).collect();
+    fs::write(sandbox.path().join("long.toml"), text).expect("a file");
+    let mut command = sandbox.unhang();
+    command.args(["servers", "--output", "text", "--config", "long.toml"]);
+    let (code, stdout, stderr) = run_to_end(command);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.len() < 100_000, "{} bytes", stdout.len());
+    assert!(stdout.contains("short  ") && stdout.contains("nnn…"), "{stdout}");
+}
