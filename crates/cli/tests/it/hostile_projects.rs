@@ -1,13 +1,47 @@
 //! What other users and other people's projects may put before us: no consent in our name, no wait for ever, no secret shown (F-22, F-23).
 
-use std::fs;
+use std::{fs, path::Path};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 
 use crate::{
     consent::Project,
     harness::{Sandbox, run_to_end},
 };
+
+fn pipe(path: &Path) {
+    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a pipe");
+}
+
+#[test]
+fn f_22_no_pipe_that_is_found_in_a_project_is_waited_for() {
+    let project = Project::new(Sandbox::with_jobs());
+    pipe(&project.folder.join(".mcp.json"));
+    pipe(&project.folder.join("unhang.toml"));
+    for words in [&["servers"][..], &["tools"]] {
+        let (_, _, stderr) = project.run(words);
+        assert!(stderr.contains(".mcp.json cannot be read: it is no plain file"), "{words:?}: {stderr}");
+    }
+    for words in [
+        &["trust", "unhang.toml"][..],
+        &["trust", ".mcp.json"],
+        &["tools", "--config", "unhang.toml"],
+        &["job", "list", "--config", "unhang.toml"],
+        &["serve", "--config", "unhang.toml"],
+    ] {
+        let (code, _, stderr) = project.run(words);
+        assert!(code == 2 && stderr.contains("it is no plain file"), "{words:?}: {code} {stderr}");
+    }
+    fs::remove_file(project.folder.join(".mcp.json")).expect("it is there");
+    let project = project.with_server(", \"envFile\": \"variables\"");
+    pipe(&project.folder.join("variables"));
+    for words in [&["ping", "theirs", "--trust"][..], &["trust"], &["ping", "theirs"]] {
+        let (code, _, stderr) = project.run(words);
+        let is_told = words == ["trust"] || stderr.contains("it is no plain file");
+        assert!(is_told && !project.has_started(), "{words:?}: {code} {stderr}");
+    }
+}
 
 #[test]
 fn f_22_what_is_secret_in_a_url_is_neither_shown_nor_kept() {

@@ -5,16 +5,18 @@
 //! - The first of a name counts; what is behind it is known as well, so that nobody looks for it in vain.
 //! - A client's file that cannot be read spoils no other; it is told of. Our own file, and one that was named, must be right.
 //! - A file of a project counts after consent to the bytes that were parsed; one of the user, and one that was named, need none.
-//! - No file is written, and none is read beyond [`MAX_FILE`].
+//! - No file is written, and none is read beyond [`MAX_FILE`], nor one that is no plain file: to open a pipe would wait for its writer.
 
 use std::{
     cell::RefCell,
     collections::BTreeMap,
     env, fs, io,
     io::Read,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
+use rustix::fs::OFlags;
 use unhang::settings::{
     Complaint, ForeignFile, ForeignServer, JobSettings, Loaded, ServerSettings, Settings, declared,
     read_foreign, sha256,
@@ -440,7 +442,8 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn read_at_most(path: &Path) -> io::Result<String> {
-    let file = fs::File::open(path)?;
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no plain file"));
     }
