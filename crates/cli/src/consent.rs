@@ -11,17 +11,21 @@
 //!
 //! - What is consented to is what was read: nothing is read a second time.
 //! - Values of variables and headers are kept as hashes; what is shown to a person steers no terminal.
-//! - What cannot be read as a consent is none.
+//! - What cannot be read as a consent is none, and nor is what another user could have written.
 
 use std::{
     collections::BTreeMap,
     fs,
     io::{self, BufRead, IsTerminal, Write},
-    os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, MetadataExt},
+    },
     path::{Path, PathBuf},
     time::SystemTime,
 };
 
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use unhang::{
     exit,
@@ -29,7 +33,7 @@ use unhang::{
     settings::{Declaration, sha256, without_secrets},
 };
 
-use crate::{data_folder::data_folder, output::Failure, progress, terminal_text::escaped};
+use crate::{data_folder, output::Failure, progress, terminal_text::escaped};
 
 /// The form of what is kept.
 const FORMAT: u32 = 1;
@@ -144,8 +148,11 @@ pub(crate) struct Consents {
 
 impl Consents {
     /// Those of the data folder that the environment names.
-    pub(crate) fn open() -> Consents {
-        Consents { folder: data_folder().map(|folder| folder.join("trust")) }
+    ///
+    /// # Errors
+    /// Another user could have put one there, or the working folder decides which folder that is.
+    pub(crate) fn open() -> Result<Consents, Failure> {
+        Ok(Consents { folder: data_folder::check()?.map(|folder| folder.join("trust")) })
     }
 
     /// What was consented to of this file; perhaps not what it says now.
@@ -153,7 +160,13 @@ impl Consents {
         self.read(&self.folder.as_ref()?.join(file.key()))
     }
 
+    /// In a folder that is ours alone nobody exchanges it between the look at its owner and the reading; it may be of the time before.
     fn read(&self, path: &Path) -> Option<Consent> {
+        let found = fs::symlink_metadata(path).ok()?;
+        if !data_folder::is_of(geteuid().as_raw(), found.uid(), found.mode()) {
+            tracing::debug!("{} counts for nothing: another user could have written it", path.display());
+            return None;
+        }
         let bytes = read_at_most(path, MAX_RECORD).ok()??;
         let read = serde_json::from_slice(&bytes).ok().filter(|consent: &Consent| consent.format == FORMAT);
         read.map(|mut consent| {
@@ -213,7 +226,10 @@ impl Consents {
 /// # Errors
 /// Nobody has, or they said no.
 pub(crate) fn demand(files: &[ProjectFile]) -> Result<(), Failure> {
-    let consents = Consents::open();
+    if files.is_empty() {
+        return Ok(());
+    }
+    let consents = Consents::open()?;
     let wanting: Vec<&ProjectFile> = files.iter().filter(|file| !consents.cover(file)).collect();
     if wanting.is_empty() {
         return Ok(());

@@ -1,7 +1,8 @@
 //! Where unhang keeps its files (design 6): `$UNHANG_HOME`, else `$XDG_STATE_HOME/unhang`, else `~/.local/state/unhang`.
 //!
 //! Invariant: no command keeps anything in a folder that another user owns or can write to. Such a user could replace the commands of
-//! queued jobs, the tokens of servers, and the socket that windows meet at.
+//! queued jobs, the tokens of servers, the consents to files of projects, and the socket that windows meet at. Nor does a command keep
+//! anything in a place that the working folder decides.
 
 use std::{
     fs, io,
@@ -17,18 +18,31 @@ use crate::{output::Failure, terminal_text::escaped};
 pub(crate) const UNSAFE: &str = "unsafe_data_folder";
 
 /// The folders in the data folder. Whoever can write to one of them is as dangerous as if the whole were theirs.
-const INSIDE: [&str; 6] = ["gateway", "jobs", "lists", "logs", "state", "tokens"];
+const INSIDE: [&str; 7] = ["gateway", "jobs", "lists", "logs", "state", "tokens", "trust"];
+
+/// The variable that names the data folder.
+const VARIABLE: &str = "UNHANG_HOME";
 
 /// The bits of a mode that let the group and all others write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Refuses a data folder that another user owns or can write to. One that is not there yet is made for its owner alone.
-pub(crate) fn check() -> Result<(), Failure> {
-    data_folder().map_or(Ok(()), |folder| check_folder(&folder))
+/// The data folder, if the environment names any. One that another user owns or can write to is refused, and one that the working folder
+/// decides on. One that is not there yet is made for its owner alone.
+pub(crate) fn check() -> Result<Option<PathBuf>, Failure> {
+    if let Some(relative) = variable(VARIABLE).filter(|path| !path.is_absolute()) {
+        let message = format!(
+            "{VARIABLE} is {}, which is no whole path: any folder that unhang is started in could have such a folder",
+            escaped(&relative.display().to_string())
+        );
+        let hint = format!("set {VARIABLE} to a path that begins with `/`");
+        return Err(Failure { kind: UNSAFE, ..Failure::usage(message, Some(&hint)) });
+    }
+    let folder = data_folder();
+    folder.as_deref().map_or(Ok(()), check_folder).map(|()| folder)
 }
 
-/// The same for this folder.
-pub(crate) fn check_folder(folder: &Path) -> Result<(), Failure> {
+/// Refuses this folder, or one in it, where another user owns it or can write to it.
+fn check_folder(folder: &Path) -> Result<(), Failure> {
     let inside = INSIDE.iter().map(|name| folder.join(name));
     std::iter::once(folder.to_owned()).chain(inside).try_for_each(|path| {
         match fs::metadata(&path) {
@@ -42,6 +56,11 @@ pub(crate) fn check_folder(folder: &Path) -> Result<(), Failure> {
             }
         }
     })
+}
+
+/// Whether another user than this one could have written what has this owner and this mode.
+pub(crate) fn is_of(own: u32, owner: u32, mode: u32) -> bool {
+    owner == own && mode & OTHERS_WRITE == 0
 }
 
 /// Judges a folder by its owner, by who we are, and by its mode.
@@ -71,17 +90,23 @@ fn quoted(path: &Path) -> String {
     if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-/// The data folder, if the environment names any.
+/// The data folder, if the environment names any. Only [`check`] tells why there is none where the variable has a relative path.
 pub(crate) fn data_folder() -> Option<PathBuf> {
-    folder_from(|name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
+    folder_from(variable)
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 fn folder_from(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
-    variable("UNHANG_HOME")
-        .or_else(|| {
-            variable("XDG_STATE_HOME").filter(|path| path.is_absolute()).map(|path| path.join("unhang"))
-        })
-        .or_else(|| variable("HOME").map(|home| home.join(".local/state/unhang")))
+    let whole = |name| variable(name).filter(|path| path.is_absolute());
+    if variable(VARIABLE).is_some() {
+        return whole(VARIABLE);
+    }
+    whole("XDG_STATE_HOME")
+        .map(|path| path.join("unhang"))
+        .or_else(|| whole("HOME").map(|home| home.join(".local/state/unhang")))
 }
 
 #[cfg(test)]
@@ -91,6 +116,7 @@ mod tests {
     #[test]
     fn f_23_a_folder_is_used_that_is_ours_and_that_nobody_else_can_write_to() {
         let path = Path::new("/data/it's");
+        assert!(is_of(7, 7, 0o100_600) && !is_of(7, 8, 0o100_600) && !is_of(7, 7, 0o100_620));
         for mode in [0o40700, 0o40755, 0o40750, 0o42755] {
             assert!(judge(path, 7, 7, mode).is_ok(), "{mode:o}");
         }
@@ -118,5 +144,8 @@ mod tests {
             Some("/h/.local/state/unhang".into())
         );
         assert_eq!(with(&[]), None);
+        // What the working folder decides on is no place.
+        assert_eq!(with(&[("UNHANG_HOME", "u"), ("HOME", "/h")]), None);
+        assert_eq!(with(&[("HOME", ".")]), None);
     }
 }

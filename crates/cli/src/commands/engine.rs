@@ -31,7 +31,7 @@ use unhang::{
 
 use super::client::{beside, files::job_settings};
 use crate::{
-    data_folder::{check_folder, data_folder},
+    data_folder,
     diagnostics::Diagnostics,
     job_arguments::{Common, Format},
     output::{self, Failure},
@@ -96,15 +96,13 @@ pub(super) fn options(layers: &[JobSettings]) -> Result<Options, Failure> {
 /// The data folder that the environment names, or what to do where it names none and there is something to keep, or where another
 /// user could change what is kept.
 pub(super) fn wanted_data_folder(what: &str) -> Result<PathBuf, Failure> {
-    let folder = data_folder().ok_or_else(|| Failure {
+    data_folder::check()?.ok_or_else(|| Failure {
         code: exit::USAGE,
         kind: "no_data_folder",
         message: format!("there is no place for {what}: neither UNHANG_HOME nor HOME is set"),
         hint: Some("set UNHANG_HOME to the folder that shall hold them".to_owned()),
         data: None,
-    })?;
-    check_folder(&folder)?;
-    Ok(folder)
+    })
 }
 
 impl Desk {

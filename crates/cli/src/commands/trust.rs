@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Trust, verbose: bool) -> ExitCode {
     to_its_end(arguments.output, verbose, async || -> Outcome {
         let path = path.unwrap_or_else(|| PathBuf::from("."));
         let told = beside(move || match (list, remove) {
-            (true, _) => Ok(listed()),
+            (true, _) => listed(),
             (_, true) => removed(&path),
             _ => given(&path),
         });
@@ -66,7 +66,7 @@ fn given(path: &Path) -> Result<(Vec<Told>, String), Failure> {
             data: None,
         });
     }
-    let (consents, mut told, mut text) = (Consents::open(), Vec::new(), String::new());
+    let (consents, mut told, mut text) = (Consents::open()?, Vec::new(), String::new());
     for file in &files {
         consents.give(file)?;
         text.push_str(&format!("trusted: {}\n{}", escaped(&file.path.to_string_lossy()), file.told()));
@@ -76,15 +76,15 @@ fn given(path: &Path) -> Result<(Vec<Told>, String), Failure> {
     Ok((told, text))
 }
 
-fn listed() -> (Vec<Told>, String) {
-    let told: Vec<Told> = Consents::open().all().into_iter().map(|(_, consent)| of(consent)).collect();
+fn listed() -> Result<(Vec<Told>, String), Failure> {
+    let told: Vec<Told> = Consents::open()?.all().into_iter().map(|(_, consent)| of(consent)).collect();
     let line = |told: &Told| {
         let given = told.consented_at.as_deref().unwrap_or_default();
         format!("{}  {}  {}\n", escaped(given), told.status, escaped(&told.path))
     };
     let text: String = told.iter().map(line).collect();
     let text = if text.is_empty() { "No file of a project is trusted.\n".to_owned() } else { text };
-    (told, text)
+    Ok((told, text))
 }
 
 /// How a consent and its file stand to each other now.
@@ -105,7 +105,7 @@ fn removed(path: &Path) -> Result<(Vec<Told>, String), Failure> {
     let whole = whole.map_err(|error| Failure::usage(format!("{}: {error}", path.display()), None))?;
     let whole = whole.to_string_lossy().into_owned();
     let (mut told, mut text) = (Vec::new(), String::new());
-    for (place, consent) in Consents::open().all() {
+    for (place, consent) in Consents::open()?.all() {
         if consent.path != whole && consent.folder != whole {
             continue;
         }

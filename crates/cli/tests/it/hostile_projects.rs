@@ -1,6 +1,10 @@
 //! What other users and other people's projects may put before us: no consent in our name, no wait for ever, no secret shown (F-22, F-23).
 
-use std::{fs, path::Path};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, chown},
+    path::Path,
+};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
@@ -10,8 +14,100 @@ use crate::{
     harness::{Sandbox, run_to_end},
 };
 
+/// The number of a user who is never us.
+const NOBODY: u32 = 65534;
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
+}
+
 fn pipe(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a pipe");
+}
+
+/// Commands for which a consent counts, or that keep, list or remove one.
+const CONSENTING: [&[&str]; 9] = [
+    &["ping", "theirs"],
+    &["call", "theirs", "echo"],
+    &["tools"],
+    &["servers"],
+    &["doctor", "theirs"],
+    &["job", "list"],
+    &["trust"],
+    &["trust", "--list"],
+    &["trust", "--remove"],
+];
+
+#[test]
+fn f_23_no_consent_counts_that_another_user_could_have_given() {
+    let project = Project::new(Sandbox::with_jobs()).with_server("");
+    assert_eq!(project.run(&["trust"]).0, 0);
+    let data = project.sandbox.path().join("state");
+    for (at, mode) in [(data.join("trust"), 0o777), (data.join("trust"), 0o720), (data.clone(), 0o777)] {
+        set_mode(&at, mode);
+        for words in CONSENTING {
+            let (code, stdout, stderr) = project.run(words);
+            assert_eq!((code, stdout.as_str()), (2, ""), "{words:?}: {stderr}");
+            let why = format!("{} is not used: other users can write to it", at.display());
+            let hint = format!("`chmod go-w {}`", at.display());
+            assert!(stderr.contains(&why) && stderr.contains(&hint), "{words:?}: {stderr}");
+            assert!(!project.has_started(), "{words:?}");
+        }
+        let (code, _, stderr) = run_to_end(project.sandbox.shell(&format!("chmod go-w {}", at.display())));
+        assert_eq!(code, 0, "{stderr}");
+    }
+    let consent = fs::read_dir(data.join("trust")).expect("consents").flatten().next().expect("one").path();
+    // One that somebody else could have changed is none, wherever it lies.
+    set_mode(&consent, 0o666);
+    assert_eq!(project.run(&["ping", "theirs"]).0, 2);
+    set_mode(&consent, 0o600);
+    assert_eq!(project.run(&["ping", "theirs"]).0, 0);
+    fs::remove_file(project.folder.join("started")).expect("it was started");
+    // Only root can give files away.
+    if chown(&consent, Some(NOBODY), None).is_err() {
+        return;
+    }
+    assert_eq!(project.run(&["ping", "theirs"]).0, 2);
+    for at in [data.join("trust"), data] {
+        chown(&at, Some(NOBODY), None).expect("we are root");
+        for words in CONSENTING {
+            let (code, _, stderr) = project.run(words);
+            assert!(
+                code == 2 && stderr.contains("belongs to the user with the number"),
+                "{words:?}: {stderr}"
+            );
+        }
+        chown(&at, Some(rustix::process::geteuid().as_raw()), None).expect("it is ours again");
+    }
+    assert!(!project.has_started());
+}
+
+#[test]
+fn f_22_no_project_ships_the_consent_to_itself() {
+    let project = Project::new(Sandbox::new()).with_server("");
+    let with = |home: &str, data: Option<&str>, words: &[&str]| {
+        let mut command = project.sandbox.unhang();
+        command.current_dir(&project.folder).args(words).env("HOME", home).env_remove("UNHANG_HOME");
+        command.envs(data.map(|data| ("UNHANG_HOME", data)));
+        run_to_end(command)
+    };
+    // As its author prepares it.
+    for shipped in ["state", ".local/state/unhang"] {
+        let whole = project.folder.join(shipped);
+        let (code, _, stderr) = with("/nowhere", whole.to_str(), &["trust"]);
+        assert_eq!(code, 0, "{stderr}");
+    }
+    for words in [&["ping", "theirs"][..], &["job", "list"], &["trust", "--list"], &["state", "list"]] {
+        for relative in ["state", "./state", "../project/state"] {
+            let (code, stdout, stderr) = with("/nowhere", Some(relative), words);
+            assert_eq!((code, stdout.as_str()), (2, ""), "{words:?} {relative}: {stderr}");
+            assert!(stderr.contains("UNHANG_HOME") && stderr.contains(relative), "{words:?}: {stderr}");
+        }
+        let (code, _, stderr) = with(".", None, words);
+        let is_alone = words == ["trust", "--list"];
+        assert_eq!(code, if is_alone { 0 } else { 2 }, "{words:?}: {stderr}");
+    }
+    assert!(!project.has_started());
 }
 
 #[test]
