@@ -45,6 +45,8 @@ const MAX_RECORD: u64 = 16 << 20;
 pub(crate) struct ProjectFile {
     /// Its path without links.
     pub(crate) path: PathBuf,
+    /// Where it was found, or how it was named: the same, but for links.
+    pub(crate) named: PathBuf,
     /// Where its relative paths begin.
     pub(crate) folder: PathBuf,
     /// Of the bytes that were parsed.
@@ -61,6 +63,9 @@ pub(crate) struct Consent {
     format: u32,
     /// The file.
     pub(crate) path: String,
+    /// Where it was found, which may be a link; earlier consents do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    named: Option<String>,
     /// Where its relative paths begin.
     pub(crate) folder: String,
     /// Of its bytes.
@@ -74,6 +79,11 @@ pub(crate) struct Consent {
 }
 
 impl Consent {
+    /// What it was given for, as a person calls it.
+    pub(crate) fn named(&self) -> &str {
+        self.named.as_deref().unwrap_or(&self.path)
+    }
+
     /// Whether it is for this file as it is now.
     pub(crate) fn covers(&self, file: &ProjectFile) -> bool {
         let is_same =
@@ -117,12 +127,23 @@ impl ProjectFile {
         Consent {
             format: FORMAT,
             path: self.path.to_string_lossy().into_owned(),
+            named: (self.named != self.path).then(|| self.named.to_string_lossy().into_owned()),
             folder: self.folder.to_string_lossy().into_owned(),
             sha256: self.sha256.clone(),
             env_files: self.env_files.clone(),
             consented_at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             declarations: self.declarations.iter().map(Known::of).collect(),
         }
+    }
+
+    /// What it is called, and where it is where that is a link.
+    pub(crate) fn shown(&self) -> String {
+        let link = if self.named == self.path {
+            String::new()
+        } else {
+            format!(" (a link to {})", self.path.to_string_lossy())
+        };
+        escaped(&format!("{}{link}", self.named.to_string_lossy()))
     }
 
     /// What it declares, a line each.
@@ -216,7 +237,7 @@ impl Consents {
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|end| end == "json"));
         let mut all: Vec<_> = paths.filter_map(|path| Some((path.clone(), self.read(&path)?))).collect();
-        all.sort_by(|(_, one), (_, other)| one.path.cmp(&other.path));
+        all.sort_by(|(_, one), (_, other)| one.named().cmp(other.named()));
         all
     }
 }
@@ -258,7 +279,7 @@ pub(crate) fn demand(files: &[ProjectFile]) -> Result<(), Failure> {
 
 /// A file in front of the question.
 fn shown(file: &ProjectFile, earlier: Option<&Consent>) -> String {
-    let path = escaped(&file.path.to_string_lossy());
+    let path = file.shown();
     match earlier {
         None => format!(
             "unhang: {path} belongs to this project, and is not trusted yet. It declares:\n{}",
@@ -273,7 +294,7 @@ fn shown(file: &ProjectFile, earlier: Option<&Consent>) -> String {
 }
 
 fn refusal(files: &[&ProjectFile], earlier: &[Option<Consent>]) -> Failure {
-    let paths: Vec<String> = files.iter().map(|file| escaped(&file.path.to_string_lossy())).collect();
+    let paths: Vec<String> = files.iter().map(|file| file.shown()).collect();
     let has_changed = earlier.iter().all(Option::is_some);
     let state = match (has_changed, files.len()) {
         (true, 1) => "has changed since it was trusted",
@@ -287,7 +308,9 @@ fn refusal(files: &[&ProjectFile], earlier: &[Option<Consent>]) -> Failure {
         .filter_map(|(file, earlier)| Some(changes(earlier.as_ref()?, file)))
         .collect();
     let changed = if changed.is_empty() { changed } else { format!(":\n{}", changed.trim_end()) };
-    let trust: Vec<String> = paths.iter().map(|path| format!("`unhang trust {path}`")).collect();
+    // For the link, where it is one: a consent to what it points to is for another folder.
+    let trust: Vec<String> =
+        files.iter().map(|file| format!("`unhang trust {}`", data_folder::quoted(&file.named))).collect();
     Failure {
         code: exit::USAGE,
         kind: "untrusted",
@@ -378,6 +401,7 @@ mod tests {
     fn file(declarations: Vec<Declaration>, env_file: &str) -> ProjectFile {
         ProjectFile {
             path: "/p/.mcp.json".into(),
+            named: "/p/.mcp.json".into(),
             folder: "/p".into(),
             sha256: "x".to_owned(),
             env_files: BTreeMap::from([("/p/.env".to_owned(), env_file.to_owned())]),

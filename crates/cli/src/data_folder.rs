@@ -84,7 +84,7 @@ fn judge(path: &Path, owner: u32, own: u32, mode: u32) -> Result<(), Failure> {
 }
 
 /// The path as a shell takes it.
-fn quoted(path: &Path) -> String {
+pub(crate) fn quoted(path: &Path) -> String {
     let text = escaped(&path.display().to_string());
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
     if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }

@@ -69,8 +69,8 @@ fn given(path: &Path) -> Result<(Vec<Told>, String), Failure> {
     let (consents, mut told, mut text) = (Consents::open()?, Vec::new(), String::new());
     for file in &files {
         consents.give(file)?;
-        text.push_str(&format!("trusted: {}\n{}", escaped(&file.path.to_string_lossy()), file.told()));
-        let (path, sha256) = (file.path.to_string_lossy().into_owned(), file.sha256.clone());
+        text.push_str(&format!("trusted: {}\n{}", file.shown(), file.told()));
+        let (path, sha256) = (file.named.to_string_lossy().into_owned(), file.sha256.clone());
         told.push(Told { path, sha256, consented_at: None, status: "trusted" });
     }
     Ok((told, text))
@@ -89,28 +89,28 @@ fn listed() -> Result<(Vec<Told>, String), Failure> {
 
 /// How a consent and its file stand to each other now.
 fn of(consent: Consent) -> Told {
-    let files = project_files(Path::new(&consent.path)).unwrap_or_default();
+    let named = Path::new(consent.named());
+    let files = project_files(named).unwrap_or_default();
     let status = match &files[..] {
-        _ if !Path::new(&consent.path).exists() => "gone",
+        _ if !named.exists() => "gone",
         [file] if consent.covers(file) => "trusted",
         _ => "changed",
     };
-    let Consent { path, sha256, consented_at, .. } = consent;
+    let path = consent.named().to_owned();
+    let Consent { sha256, consented_at, .. } = consent;
     Told { path, sha256, consented_at: Some(consented_at), status }
 }
 
 fn removed(path: &Path) -> Result<(Vec<Told>, String), Failure> {
-    // It may be gone, with its links.
-    let whole = path.canonicalize().or_else(|_| std::path::absolute(path));
-    let whole = whole.map_err(|error| Failure::usage(format!("{}: {error}", path.display()), None))?;
+    let whole = whole(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display()), None))?;
     let whole = whole.to_string_lossy().into_owned();
     let (mut told, mut text) = (Vec::new(), String::new());
     for (place, consent) in Consents::open()?.all() {
-        if consent.path != whole && consent.folder != whole {
+        if ![consent.named(), &consent.path, &consent.folder].contains(&&*whole) {
             continue;
         }
         fs::remove_file(&place).map_err(|error| Failure::system("the consent cannot be removed", &error))?;
-        text.push_str(&format!("no longer trusted: {}\n", escaped(&consent.path)));
+        text.push_str(&format!("no longer trusted: {}\n", escaped(consent.named())));
         told.push(Told { status: "removed", ..of(consent) });
     }
     if told.is_empty() {
@@ -118,4 +118,15 @@ fn removed(path: &Path) -> Result<(Vec<Told>, String), Failure> {
     }
     tracing::debug!("{}", counted(told.len(), "consent"));
     Ok((told, text))
+}
+
+/// The path as consents know it: a link to a file is meant itself, and a folder, or what is gone, is called without links.
+fn whole(path: &Path) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    match (absolute.is_dir(), absolute.parent(), absolute.file_name()) {
+        (false, Some(folder), Some(name)) => {
+            Ok(folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).join(name))
+        }
+        _ => absolute.canonicalize(),
+    }
 }

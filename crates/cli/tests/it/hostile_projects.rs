@@ -2,17 +2,19 @@
 
 use std::{
     fs::{self, Permissions},
-    os::unix::fs::{PermissionsExt, chown},
+    os::unix::fs::{PermissionsExt, chown, symlink},
     path::Path,
 };
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     consent::Project,
     harness::{Sandbox, run_to_end},
 };
+
+const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// The number of a user who is never us.
 const NOBODY: u32 = 65534;
@@ -186,6 +188,41 @@ fn f_22_a_url_that_is_none_shows_nothing_secret() {
         assert!(stderr.contains(expect), "{expect}: {stderr}");
         assert!(!stderr.contains("hunter2") && !stderr.contains("tokSEKRET7"), "{stderr}");
     }
+}
+
+#[test]
+fn f_22_a_file_that_is_reached_by_a_link_is_consented_to_where_the_link_lies() {
+    let project = Project::new(Sandbox::new());
+    let home = project.sandbox.path().canonicalize().expect("a folder");
+    let server =
+        json!({ "mcpServers": { "theirs": { "command": UNHANG, "args": ["zoo", "well-behaved"] } } });
+    fs::create_dir(home.join("elsewhere")).expect("a folder");
+    fs::write(home.join("elsewhere/servers.json"), server.to_string()).expect("a file");
+    symlink("../elsewhere/servers.json", project.folder.join(".mcp.json")).expect("a link");
+    let named = home.join("project/.mcp.json").display().to_string();
+    let target = home.join("elsewhere/servers.json").display().to_string();
+    let (code, _, stderr) = project.run(&["ping", "theirs"]);
+    assert!(code == 2 && stderr.contains(&format!("`unhang trust {named}`")), "{code} {stderr}");
+    // What is told helps, and a consent to the target itself is another.
+    assert_eq!(project.run(&["trust", &named]).0, 0);
+    let (code, _, stderr) = project.run(&["ping", "theirs"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(project.run(&["trust", &target]).0, 0);
+    let listed = || {
+        let (_, listed, stderr) = project.run(&["trust", "--list", "--output", "json"]);
+        let listed: Value = serde_json::from_str(&listed).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+        let told = |one: &Value| format!("{} {}", one["status"], one["path"]).replace('"', "");
+        listed.as_array().expect("a list").iter().map(told).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(), [format!("trusted {target}"), format!("trusted {named}")]);
+    let (code, removed, _) = project.run(&["trust", "--remove", ".mcp.json", "--output", "text"]);
+    assert_eq!((code, removed), (0, format!("no longer trusted: {named}\n")));
+    assert_eq!(listed(), [format!("trusted {target}")]);
+    // What a link points to has changed: another file, and the same place.
+    assert_eq!(project.run(&["trust"]).0, 0);
+    fs::remove_file(project.folder.join(".mcp.json")).expect("it is there");
+    fs::write(project.folder.join(".mcp.json"), server.to_string()).expect("a file");
+    assert_eq!(project.run(&["ping", "theirs"]).0, 2);
 }
 
 #[test]

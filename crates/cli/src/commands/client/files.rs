@@ -260,9 +260,15 @@ impl Document {
         }
         let path = place.path.canonicalize().unwrap_or_else(|_| place.path.clone());
         let folder = place.project.canonicalize().unwrap_or_else(|_| place.project.clone());
+        // The folder without links and what is below it as it is called there: so a link is found again, and its project with it.
+        let named = std::path::absolute(&place.path).unwrap_or_else(|_| place.path.clone());
+        let named = match named.strip_prefix(&place.project) {
+            Ok(below) => folder.join(below),
+            Err(_) => path.clone(),
+        };
         let declarations = declared(&self.text, &place.path.display().to_string())?;
         let (sha256, env_files) = (sha256(self.text.as_bytes()), self.env_files.borrow().clone());
-        Ok(Some(ProjectFile { path, folder, sha256, env_files, declarations }))
+        Ok(Some(ProjectFile { path, named, folder, sha256, env_files, declarations }))
     }
 }
 
