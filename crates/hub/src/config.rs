@@ -265,12 +265,22 @@ impl Limits {
     }
 }
 
+/// The units of a length of time: those that are told, and two that a length may be displayed with and nobody takes for another.
+const UNITS: [&str; 8] = ["ms", "s", "m", "h", "d", "w", "us", "ns"];
+
 /// Reads a length of time. A unit is required, because `30` was milliseconds in one client's file and seconds in
 /// another's (peers.md 5).
 ///
 /// # Errors
 /// A sentence that says which units there are.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    // The parser knows more: `M` is a month to it, which most who write it take for a minute.
+    let unknown = |unit: &&str| !unit.is_empty() && !UNITS.contains(unit);
+    if let Some(unit) = text.split(|letter: char| !letter.is_alphabetic()).find(unknown)
+        && text.trim_start().starts_with(|letter: char| letter.is_ascii_digit())
+    {
+        return Err(format!("unknown unit `{unit}` in `{text}`; there are ms, s, m, h, d and w"));
+    }
     match humantime::parse_duration(text) {
         Ok(length) if !length.is_zero() || !stands("no-zero-limit") => Ok(length),
         Ok(_) => Err("must be longer than zero".to_owned()),
@@ -327,10 +337,18 @@ mod tests {
             ("", None),
             ("soon", None),
             ("-1s", None),
+            ("2h", Some(Duration::from_secs(7200))),
+            ("1d 1w", Some(Duration::from_secs(8 * 86400))),
+            ("5M", None),
+            ("1month", None),
+            ("5min", None),
         ] {
             assert_eq!(parse_duration(text).ok(), expect, "{text}");
         }
         assert!(parse_duration("90").unwrap_err().contains("90s"));
+        let told = parse_duration("5M").unwrap_err();
+        assert!(told.contains("`M`") && told.contains("there are ms, s, m, h, d and w"), "{told}");
+        assert!(parse_duration("soon").unwrap_err().contains("is no length of time"));
     }
 
     #[test]

@@ -101,9 +101,17 @@ impl fmt::Display for Promotion {
             Promotion::Off => formatter.write_str("off"),
             Promotion::ByClock => formatter.write_str("by-clock"),
             // To the last digit, so that it stays what it is when it is read again.
-            Promotion::After(after) => humantime::format_duration(*after).fmt(formatter),
+            Promotion::After(after) => displayed(*after).fmt(formatter),
         }
     }
+}
+
+/// A length of time in the units that are read.
+fn displayed(length: Duration) -> String {
+    const DAY: u64 = 24 * 60 * 60;
+    let (days, seconds) = (length.as_secs() / DAY, length.as_secs() % DAY);
+    let rest = humantime::format_duration(Duration::new(seconds, length.subsec_nanos()));
+    if days > 0 { format!("{days}d {rest}") } else { rest.to_string() }
 }
 
 #[cfg(test)]

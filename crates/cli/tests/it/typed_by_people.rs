@@ -172,3 +172,17 @@ fn f_75_states_have_colours_on_a_terminal_unless_they_are_not_wanted() {
     let plain = on_a_terminal(plain);
     assert!(plain.contains("failed") && !plain.contains('\u{1b}'), "{plain:?}");
 }
+
+#[test]
+fn a_time_has_one_of_the_units_that_are_documented() {
+    for (words, expect) in [
+        (&["call", "--call-timeout", "5M", "echo", "text=a"][..], "`M`"),
+        (&["batch", "--timeout", "1M", "-"], "`M`"),
+        (&["call", "--call-timeout", "3months", "echo", "text=a"], "`months`"),
+        (&["call", "--call-timeout", "1m 5x", "echo", "text=a"], "`x`"),
+    ] {
+        let (code, _, stderr) = ask(words, &["well-behaved"]);
+        assert!(code == 2 && stderr.contains(expect), "{words:?}: {code} {stderr}");
+        assert!(stderr.contains("there are ms, s, m, h, d and w"), "{words:?}: {stderr}");
+    }
+}
