@@ -134,10 +134,16 @@ pub(crate) fn write_escaped(text: &str) -> Result<(), u8> {
 
 fn write_as_it_is(bytes: &[u8]) -> Result<(), u8> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => exit::DONE,
-        _ => exit::FAILED,
-    })
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| unwritten(&error))
+}
+
+/// The exit code of what cannot be printed, which is told. Nobody reading it is a quiet end.
+fn unwritten(why: &io::Error) -> u8 {
+    if why.kind() == io::ErrorKind::BrokenPipe {
+        return exit::DONE;
+    }
+    error(&format!("stdout cannot be written: {why}"), None);
+    exit::FAILED
 }
 
 /// Whether somebody may still read what is printed. A pipe that nobody reads tells so before anything is written.
@@ -226,8 +232,8 @@ impl Write for StderrSink {
 /// Prints what is wrong with the command line (exit 2), or help and version (exit 0). `command` is the one that was meant.
 pub(crate) fn usage_error(error: &clap::Error, command: &str) -> ExitCode {
     if !error.use_stderr() {
-        let _nobody_reads = error.print();
-        return ExitCode::from(exit::DONE);
+        let printed = error.print().and_then(|()| io::stdout().lock().flush());
+        return ExitCode::from(printed.map_or_else(|error| unwritten(&error), |()| exit::DONE));
     }
     let told = match error.kind() {
         // A help, which says all there is to say.

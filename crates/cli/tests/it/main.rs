@@ -53,6 +53,7 @@ mod guide;
 mod harness;
 mod hostile_clients;
 mod hostile_projects;
+mod inputs_and_outputs;
 mod job_commands;
 mod jobs;
 mod login;
