@@ -544,3 +544,14 @@ fn prune_removes_what_ended_long_enough_ago() {
     jobs.go();
     jobs.demand(0, &["job", "wait", &running]);
 }
+
+#[test]
+fn an_input_that_is_no_plain_file_is_the_users_error() {
+    let jobs = Jobs::new();
+    fs::create_dir(jobs.sandbox.path().join("folder")).expect("a folder");
+    assert_eq!(run_to_end(jobs.sandbox.shell("mkfifo pipe")).0, 0);
+    for what in ["folder", "pipe"] {
+        let (_, stderr) = jobs.demand(2, &["job", "run", "--input", what, "--", "true"]);
+        assert!(stderr.contains(&format!("--input {what} cannot be read: it is no plain file")), "{stderr}");
+    }
+}

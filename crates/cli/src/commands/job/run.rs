@@ -129,6 +129,9 @@ fn input(path: &Path) -> Result<Input, Failure> {
     let source = path
         .canonicalize()
         .map_err(|error| usage(format!("--input {} cannot be read: {error}", path.display())))?;
+    if source.metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(usage(format!("--input {} cannot be read: it is no plain file", path.display())));
+    }
     Ok(Input { file, source: Source::File(source) })
 }
 
