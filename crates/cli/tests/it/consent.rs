@@ -200,3 +200,25 @@ fn f_05_the_file_says_how_jobs_are_kept_and_one_that_is_wrong_is_noticed() {
     assert_eq!(project.run(&["trust"]).0, 0);
     assert!(pruned(&[]).contains("9d"));
 }
+
+#[test]
+fn f_22_commands_about_jobs_need_consent_only_where_the_file_speaks_of_jobs() {
+    let project = Project::new(Sandbox::with_jobs());
+    let servers = "[servers.theirs]\ncommand = \"true\"\n";
+    project.write("unhang.toml", servers);
+    for words in [&["job", "list"][..], &["state", "list"]] {
+        let (code, stdout, stderr) = project.run(words);
+        assert_eq!((code, &*stderr), (0, ""), "{words:?}: {stdout}");
+    }
+    for text in [
+        format!("{servers}[jobs]\nretention = \"1h\"\n"),
+        format!("{servers}[state]\nshared = [\"a\"]\n"),
+        format!("jobs.retention = \"1h\"\n{servers}"),
+    ] {
+        project.write("unhang.toml", &text);
+        let (code, _, stderr) = project.run(&["job", "list"]);
+        assert!(code == 2 && stderr.contains("is not trusted"), "{text}: {code} {stderr}");
+    }
+    project.write("unhang.toml", "[servers");
+    assert_eq!(project.run(&["job", "list"]).0, 2, "nobody knows what it says");
+}

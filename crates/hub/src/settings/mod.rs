@@ -233,6 +233,13 @@ impl JobSettings {
     }
 }
 
+/// Whether a file says anything of jobs or of the named state, or cannot be parsed, so that nobody knows. Nothing in it is used.
+#[must_use]
+pub fn speaks_of_jobs(text: &str) -> bool {
+    let source = Source { file: "", text, lookup: &|_| None, warnings: RefCell::default() };
+    source.toml().map_or(true, |table| ["jobs", "state"].iter().any(|name| table.contains_key(*name)))
+}
+
 fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Result<Settings, Complaint> {
     let top = Section::open(source, String::new(), 0, table, FILE);
     let jobs = match top.get("jobs") {

@@ -19,7 +19,7 @@ use std::{
 use rustix::fs::OFlags;
 use unhang::settings::{
     Complaint, ForeignFile, ForeignServer, JobSettings, Loaded, ServerSettings, Settings, declared,
-    read_foreign, sha256,
+    read_foreign, sha256, speaks_of_jobs,
 };
 
 use crate::{
@@ -195,6 +195,10 @@ pub(crate) fn job_settings(choice: &Choice) -> Result<(JobSettings, Vec<Complain
         return servers.map(|_| (JobSettings::default(), Vec::new())).map_err(usage);
     }
     let read = JobSettings::read(&document.text, &told).map_err(|complaint| usage(complaint.to_string()))?;
+    if place.is_of_project && !speaks_of_jobs(&document.text) {
+        // Nothing in it counts here.
+        return Ok(read);
+    }
     let project = document.of_project(&place).map_err(|complaint| usage(complaint.to_string()))?;
     choice.demand(project.as_slice())?;
     Ok(read)
