@@ -186,3 +186,39 @@ fn a_time_has_one_of_the_units_that_are_documented() {
         assert!(stderr.contains("there are ms, s, m, h, d and w"), "{words:?}: {stderr}");
     }
 }
+
+#[test]
+fn f_76_the_hint_about_a_prompt_names_what_prompts_have() {
+    let (code, _, stderr) = ask(&["prompt", "greeting", "nme=a"], &["well-behaved"]);
+    assert!(
+        code == 2 && stderr.contains("hint: `unhang prompts S` shows what a prompt takes\n"),
+        "{code} {stderr}"
+    );
+    assert!(!stderr.contains("--no-check") && stderr.contains("`greeting` was not asked for"), "{stderr}");
+}
+
+#[test]
+fn f_79_messages_name_what_is_missing_and_where_it_belongs() {
+    let sandbox = Sandbox::new();
+    let run = |words: &[&str]| {
+        let mut command = sandbox.unhang();
+        command.args(words);
+        run_to_end(command)
+    };
+    fs::write(sandbox.path().join("unhang.toml"), "[servers.demo]\ncommand = \"unhang zoo well-behaved\"\n")
+        .expect("a file");
+    for (words, expect) in [
+        (&["call"][..], "no server is named, and the tool is missing"),
+        (&["call", "demo"], "the tool is missing"),
+        (&["read", "demo"], "the resource is missing"),
+        (&["call", "--", "true"], "the tool is missing"),
+    ] {
+        let (code, _, stderr) = run(words);
+        assert!(
+            code == 2 && stderr.starts_with(&format!("unhang: {expect}\n")),
+            "{words:?}: {code} {stderr}"
+        );
+    }
+    let (code, _, stderr) = run(&["call", "demo", "echo", "text=a"]);
+    assert!(code == 3 && stderr.contains("put the arguments into `args`"), "{code} {stderr}");
+}

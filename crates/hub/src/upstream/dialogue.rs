@@ -32,7 +32,7 @@ use self::hearers::{GivenUp, Hears};
 use super::{
     Command, Mailbox, Outcome, Phase, Progress, Request,
     conversation::{self, Call, Conversation, Event},
-    handshake::{Ask, Handshake, Introduction, Session, Step},
+    handshake::{Ask, Handshake, Introduction, REMOTE_START_HINT, START_HINT, Session, Step},
 };
 use crate::{
     client::{
@@ -120,6 +120,8 @@ pub(crate) struct Dialogue {
     unsent: usize,
     /// Its end has begun: nothing is asked any more.
     pub(crate) is_ending: bool,
+    /// It is no process of ours, and has no stderr that we could show.
+    pub(crate) is_remote: bool,
 }
 
 impl Dialogue {
@@ -138,6 +140,7 @@ impl Dialogue {
             out: VecDeque::new(),
             unsent: 0,
             is_ending: false,
+            is_remote: false,
             name,
             limits,
             introduction,
@@ -336,6 +339,7 @@ impl Dialogue {
             Step::Ask(ask) => self.ask(ask),
             Step::Ready(session) => self.ready(*session),
             Step::Failed(kind, happened, hint) => {
+                let hint = if self.is_remote && hint == START_HINT { REMOTE_START_HINT } else { hint };
                 let failure = self.failure(kind, happened, hint);
                 self.end(failure);
             }

@@ -344,7 +344,10 @@ impl Handshake {
     }
 }
 
-const START_HINT: &str = "see its stderr, and whether it is an MCP server";
+/// What to do about a server that does not greet as one.
+pub(super) const START_HINT: &str = "see its stderr, and whether it is an MCP server";
+/// The same for one behind a URL.
+pub(super) const REMOTE_START_HINT: &str = "see its log, and whether it is an MCP server";
 
 /// Whether our stateless revision is among them.
 fn is_ours(names: &[String]) -> bool {

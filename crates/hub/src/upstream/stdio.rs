@@ -4,7 +4,7 @@
 //! not end delays nobody beyond the limits; the process is held until it has gone. One that hangs while nobody talks to it is ended,
 //! so that whoever asks next meets with one that answers.
 
-use std::{io, time::Duration};
+use std::{io, os::unix::ffi::OsStrExt, time::Duration};
 
 use tokio::{task::yield_now, time::Instant};
 use unhang_proc::{
@@ -192,7 +192,10 @@ impl Actor {
     fn start_failed(&mut self, error: &str) {
         self.process = None;
         let happened = format!("`{}` could not be started: {error}", self.dialogue.name);
-        let failure = self.dialogue.failure(Kind::StartFailed, happened, START_HINT);
+        // A whole command line in the place of a program is what many files have had.
+        let is_line = self.server.program.as_bytes().iter().any(u8::is_ascii_whitespace);
+        let hint = if is_line { ARGUMENTS_HINT } else { START_HINT };
+        let failure = self.dialogue.failure(Kind::StartFailed, happened, hint);
         self.dialogue.end(failure);
     }
 
@@ -328,6 +331,9 @@ impl Actor {
 
 /// What to do about a server that cannot be started.
 const START_HINT: &str = "check its command by running it in a terminal";
+
+/// The same where the name of the program has spaces.
+const ARGUMENTS_HINT: &str = "`command` is the program alone: put the arguments into `args`";
 
 /// The same where it may lack something that it has there.
 const ENVIRONMENT_HINT: &str = "check its command by running it in a terminal; if it works there, give it what it needs of your \

@@ -48,7 +48,8 @@ pub(super) fn check_tool(
             }
         }
     }
-    told(tool, &complaints)
+    let hint = "`unhang tools S TOOL` shows what a tool takes; --no-check calls it all the same";
+    told(&format!("`{tool}` was not called"), &complaints, hint)
 }
 
 /// Compares the arguments of a prompt with those that it lists.
@@ -64,7 +65,8 @@ pub(super) fn check_prompt(
         listed.iter().filter(|argument| argument["required"] == true).map(name).collect();
     let mut complaints = missing(arguments, needed.iter().map(String::as_str));
     complaints.extend(unknown(prompt, arguments, &names.iter().map(String::as_str).collect::<Vec<_>>()));
-    told(prompt, &complaints)
+    let hint = "`unhang prompts S` shows what a prompt takes";
+    told(&format!("`{prompt}` was not asked for"), &complaints, hint)
 }
 
 fn missing<'a>(arguments: &Map<String, Value>, needed: impl Iterator<Item = &'a str>) -> Vec<String> {
@@ -85,12 +87,11 @@ fn unknown(tool: &str, arguments: &Map<String, Value>, known: &[&str]) -> Vec<St
     arguments.keys().filter(|name| !known.contains(&name.as_str())).map(complaint).collect()
 }
 
-fn told(tool: &str, complaints: &[String]) -> Result<(), Failure> {
+fn told(what: &str, complaints: &[String], hint: &str) -> Result<(), Failure> {
     if complaints.is_empty() {
         return Ok(());
     }
-    let message = format!("`{tool}` was not called: {}", complaints.join("; "));
-    let hint = "`unhang tools S TOOL` shows what a tool takes; --no-check calls it all the same";
+    let message = format!("{what}: {}", complaints.join("; "));
     Err(Failure::usage(escaped(&message), Some(hint)))
 }
 

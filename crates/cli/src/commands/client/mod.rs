@@ -116,10 +116,20 @@ impl Target {
         match (&request.command[..], &request.words[..]) {
             ([], [server, first, rest @ ..]) => Ok((Target::Named(server.clone()), first, rest)),
             ([_, ..], [first, rest @ ..]) => Ok((Target::Command(request.command.clone()), first, rest)),
-            _ => Err(Failure::usage(
-                format!("the {what} is missing: which server, and which {what}?"),
-                Some("give both, or a server's command after `--`"),
-            )),
+            ([], []) => {
+                let hint = "give both, or a server's command after `--`";
+                Err(Failure::usage(format!("no server is named, and the {what} is missing"), Some(hint)))
+            }
+            ([], [server]) => {
+                let hint =
+                    format!("`{0}` is the server; `unhang {what}s {0}` shows what it has", escaped(server));
+                Err(Failure::usage(format!("the {what} is missing"), Some(&hint)))
+            }
+            (_, []) => {
+                let hint =
+                    format!("write it before `--`; `unhang {what}s -- CMD ARGS...` shows what there is");
+                Err(Failure::usage(format!("the {what} is missing"), Some(&hint)))
+            }
         }
     }
 }

@@ -330,3 +330,17 @@ async fn f_54_a_call_whose_caller_has_gone_stands_for_the_others_in_no_question(
     );
     assert_eq!(heard_by(&mut heard).0, 1);
 }
+
+#[tokio::test]
+async fn f_79_a_server_behind_a_url_has_a_log_and_no_stderr_of_ours() {
+    for (is_remote, hint) in [(true, "see its log"), (false, "see its stderr")] {
+        let (mut dialogue, _, _heard, _link) = talking(0);
+        dialogue.is_remote = is_remote;
+        dialogue.begin(Ask::Initialize);
+        let refusal = json!({ "code": -32603, "message": "no" });
+        says(&mut dialogue, &json!({ "jsonrpc": "2.0", "id": 2, "error": refusal }));
+        let state = dialogue.mailbox.state.borrow();
+        let Phase::Over(failure) = &state.phase else { panic!("{:?}", state.phase) };
+        assert!(failure.hint.starts_with(hint), "{}", failure.hint);
+    }
+}

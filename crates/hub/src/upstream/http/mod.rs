@@ -92,6 +92,7 @@ pub(crate) async fn live(server: HttpServer, spoken: Spoken, mailbox: Mailbox) {
     let connection =
         Connection::new(&server.address, server.authorization.clone(), spoken.limits.max_message);
     let mut dialogue = Dialogue::new(spoken, mailbox, unhang_proc::drain::Tail::new(0));
+    dialogue.is_remote = true;
     let connection = match connection {
         Ok(connection) => connection,
         Err(error) => {
