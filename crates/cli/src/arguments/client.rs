@@ -220,7 +220,7 @@ pub(crate) struct Batch {
     /// Stop at the first that is not ok
     #[arg(long)]
     pub(crate) fail_fast: bool,
-    /// Skip what this file holds as ok, and add to it instead of writing to stdout
+    /// Skip what this file of outcomes holds as ok, and add to it instead of writing to stdout; a line without `id` is known by its number
     #[arg(long, value_name = "OUT")]
     pub(crate) resume: Option<PathBuf>,
     /// How long all of it may take [default: as long as it takes]

@@ -275,3 +275,34 @@ fn what_cannot_be_used_is_told_before_anything_starts() {
     drop(unread);
     assert_eq!(client.exit_code(), 0);
 }
+
+#[test]
+fn a_file_that_holds_no_outcomes_is_not_added_to() {
+    let sandbox = Sandbox::new();
+    let file = lines(&sandbox, [echo(0)]);
+    let other = sandbox.path().join("other.toml");
+    fs::write(&other, "[servers.x]\ncommand = \"true\"").expect("a file");
+    let link = sandbox.path().join("link.jsonl");
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    for (out, expect) in [
+        (&file, "is what the requests are read from"),
+        (&link, "is what the requests are read from"),
+        (&other, "holds no outcomes of a batch"),
+        (&sandbox.path().to_owned(), "is no plain file"),
+    ] {
+        let before = fs::read(out).ok();
+        let (code, stdout, stderr) =
+            run_to_end(batch(&sandbox, &[text(&file), "--resume", text(out)], &["well-behaved"]));
+        assert_eq!((code, &*stdout), (2, ""), "{}: {stderr}", out.display());
+        assert!(stderr.contains(expect), "{}: {stderr}", out.display());
+        assert_eq!(fs::read(out).ok(), before, "{}: it is as it was", out.display());
+    }
+    // One that a run was ended in before its first outcome was whole.
+    for begun in ["", "{\"line\":1,\"ok\":tr", "{\"id\":\"a\",\"li"] {
+        let out = sandbox.path().join("out.jsonl");
+        fs::write(&out, begun).expect("a file");
+        let (code, _, stderr) =
+            run_to_end(batch(&sandbox, &[text(&file), "--resume", text(&out)], &["well-behaved"]));
+        assert_eq!((code, &*stderr), (0, "unhang: 1 ok, 0 failed\n"), "{begun}");
+    }
+}

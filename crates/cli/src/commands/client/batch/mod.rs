@@ -73,7 +73,7 @@ impl<'a> Work<'a> {
         let (earlier, out) = match &batch.resume {
             Some(path) => {
                 let told = path.display().to_string();
-                let (earlier, file) = Earlier::read(path).map_err(|error| unusable(&told, &error))?;
+                let (earlier, file) = Earlier::read(path, &batch.file).map_err(|error| unusable(&told, &error))?;
                 (earlier, Out::new(file))
             }
             None => (Earlier::default(), Out::new(crate::output::JsonLines)),

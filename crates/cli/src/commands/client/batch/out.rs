@@ -5,8 +5,9 @@
 
 use std::{
     collections::HashSet,
-    fs::{File, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions},
     io::{self, BufRead, BufReader, Seek, Write},
+    os::{fd::AsFd, unix::fs::MetadataExt},
     path::Path,
     sync::mpsc as threads,
     thread,
@@ -110,6 +111,15 @@ pub(super) struct Earlier {
     ids: HashSet<String>,
 }
 
+/// How an outcome begins.
+const BEGINNINGS: [&[u8]; 2] = [br#"{"line":"#, br#"{"id":"#];
+
+/// The file that the requests come from, where there is one.
+fn requests_metadata(requests: &Path) -> Option<Metadata> {
+    let stdin = || File::from(io::stdin().as_fd().try_clone_to_owned().ok()?).metadata().ok();
+    if requests == Path::new("-") { stdin() } else { fs::metadata(requests).ok() }
+}
+
 #[derive(Deserialize)]
 struct Entry {
     id: Option<Value>,
@@ -118,12 +128,26 @@ struct Entry {
 }
 
 impl Earlier {
-    /// Reads the outcomes of an earlier run, and opens their file to be added to. A torn last line is taken away.
-    pub(super) fn read(path: &Path) -> io::Result<(Self, File)> {
+    /// Reads the outcomes of an earlier run, and opens their file to be added to. A torn last line is taken away. `requests` is where
+    /// the requests come from, `-` for stdin.
+    ///
+    /// # Errors
+    /// Also where the file has something else in it, which stays as it is.
+    pub(super) fn read(path: &Path, requests: &Path) -> io::Result<(Self, File)> {
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(io::Error::other("it is no plain file"));
+        }
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let place = |found: &Metadata| (found.dev(), found.ino());
+        if requests_metadata(requests)
+            .is_some_and(|found| file.metadata().is_ok_and(|own| place(&own) == place(&found)))
+        {
+            return Err(io::Error::other("it is what the requests are read from"));
+        }
         let mut earlier = Earlier::default();
         let mut input = BufReader::with_capacity(1 << 16, &file);
         let (mut whole, mut line) = (0, Vec::new());
+        let mut holds_outcomes = false;
         loop {
             line.clear();
             let length = input.read_until(b'\n', &mut line)?;
@@ -131,7 +155,9 @@ impl Earlier {
                 break;
             }
             whole += length as u64;
-            match serde_json::from_slice(&line) {
+            let entry = serde_json::from_slice(&line);
+            holds_outcomes |= entry.is_ok();
+            match entry {
                 Ok(Entry { id: Some(id), ok: true, .. }) => drop(earlier.ids.insert(id.to_string())),
                 Ok(Entry { id: None, line, ok: true }) => drop(earlier.lines.insert(line)),
                 // What failed is done again, and what is no outcome says nothing.
@@ -139,6 +165,12 @@ impl Earlier {
             }
         }
         drop(input);
+        // A run may have been ended in the middle of its first outcome.
+        let is_begun =
+            whole == 0 && BEGINNINGS.iter().any(|begin| line.starts_with(begin) || begin.starts_with(&line));
+        if !holds_outcomes && !is_begun {
+            return Err(io::Error::other("it holds no outcomes of a batch, and nothing is written into it"));
+        }
         let mut file = file;
         file.set_len(whole)?;
         file.seek(io::SeekFrom::End(0))?;
@@ -163,14 +195,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         let kept = "{\"line\":1,\"ok\":true}\n{\"id\":\"b\",\"line\":2,\"ok\":true}\n{\"line\":3,\"ok\":false}\nnonsense\n";
-        std::fs::write(&path, format!("{kept}{{\"line\":4,\"ok\":tr")).unwrap();
-        let (earlier, mut file) = Earlier::read(&path).unwrap();
+        fs::write(&path, format!("{kept}{{\"line\":4,\"ok\":tr")).unwrap();
+        let (earlier, mut file) = Earlier::read(&path, Path::new("/nowhere")).unwrap();
         let has = |line: u64, id: &str| {
             earlier.has(&Item::read(line, format!("{{\"tool\":\"t\"{id}}}").as_bytes()).unwrap())
         };
         assert!(has(1, "") && has(9, ",\"id\":\"b\""));
         assert!(!has(2, "") && !has(3, "") && !has(4, "") && !has(1, ",\"id\":\"c\""));
         file.write_all(b"more\n").unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{kept}more\n"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{kept}more\n"));
     }
 }
