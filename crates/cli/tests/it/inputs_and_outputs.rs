@@ -1,13 +1,80 @@
-//! What commands print to, which may take nothing.
+//! What commands read, which may never come, and what they print to, which may take nothing.
 
-use std::fs;
+use std::{fs, process::Command, time::Duration};
+
+use rustix::process::Signal;
 
 use crate::{
-    harness::{Client, run_to_end},
+    harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until},
     jobs::Jobs,
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
+
+/// How long the end of a command may take that waits for nothing but its input.
+const SOON: Duration = Duration::from_secs(5);
+
+/// `unhang WORDS -- unhang zoo well-behaved`.
+fn asking(sandbox: &Sandbox, words: &[&str]) -> Command {
+    let mut command = sandbox.unhang();
+    command.args(words).args(["--", UNHANG, "zoo", "well-behaved"]);
+    command
+}
+
+/// Makes a pipe with a name, to which nobody writes.
+#[track_caller]
+fn pipe(sandbox: &Sandbox) {
+    let (code, _, stderr) = run_to_end(sandbox.shell("mkfifo pipe"));
+    assert_eq!(code, 0, "{stderr}");
+}
+
+/// Waits until a process catches the signals that end it.
+fn wait_until_it_hears(process: &Client) {
+    wait_until("it hears of signals", PATIENCE, || {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+        let bit = |signal: Signal| 1 << (signal.as_raw() - 1);
+        caught & bit(Signal::INT) != 0 && caught & bit(Signal::TERM) != 0
+    });
+}
+
+#[test]
+fn a_command_whose_input_does_not_come_ends_at_a_signal_and_has_started_nothing() {
+    for words in [
+        &["call", "echo", "--json", "-"][..],
+        &["call", "echo", "--json", "@pipe"],
+        &["batch", "pipe"],
+        &["batch", "-", "--resume", "pipe"],
+    ] {
+        for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+            let sandbox = Sandbox::new();
+            pipe(&sandbox);
+            if words.contains(&"--resume") {
+                // It is refused before anything is read.
+                let (code, _, stderr) = run_to_end(asking(&sandbox, words));
+                assert!(code == 2 && stderr.contains("is no plain file"), "{words:?}: {code} {stderr}");
+                continue;
+            }
+            let mut command = Client::start(asking(&sandbox, words));
+            wait_until_it_hears(&command);
+            let alive = sandbox.survivors();
+            assert!(alive.len() <= 1, "no server is needed yet: {alive:?}");
+            command.signal(signal);
+            assert_eq!(command.exit_code_within(SOON), code, "{words:?}: {}", command.stderr());
+        }
+    }
+}
+
+#[test]
+fn the_limit_of_a_batch_counts_while_its_file_does_not_come() {
+    let sandbox = Sandbox::new();
+    pipe(&sandbox);
+    let mut command = Client::start(asking(&sandbox, &["batch", "--timeout", "500ms", "pipe"]));
+    assert_eq!(command.exit_code_within(SOON), 4, "{}", command.stderr());
+    let told = command.stderr_at_the_end();
+    assert!(told.contains("the batch was not done within 500ms"), "{told}");
+}
 
 #[test]
 fn what_cannot_be_printed_is_told_once() {

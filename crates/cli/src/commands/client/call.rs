@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Value, value::RawValue};
+use serde_json::{Map, Value, value::RawValue};
 use tokio::{
     sync::watch,
     time::{Instant, interval_at},
@@ -24,9 +24,10 @@ use super::{
     Desk, Target,
     argument_check::{check_prompt, check_tool},
     ask::is_asking,
+    beside,
     content::Writer,
     raw, run,
-    typed::{arguments, texts},
+    typed::{arguments, object, texts},
 };
 use crate::{
     arguments::client::{Call, Prompt, Read, Request},
@@ -39,9 +40,15 @@ use crate::{
 /// Calls a tool.
 pub(in crate::commands) fn call(Call { json, no_check, request }: &Call, verbose: bool) -> ExitCode {
     run(&request.common, &request.ad_hoc, verbose, async |desk| {
+        Target::take(request, "tool")?;
+        // Whoever writes it may take their time, and no server is needed for that.
+        let given = match json.clone() {
+            Some(json) => beside(move || object(&json)).await?,
+            None => Map::new(),
+        };
         let (client, tool, pairs) = desk.asked(request, "tool").await?;
         let declared = one_of(&client, List::Tools, "tool", tool).await?;
-        let arguments = arguments(json.as_deref(), pairs, declared.get("inputSchema"))?;
+        let arguments = arguments(given, pairs, declared.get("inputSchema"))?;
         if !no_check {
             check_tool(tool, &arguments, declared.get("inputSchema"))?;
         }

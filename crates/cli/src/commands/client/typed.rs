@@ -17,13 +17,12 @@ pub(super) fn texts(pairs: &[String]) -> Result<Map<String, Value>, Failure> {
     pairs.iter().map(|pair| split(pair).map(|(key, text)| (key.to_owned(), text.into()))).collect()
 }
 
-/// All arguments of a tool.
+/// All arguments of a tool: what was given as `key=value` goes above the object.
 pub(super) fn arguments(
-    json: Option<&str>,
+    mut arguments: Map<String, Value>,
     pairs: &[String],
     schema: Option<&Value>,
 ) -> Result<Map<String, Value>, Failure> {
-    let mut arguments = json.map_or_else(|| Ok(Map::new()), object)?;
     for pair in pairs {
         let (key, text) = split(pair)?;
         let kind = schema.and_then(|schema| schema.get("properties")?.get(key));
@@ -38,8 +37,8 @@ fn split(pair: &str) -> Result<(&str, &str), Failure> {
     })
 }
 
-/// The JSON object in a text, a file or stdin.
-fn object(from: &str) -> Result<Map<String, Value>, Failure> {
+/// The JSON object in a text, a file or stdin. It may wait for whoever writes it.
+pub(super) fn object(from: &str) -> Result<Map<String, Value>, Failure> {
     let read = |what: &str, reader: &mut dyn Read| {
         let mut text = String::new();
         reader
@@ -127,7 +126,7 @@ mod tests {
 
     fn read(pairs: &[&str], schema: &Value) -> Result<Value, String> {
         let pairs: Vec<String> = pairs.iter().map(|&pair| pair.to_owned()).collect();
-        let read = arguments(None, &pairs, Some(schema));
+        let read = arguments(Map::new(), &pairs, Some(schema));
         read.map(Value::from).map_err(|failure| failure.message)
     }
 
@@ -173,14 +172,15 @@ mod tests {
         for (json, expect) in
             [("[1]", "is JSON, but no object"), ("{", "is no JSON: EOF"), ("@/nowhere", "cannot be read")]
         {
-            let told = arguments(Some(json), &[], None).expect_err(json).message;
+            let told = object(json).expect_err(json).message;
             assert!(told.contains(expect), "{told}");
         }
     }
 
     #[test]
     fn a_pair_goes_above_the_object() {
-        let read = arguments(Some(r#"{"a": 1, "b": 2}"#), &["b=3".to_owned()], None).unwrap();
+        let object = object(r#"{"a": 1, "b": 2}"#).unwrap();
+        let read = arguments(object, &["b=3".to_owned()], None).unwrap();
         assert_eq!(Value::from(read), json!({ "a": 1, "b": 3 }));
     }
 }

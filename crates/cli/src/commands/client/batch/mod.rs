@@ -17,7 +17,7 @@ mod lines;
 mod out;
 mod tally;
 
-use std::{collections::HashMap, process::ExitCode};
+use std::{collections::HashMap, path::Path, process::ExitCode};
 
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::Instant};
@@ -33,7 +33,7 @@ use self::{
     out::{Earlier, Out},
     tally::Tally,
 };
-use super::{Desk, Target, left::Left, run};
+use super::{Desk, Target, beside, left::Left, run};
 use crate::{arguments::client::Batch, commands::engine::Outcome, output::Failure};
 
 /// Runs a batch.
@@ -53,6 +53,29 @@ struct Work<'a> {
     deadline: Deadline,
 }
 
+/// Opens the lines and what the outcomes are added to. It may wait for whoever writes the file.
+fn opened(file: &Path, resume: Option<&Path>) -> Result<(Lines, Earlier, Out), Failure> {
+    let unusable = |path: &Path, error: &std::io::Error| {
+        Failure::usage(format!("{} cannot be used: {error}", path.display()), None)
+    };
+    // First what may be refused: opening the other may wait.
+    let earlier = match resume {
+        Some(path) => Some(Earlier::read(path, file).map_err(|error| unusable(path, &error))?),
+        None => None,
+    };
+    let lines = Lines::open(file).map_err(|error| unusable(file, &error))?;
+    let (earlier, out) = match earlier {
+        Some((earlier, file)) => (earlier, Out::new(file)),
+        None => (Earlier::default(), Out::new(crate::output::JsonLines)),
+    };
+    let out = out.map_err(|error| Failure::system("a thread cannot be started", &error))?;
+    Ok((lines, earlier, out))
+}
+
+fn not_done_within(limit: Option<std::time::Duration>) -> String {
+    format!("the batch was not done within {}", unhang::fault::in_words(limit.unwrap_or_default()))
+}
+
 /// What came of an item: its line number, the text that goes out, and whether all was well.
 struct Done {
     text: Vec<u8>,
@@ -61,26 +84,22 @@ struct Done {
 
 impl<'a> Work<'a> {
     async fn new(desk: &'a Desk<'a>, batch: &'a Batch) -> Result<Self, Failure> {
-        let unusable = |what: &str, error: &std::io::Error| {
-            Failure::usage(format!("{what} cannot be used: {error}"), None)
-        };
+        let deadline = Deadline::after(batch.timeout.unwrap_or(std::time::Duration::MAX));
         if batch.command.is_empty() {
             // The lines name servers. A file that cannot be read is told once, before anything starts, and not for each of them.
             desk.known().await?;
         }
-        let told = batch.file.display().to_string();
-        let lines = Lines::open(&batch.file).map_err(|error| unusable(&told, &error))?;
-        let (earlier, out) = match &batch.resume {
-            Some(path) => {
-                let told = path.display().to_string();
-                let (earlier, file) = Earlier::read(path, &batch.file).map_err(|error| unusable(&told, &error))?;
-                (earlier, Out::new(file))
-            }
-            None => (Earlier::default(), Out::new(crate::output::JsonLines)),
-        };
-        let out = out.map_err(|error| Failure::system("a thread cannot be started", &error))?;
+        let (file, resume) = (batch.file.clone(), batch.resume.clone());
+        // The file may be a pipe to which nobody writes yet.
+        let opened = deadline.timeout(beside(move || opened(&file, resume.as_deref()))).await;
+        let (lines, earlier, out) = opened.map_err(|_| Failure {
+            code: exit::DEADLINE,
+            kind: "deadline",
+            message: not_done_within(batch.timeout),
+            hint: Some("raise --timeout, or see who writes the file".to_owned()),
+            data: None,
+        })??;
         let tally = Tally::new(lines.count());
-        let deadline = Deadline::after(batch.timeout.unwrap_or(std::time::Duration::MAX));
         Ok(Self { desk, batch, earlier, lines, out, tally, clients: HashMap::new(), deadline })
     }
 
@@ -116,8 +135,8 @@ impl<'a> Work<'a> {
                     None => has_ended = true,
                 },
                 () = self.deadline.sleep() => {
-                    let limit = unhang::fault::in_words(self.batch.timeout.unwrap_or_default());
-                    crate::output::error(&format!("the batch was not done within {limit}"), Some("raise --timeout, or go on with --resume"));
+                    let message = not_done_within(self.batch.timeout);
+                    crate::output::error(&message, Some("raise --timeout, or go on with --resume"));
                     break exit::DEADLINE;
                 }
             }
