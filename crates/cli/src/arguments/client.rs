@@ -158,7 +158,7 @@ pub(crate) struct Call {
     /// The arguments as a JSON object, as a file with one after `@`, or `-` for stdin; KEY=VALUE goes above it
     #[arg(long, value_name = "TEXT|@FILE|-")]
     pub(crate) json: Option<String>,
-    /// Call the tool without comparing the arguments with its schema
+    /// Call the tool without comparing the arguments with its schema; a value that does not fit its type goes out as JSON or as text
     #[arg(long)]
     pub(crate) no_check: bool,
     #[command(flatten)]

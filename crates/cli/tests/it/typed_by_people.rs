@@ -222,3 +222,11 @@ fn f_79_messages_name_what_is_missing_and_where_it_belongs() {
     let (code, _, stderr) = run(&["call", "demo", "echo", "text=a"]);
     assert!(code == 3 && stderr.contains("put the arguments into `args`"), "{code} {stderr}");
 }
+
+#[test]
+fn f_76_without_the_check_a_value_goes_out_whatever_its_type() {
+    let (code, _, stderr) = ask(&["call", "sleep", "ms=abc"], &["well-behaved"]);
+    assert!(code == 2 && stderr.contains("`ms` has to be"), "{code} {stderr}");
+    let (code, _, stderr) = ask(&["call", "--no-check", "sleep", "ms=abc"], &["well-behaved"]);
+    assert!(code != 2 && !stderr.contains("has to be"), "the server was asked: {code} {stderr}");
+}

@@ -48,7 +48,7 @@ pub(in crate::commands) fn call(Call { json, no_check, request }: &Call, verbose
         };
         let (client, tool, pairs) = desk.asked(request, "tool").await?;
         let declared = one_of(&client, List::Tools, "tool", tool).await?;
-        let arguments = arguments(given, pairs, declared.get("inputSchema"))?;
+        let arguments = arguments(given, pairs, declared.get("inputSchema"), !no_check)?;
         if !no_check {
             check_tool(tool, &arguments, declared.get("inputSchema"))?;
         }

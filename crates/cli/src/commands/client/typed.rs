@@ -1,7 +1,7 @@
 //! Arguments of a tool from what was typed: `key=value`, each typed by the tool's schema, above a JSON object.
 //!
 //! Invariants: nothing is guessed where the schema says what a value is; what cannot be that is an error of the user's, told before the
-//! tool is called (C-26).
+//! tool is called (C-26), unless they do not want it compared.
 
 use std::{fs, io::Read};
 
@@ -17,16 +17,17 @@ pub(super) fn texts(pairs: &[String]) -> Result<Map<String, Value>, Failure> {
     pairs.iter().map(|pair| split(pair).map(|(key, text)| (key.to_owned(), text.into()))).collect()
 }
 
-/// All arguments of a tool: what was given as `key=value` goes above the object.
+/// All arguments of a tool: what was given as `key=value` goes above the object. What does not fit its type is refused where that `is_checked`.
 pub(super) fn arguments(
     mut arguments: Map<String, Value>,
     pairs: &[String],
     schema: Option<&Value>,
+    is_checked: bool,
 ) -> Result<Map<String, Value>, Failure> {
     for pair in pairs {
         let (key, text) = split(pair)?;
         let kind = schema.and_then(|schema| schema.get("properties")?.get(key));
-        arguments.insert(key.to_owned(), value(key, text, kind)?);
+        arguments.insert(key.to_owned(), value(key, text, kind, is_checked)?);
     }
     Ok(arguments)
 }
@@ -67,7 +68,7 @@ pub(super) fn object(from: &str) -> Result<Map<String, Value>, Failure> {
 }
 
 /// One value, of the type that the schema asks for; JSON if it is any, where it asks for none.
-fn value(key: &str, text: &str, schema: Option<&Value>) -> Result<Value, Failure> {
+fn value(key: &str, text: &str, schema: Option<&Value>, is_checked: bool) -> Result<Value, Failure> {
     let json: Option<Value> = serde_json::from_str(text).ok();
     let types = schema.map(types).unwrap_or_default();
     if types.is_empty() {
@@ -88,6 +89,9 @@ fn value(key: &str, text: &str, schema: Option<&Value>) -> Result<Value, Failure
     }
     if types.iter().any(|kind| kind == "string") {
         return Ok(text.into());
+    }
+    if !is_checked {
+        return Ok(json.unwrap_or_else(|| text.into()));
     }
     Err(Failure::usage(
         format!("the argument `{key}` has to be {}, and `{text}` is not", types.join(" or ")),
@@ -126,7 +130,7 @@ mod tests {
 
     fn read(pairs: &[&str], schema: &Value) -> Result<Value, String> {
         let pairs: Vec<String> = pairs.iter().map(|&pair| pair.to_owned()).collect();
-        let read = arguments(Map::new(), &pairs, Some(schema));
+        let read = arguments(Map::new(), &pairs, Some(schema), true);
         read.map(Value::from).map_err(|failure| failure.message)
     }
 
@@ -178,9 +182,21 @@ mod tests {
     }
 
     #[test]
+    fn f_76_what_is_not_compared_goes_out_as_json_or_as_text() {
+        let schema =
+            json!({ "properties": { "count": { "type": "integer" }, "text": { "type": "string" } } });
+        let pairs = ["count=many", "text=5"].map(str::to_owned);
+        let read = arguments(Map::new(), &pairs, Some(&schema), false).unwrap();
+        assert_eq!(Value::from(read), json!({ "count": "many", "text": "5" }));
+        let pairs = ["count=[1]".to_owned()];
+        let read = arguments(Map::new(), &pairs, Some(&schema), false).unwrap();
+        assert_eq!(Value::from(read), json!({ "count": [1] }));
+    }
+
+    #[test]
     fn a_pair_goes_above_the_object() {
         let object = object(r#"{"a": 1, "b": 2}"#).unwrap();
-        let read = arguments(object, &["b=3".to_owned()], None).unwrap();
+        let read = arguments(object, &["b=3".to_owned()], None, true).unwrap();
         assert_eq!(Value::from(read), json!({ "a": 1, "b": 3 }));
     }
 }
