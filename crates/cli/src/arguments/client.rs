@@ -170,7 +170,9 @@ pub(crate) struct Call {
 #[command(
     override_usage = "unhang read [OPTIONS] <S> <URI>\n       unhang read [OPTIONS] <URI> -- <CMD>...",
     after_help = ending!(
-        "\n\nExamples:\
+        "\n\njob://ID is a job, which is followed to its end; one that did not complete is\
+        \nexit code 1.\
+        \n\nExamples:\
         \n  unhang read docs file:///notes.md\
         \n  unhang read docs file:///notes.md --raw > notes.md\
         \n  unhang read file:///notes.md -- ./docs-server --stdio"
@@ -202,7 +204,8 @@ pub(crate) struct Prompt {
     the place of \"tool\"; without \"server\" the command after `--` is asked. Out,\n\
     in the order in which they are done: {\"id\", \"line\", \"ok\", \"result\" or\n\
     \"error\", \"ms\"}. A call that its server goes on with in the background is\n\
-    followed to its end within --call-timeout; what has not ended by then is not ok.\n\n\
+    followed to its end within --call-timeout; what has not ended by then is not ok.\n\
+    The resource of a job that did not complete is not ok, and has both.\n\n\
     Examples:\n  \
     unhang batch requests.jsonl > outcomes.jsonl\n  \
     unhang batch -j 16 --resume outcomes.jsonl requests.jsonl\n\n\

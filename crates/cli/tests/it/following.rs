@@ -3,11 +3,12 @@
 
 use std::{fs, process::Command};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
     gateway_http::finish,
-    harness::{Sandbox, Web, run_to_end},
+    harness::{Client, PATIENCE, Sandbox, Web, run_to_end, wait_until},
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
@@ -191,5 +192,116 @@ fn f_70_what_becomes_of_a_job_whose_server_ends_with_the_command_is_what_the_fol
     assert_eq!(stderr.contains("it ended with the server"), is_over, "{listed} {stderr}");
     assert_eq!(stderr.contains("; it goes on"), !is_over, "{listed} {stderr}");
     fs::write(sandbox.path().join("go"), "").expect("a file");
+    sandbox.assert_nothing_left();
+}
+
+/// A gateway over HTTP whose calls become jobs soon.
+fn slow_gateway(sandbox: &Sandbox) -> (Client, Web) {
+    let file = format!(
+        "[servers.slow]\ncommand = {UNHANG:?}\nargs = [\"zoo\", \"slow-answers\"]\nlimits = {{ promote-after = \"300ms\" }}\n"
+    );
+    fs::write(sandbox.path().join("gateway.toml"), file).expect("a file");
+    let mut serve = sandbox.unhang();
+    serve.args(["-v", "serve", "--http", "127.0.0.1:0", "--config", "gateway.toml"]);
+    let (process, web) = Web::start_as(serve);
+    wait_until("it has come up", PATIENCE, || web.ask("GET", "/ready", &[], "").status == 200);
+    (process, web)
+}
+
+/// The words of the command that a hint says fetches the result, and the id of the job in it.
+#[track_caller]
+fn hinted(stderr: &str) -> (Vec<&str>, String) {
+    let (_, hint) = stderr.split_once("hint: unhang ").unwrap_or_else(|| panic!("a hint: {stderr}"));
+    let words: Vec<&str> = hint.split(" fetches its result").next().expect("a command").split(' ').collect();
+    let last = words.last().expect("a word");
+    let id = last.rsplit(['/', '=']).next().expect("an id").to_owned();
+    (words, id)
+}
+
+#[test]
+fn f_70_a_job_that_did_not_complete_is_read_with_exit_code_1() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = slow_gateway(&sandbox);
+    let url = web.url();
+    let run = |words: &[&str]| {
+        let mut command = sandbox.unhang();
+        command.args(words);
+        run_to_end(command)
+    };
+    let begin = |seconds: &str, fail: &str| {
+        let (code, _, stderr) = run(&["call", "--call-timeout", "1s", &url, "slow__slow", seconds, fail]);
+        assert_eq!(code, 4, "{stderr}");
+        stderr
+    };
+    let failing = begin("seconds=1.5", "fail=true");
+    let cancelled = begin("seconds=600", "fail=false");
+    let (_, id) = hinted(&cancelled);
+    assert_eq!(run(&["job", "cancel", &id]).0, 0, "{cancelled}");
+    for (told, status) in [(&failing, "failed"), (&cancelled, "cancelled")] {
+        let (_, id) = hinted(told);
+        let uri = format!("job://{id}");
+        let (code, stdout, stderr) = run(&["read", &url, &uri]);
+        assert!(stdout.contains(&id) && stdout.contains(status), "it is printed: {stdout} {stderr}");
+        assert_eq!(code, 1, "{stdout} {stderr}");
+        assert!(stderr.contains(&format!("job {id} {status}")), "{stderr}");
+        let file = sandbox.path().join("in.jsonl");
+        fs::write(&file, format!("{}\n", json!({ "server": url, "uri": uri }))).expect("a file");
+        let (code, stdout, stderr) = run(&["batch", file.to_str().expect("text")]);
+        let outcome = only(&stdout);
+        assert_eq!((code, &outcome["ok"]), (1, &json!(false)), "{stdout} {stderr}");
+        assert!(outcome["result"]["contents"].is_array(), "{outcome}");
+        let message = outcome["error"]["message"].as_str().expect("a reason");
+        assert!(message.contains(status), "{outcome}");
+    }
+    // What the tool said is what `job result` prints, and has for programs.
+    let (_, id) = hinted(&failing);
+    let (code, stdout, stderr) = run(&["job", "result", &id]);
+    assert_eq!((code, &*stdout), (1, &*format!("{}\n", crate::slow_calls::text(64))), "{stderr}");
+    assert!(!stderr.contains("hint"), "there is nothing more to see: {stderr}");
+    let (code, stdout, _) = run(&["job", "result", "--output", "json", &id]);
+    let report: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, first(&report["results"])), (1, &*crate::slow_calls::text(64)), "{report}");
+    let (_, shown, _) = run(&["job", "show", &id]);
+    assert!(shown.contains(&format!("unhang job result {id}")), "{shown}");
+    finish(process, &sandbox);
+}
+
+#[test]
+fn f_70_an_interrupted_call_names_the_job_that_goes_on() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = slow_gateway(&sandbox);
+    for (signal, expect) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut command = sandbox.unhang();
+        command.args(["-v", "call", &web.url(), "slow__slow", "seconds=600"]);
+        let mut call = Client::start(command);
+        wait_until("it is followed as a job", PATIENCE, || {
+            call.stderr().contains("goes on with `slow__slow` as")
+        });
+        call.signal(signal);
+        assert_eq!(call.exit_code(), expect, "{}", call.stderr());
+        let stderr = call.stderr_at_the_end();
+        assert!(stderr.contains("; it goes on\n"), "{stderr}");
+        let (words, id) = hinted(&stderr);
+        let mut cancel = sandbox.unhang();
+        cancel.args(["job", "cancel", &id]);
+        assert_eq!(run_to_end(cancel).0, 0, "it went on: {stderr}");
+        let mut fetch = sandbox.unhang();
+        fetch.args(words);
+        let (code, stdout, stderr) = run_to_end(fetch);
+        assert!(code == 1 && stdout.contains("cancelled"), "{code} {stdout} {stderr}");
+    }
+    finish(process, &sandbox);
+}
+
+#[test]
+fn f_70_an_interrupted_call_says_that_its_job_ends_with_its_server() {
+    let sandbox = Sandbox::with_jobs();
+    let words = ["-v", "call", "slow", "seconds=600"];
+    let mut call = Client::start(guarded(&sandbox, &words, &["slow-answers", "--era", "legacy"]));
+    wait_until("it is followed as a job", PATIENCE, || call.stderr().contains("goes on with `slow` as"));
+    call.signal(Signal::INT);
+    assert_eq!(call.exit_code(), 130, "{}", call.stderr());
+    let stderr = call.stderr_at_the_end();
+    assert!(stderr.contains("runs as job") && stderr.contains("; it ended with the server"), "{stderr}");
     sandbox.assert_nothing_left();
 }

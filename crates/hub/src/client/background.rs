@@ -29,7 +29,9 @@ use unhang_wire::{Json, text_member};
 use super::{
     Client, Error, Manner, Options, ServerError, Session, Signed,
     in_words::{JobInWords, StatusInWords},
-    introduced, object,
+    introduced,
+    job_resource::{JOB_SCHEME, JobResource},
+    object,
 };
 use crate::{
     fault::{Kind, in_words},
@@ -81,14 +83,27 @@ pub enum Background {
 
 impl fmt::Display for Unfinished {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server, tool, job, what, limit, doing } = self;
+        write!(formatter, "{} and had not ended within {}", self.running(), in_words(self.limit))
+    }
+}
+
+impl Unfinished {
+    /// What runs, as the beginning of a sentence.
+    #[must_use]
+    pub fn running(&self) -> String {
+        let Self { server, tool, job, what, doing, limit: _ } = self;
         let word = if matches!(what, Background::CancelledTask) { "task" } else { "job" };
         let doing = doing.as_ref().map_or_else(String::new, |doing| format!(" ({doing})"));
-        let limit = in_words(*limit);
-        write!(
-            formatter,
-            "`{tool}` of `{server}` runs as {word} {job}{doing} and had not ended within {limit}"
-        )
+        format!("`{tool}` of `{server}` runs as {word} {job}{doing}")
+    }
+}
+
+impl Options {
+    /// Tells whoever wants to know what a server goes on with.
+    fn tell_of(&self, unfinished: Unfinished) {
+        if let Some(background) = &self.background {
+            background.send_replace(Some(unfinished));
+        }
     }
 }
 
@@ -126,22 +141,17 @@ impl Client {
     ) -> Result<Box<RawValue>, Error> {
         let limit = options.timeout.unwrap_or(self.limits.call_timeout);
         let deadline = Deadline::after(limit);
-        let job: Option<JobId> = uri.strip_prefix(JOB_SCHEME).and_then(|id| id.parse().ok());
         loop {
             let read = self.read_resource(uri, options).await?;
-            let Some(running) = job.and_then(|job| RunningJob::read(&read, job)) else { return Ok(read) };
+            let running = JobResource::read(uri, &read).filter(|job| !job.state.is_final());
+            let Some(running) = running else { return Ok(read) };
+            let (server, job) = (self.name.to_string(), running.job.to_string());
+            let (tool, what, doing) = (running.name, Background::OurTask, running.doing);
+            let unfinished = Unfinished { server, tool, job, what, limit, doing };
             if deadline.remaining().is_zero() {
-                let (server, job) = (self.name.to_string(), running.job);
-                let (tool, what, doing) = (running.name, Background::OurTask, running.doing);
-                return Err(Error::Unfinished(Box::new(Unfinished {
-                    server,
-                    tool,
-                    job,
-                    what,
-                    limit,
-                    doing,
-                })));
+                return Err(Error::Unfinished(Box::new(unfinished)));
             }
+            options.tell_of(unfinished);
             sleep(TASK_USUAL.min(deadline.remaining())).await;
         }
     }
@@ -245,17 +255,20 @@ impl Pursuit<'_> {
     /// Waits for what a job comes to.
     async fn job(&self, job: JobInWords) -> Result<Box<RawValue>, Error> {
         tracing::debug!("`{}` goes on with `{}` as job {}", self.client.name, self.tool, job.job);
-        let options = Options { timeout: Some(self.deadline.remaining()), progress: None };
+        // Whoever ends us now is to know of it.
+        self.options.tell_of(self.unfinished_job(&job, None));
+        let options = Options { timeout: Some(self.deadline.remaining()), ..Options::default() };
         let listed = self.client.list_tools(&options).await.unwrap_or_default();
         let name = |tool: &RawValue| text_member(Json::new(tool.get().as_bytes())?, "name");
         let listed: Vec<String> = listed.iter().filter_map(|tool| name(tool)).collect();
         let job = job.among(&listed, self.tool);
+        self.options.tell_of(self.unfinished_job(&job, None));
         let most = if self.options.progress.is_some() { WAIT_WATCHED } else { WAIT_MOST };
         let mut last: Option<StatusInWords> = None;
         loop {
             let remaining = self.deadline.remaining();
             if remaining.is_zero() {
-                return Err(self.unfinished_job(&job, last));
+                return Err(self.given_up(&job, last.as_ref()));
             }
             let wait = remaining.min(most).as_secs();
             let arguments = json!({ "job_id": job.job, "wait_seconds": wait });
@@ -263,7 +276,7 @@ impl Pursuit<'_> {
             let since = tokio::time::Instant::now();
             let told = match self.ask("tools/call", &asked, None).await {
                 Err(Error::Failure(failure)) if failure.kind == Kind::Deadline => {
-                    return Err(self.unfinished_job(&job, last));
+                    return Err(self.given_up(&job, last.as_ref()));
                 }
                 told => told?,
             };
@@ -275,6 +288,7 @@ impl Pursuit<'_> {
                 return self.left_by(&job, status.state).await;
             }
             self.show(status.progress, status.doing.as_deref());
+            self.options.tell_of(self.unfinished_job(&job, Some(&status)));
             last = Some(status);
             if since.elapsed() < LOOK_LEAST {
                 sleep(LOOK_LEAST.min(self.deadline.remaining())).await;
@@ -282,17 +296,20 @@ impl Pursuit<'_> {
         }
     }
 
-    fn unfinished_job(&self, job: &JobInWords, last: Option<StatusInWords>) -> Error {
-        let is_call = last.as_ref().is_none_or(|last| last.is_call);
-        let tool = job.results_tool();
-        let what = if is_call { Background::Call(tool) } else { Background::Command(tool) };
-        self.unfinished(job.job.as_str(), what, last.and_then(|last| last.doing))
+    fn given_up(&self, job: &JobInWords, last: Option<&StatusInWords>) -> Error {
+        Error::Unfinished(Box::new(self.unfinished_job(job, last)))
     }
 
-    fn unfinished(&self, job: &str, what: Background, doing: Option<String>) -> Error {
+    fn unfinished_job(&self, job: &JobInWords, last: Option<&StatusInWords>) -> Unfinished {
+        let is_call = last.is_none_or(|last| last.is_call);
+        let tool = job.results_tool();
+        let what = if is_call { Background::Call(tool) } else { Background::Command(tool) };
+        self.unfinished(job.job.as_str(), what, last.and_then(|last| last.doing.clone()))
+    }
+
+    fn unfinished(&self, job: &str, what: Background, doing: Option<String>) -> Unfinished {
         let (server, tool) = (self.client.name.to_string(), self.tool.to_owned());
-        let unfinished = Unfinished { server, tool, job: job.to_owned(), what, limit: self.limit, doing };
-        Error::Unfinished(Box::new(unfinished))
+        Unfinished { server, tool, job: job.to_owned(), what, limit: self.limit, doing }
     }
 
     /// What a job that has ended came to. It may have ended with the limit, so that this has the time of any request.
@@ -331,6 +348,9 @@ impl Pursuit<'_> {
         tracing::debug!("`{}` goes on with `{}` as task {}", self.client.name, self.tool, task.id);
         let mut answered = HashSet::new();
         loop {
+            if is_our_job(&task, session) {
+                self.options.tell_of(self.unfinished(&task.id, Background::OurTask, task.message.clone()));
+            }
             let pause = task.poll_interval_ms.map_or(TASK_USUAL, Duration::from_millis);
             let pause = pause.clamp(TASK_LEAST, TASK_MOST);
             sleep(pause.min(self.deadline.remaining())).await;
@@ -394,21 +414,20 @@ impl Pursuit<'_> {
 
     /// A task that is a job of ours can be fetched later. Another one cannot, and its server is told that nobody waits any more.
     async fn unfinished_task(&self, task: SeenTask, session: &Session) -> Error {
-        let is_ours = session.server_info.as_ref().is_some_and(|info| info["name"] == "unhang")
-            || self.knows_job(&task.id).await;
-        if is_ours && task.id.parse::<JobId>().is_ok() {
-            return self.unfinished(&task.id, Background::OurTask, task.message);
+        if is_our_job(&task, session) || self.knows_job(&task.id).await {
+            let unfinished = self.unfinished(&task.id, Background::OurTask, task.message);
+            return Error::Unfinished(Box::new(unfinished));
         }
         let manner = Manner { timeout: Some(CANCEL_LIMIT), signed: self.signed.clone(), ..Manner::default() };
         if let Err(error) = self.client.ask(tasks::CANCEL, &tasks::about(&task.id), &manner).await {
             tracing::debug!("a task of `{}` could not be cancelled: {error}", self.client.name);
         }
-        self.unfinished(&task.id, Background::CancelledTask, task.message)
+        Error::Unfinished(Box::new(self.unfinished(&task.id, Background::CancelledTask, task.message)))
     }
 
     /// Whether a guard of ours stands before the server, and has this job.
     async fn knows_job(&self, id: &str) -> bool {
-        let options = Options { timeout: Some(CANCEL_LIMIT), progress: None };
+        let options = Options { timeout: Some(CANCEL_LIMIT), ..Options::default() };
         id.parse::<JobId>().is_ok()
             && self.client.read_resource(&format!("{JOB_SCHEME}{id}"), &options).await.is_ok()
     }
@@ -431,27 +450,10 @@ fn is_core(session: &Session) -> bool {
     session.revision.era() == Era::Legacy && session.revision == Revision::V2025November
 }
 
-/// How the URI of a job begins.
-const JOB_SCHEME: &str = "job://";
-
-/// A job that has not ended, as its resource tells of it.
-struct RunningJob {
-    job: String,
-    name: String,
-    doing: Option<String>,
-}
-
-impl RunningJob {
-    /// This job, where it is told of and has not ended.
-    fn read(read: &RawValue, job: JobId) -> Option<Self> {
-        let read: Value = serde_json::from_str(read.get()).ok()?;
-        let told: Value = serde_json::from_str(read["contents"][0]["text"].as_str()?).ok()?;
-        let state: JobState = told["status"].as_str()?.parse().ok()?;
-        let is_open = told["job_id"] == job.as_str() && !state.is_final();
-        let text = |name: &str| told[name].as_str().map(str::to_owned);
-        let name = text("name").unwrap_or_default();
-        is_open.then(|| Self { job: job.to_string(), name, doing: text("progress_message") })
-    }
+/// Whether a task is a job of a server that is one of ours by its own name.
+fn is_our_job(task: &SeenTask, session: &Session) -> bool {
+    session.server_info.as_ref().is_some_and(|info| info["name"] == "unhang")
+        && task.id.parse::<JobId>().is_ok()
 }
 
 /// What has come of a job.

@@ -51,7 +51,7 @@ impl Mirrors {
                 if self.known().is_none() {
                     let timeout = Some(client.limits.request_timeout.min(deadline.remaining()));
                     // In a box, for listing is a request too.
-                    Box::pin(client.list_tools(&Options { timeout, progress: None })).await?;
+                    Box::pin(client.list_tools(&Options { timeout, ..Options::default() })).await?;
                 }
             }
             let known = self.known();

@@ -30,6 +30,7 @@
 mod background;
 mod error;
 pub(crate) mod in_words;
+mod job_resource;
 mod listener;
 mod lists;
 mod mirrors;
@@ -53,6 +54,7 @@ pub(crate) use self::subscription::LISTEN;
 pub use self::{
     background::{Background, Unfinished},
     error::{Error, Failure, ServerError},
+    job_resource::JobResource,
     listener::{Answer, Listener, Silent, declined},
     lists::List,
     pool::{Disposed, Pool},
@@ -106,6 +108,8 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// Where its newest progress is put, as received. Without it the server is not asked for any.
     pub progress: Option<watch::Sender<Option<Box<RawValue>>>>,
+    /// Where it is put what the server goes on with in the background while that is followed to its end, as a job of ours.
+    pub background: Option<watch::Sender<Option<Unfinished>>>,
 }
 
 /// How a request is made, also for somebody else.
@@ -141,7 +145,7 @@ pub(crate) enum Signed {
 
 impl From<&Options> for Manner {
     fn from(options: &Options) -> Self {
-        let Options { timeout, progress } = options.clone();
+        let Options { timeout, progress, background: _ } = options.clone();
         Manner { timeout, progress, ..Manner::default() }
     }
 }

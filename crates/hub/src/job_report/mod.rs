@@ -345,6 +345,10 @@ fn commands_of_a_person(id: JobId, record: &Record) -> Vec<String> {
             [format!("unhang job logs {id}"), format!("unhang job remove {id}")]
         }
         JobState::Completed => [format!("unhang job result {id}"), format!("unhang job logs {id}")],
+        // It left an answer all the same.
+        _ if record.ending.as_ref().is_some_and(|ending| ending.reason == Some(Reason::ToolError)) => {
+            [format!("unhang job result {id}"), format!("unhang job logs {id}")]
+        }
         // Its server has a log of its own.
         _ if record.call.is_some() => [format!("unhang job show {id}"), format!("unhang job logs {id}")],
         JobState::Failed | JobState::Cancelled | JobState::Lost => {

@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{
     sync::watch,
     time::{Instant, interval_at},
 };
 use unhang::{
-    client::{Client, Error, List, Options},
+    client::{Client, Error, JobResource, List, Options},
     exit,
     fault::in_words,
     wording::nearest,
@@ -52,8 +52,8 @@ pub(in crate::commands) fn call(Call { json, no_check, request }: &Call, verbose
         if !no_check {
             check_tool(tool, &arguments, declared.get("inputSchema"))?;
         }
-        let result =
-            with_progress(async |options| client.call_tool_to_its_end(tool, arguments, options).await).await;
+        let call = async |options: &Options| client.call_tool_to_its_end(tool, arguments, options).await;
+        let result = desk.with_progress(call).await;
         let result = result.map_err(|error| desk.failed(error))?;
         let members = parsed(&result);
         let has_failed = members["isError"] == true;
@@ -79,8 +79,8 @@ pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitC
         if !rest.is_empty() {
             return Err(Failure::usage("a resource has no arguments".to_owned(), Some("see --help")));
         }
-        let result = with_progress(async |options| client.read_resource_to_its_end(uri, options).await).await;
-        let result = match result {
+        let read = async |options: &Options| client.read_resource_to_its_end(uri, options).await;
+        let result = match desk.with_progress(read).await {
             Err(Error::Server(error)) if is_unknown(error.code) => {
                 let known = listed(&client, List::Resources, "uri").await.unwrap_or_default();
                 return Err(unknown(&client, "resource", uri, &known, Some(&error.message)));
@@ -88,10 +88,27 @@ pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitC
             result => result.map_err(|error| desk.failed(error))?,
         };
         let writer = writer(request, "resource");
-        if request.raw && !io::stdout().is_terminal() {
-            return Ok(desk.print(raw::of_resource(&parsed(&result))?).await);
-        }
-        Ok(desk.print_result(request, &result, || writer.resource(&parsed(&result))).await)
+        let printed = if request.raw && !io::stdout().is_terminal() {
+            desk.print(raw::of_resource(&parsed(&result))?).await
+        } else {
+            desk.print_result(request, &result, || writer.resource(&parsed(&result))).await
+        };
+        // What is known of it was wanted, and is printed; the outcome is that of the job all the same.
+        not_completed(uri, &result).map_or(Ok(printed), Err)
+    })
+}
+
+/// The job that this resource tells of, where it did not complete.
+pub(super) fn not_completed(uri: &str, read: &RawValue) -> Option<Failure> {
+    let job = JobResource::read(uri, read).filter(JobResource::has_failed)?;
+    let cause = job.cause.map_or_else(String::new, |cause| format!(": {cause}"));
+    let data = json!({ "job_id": job.job.as_str(), "status": job.state.as_str() });
+    Some(Failure {
+        code: exit::FAILED,
+        kind: "not_completed",
+        message: escaped(&format!("job {} {}{cause}", job.job, job.state)),
+        hint: None,
+        data: Some(data),
     })
 }
 
@@ -102,7 +119,8 @@ pub(in crate::commands) fn prompt(Prompt { request }: &Prompt, verbose: bool) ->
         let declared = one_of(&client, List::Prompts, "prompt", name).await?;
         let arguments = texts(pairs)?;
         check_prompt(name, &arguments, &declared)?;
-        let result = with_progress(async |options| client.get_prompt(name, arguments, options).await).await?;
+        let get = async |options: &Options| client.get_prompt(name, arguments, options).await;
+        let result = desk.with_progress(get).await?;
         Ok(desk.print_result(request, &result, || writer(request, name).prompt(&parsed(&result))).await)
     })
 }
@@ -137,6 +155,19 @@ impl Desk<'_> {
             Format::Json if !request.raw => self.print_raw_json(format!("{}\n", result.get())).await,
             _ => self.print(text().into_bytes()).await,
         }
+    }
+
+    /// Makes a request, and shows a person who looks how long it takes and how far it is.
+    async fn with_progress(
+        &self,
+        request: impl AsyncFnOnce(&Options) -> Result<Box<RawValue>, Error>,
+    ) -> Result<Box<RawValue>, Error> {
+        let options = Options { background: Some(self.background.clone()), ..Options::default() };
+        let result =
+            if io::stderr().is_terminal() { shown(request, options).await } else { request(&options).await };
+        // It goes on with nothing that we still wait for.
+        self.background.send_replace(None);
+        result
     }
 }
 
@@ -192,15 +223,13 @@ fn unknown(client: &Client, what: &str, name: &str, known: &[String], said: Opti
     }
 }
 
-/// Makes a request, and shows a person who looks how long it takes and how far it is.
-async fn with_progress(
+/// Makes a request, and shows how long it takes and how far it is.
+async fn shown(
     request: impl AsyncFnOnce(&Options) -> Result<Box<RawValue>, Error>,
+    options: Options,
 ) -> Result<Box<RawValue>, Error> {
-    if !io::stderr().is_terminal() {
-        return request(&Options::default()).await;
-    }
     let (sender, mut seen) = watch::channel(None);
-    let options = Options { progress: Some(sender), ..Options::default() };
+    let options = Options { progress: Some(sender), ..options };
     let mut request = std::pin::pin!(request(&options));
     let since = Instant::now();
     let mut ticks = interval_at(since + QUICK, TICK);

@@ -18,16 +18,16 @@ use crate::terminal_text::escaped;
 const MOST_FILES: u32 = 10_000;
 
 /// Makes text of results.
-pub(super) struct Writer<'a> {
+pub(in crate::commands) struct Writer<'a> {
     /// Where files go.
-    pub(super) folder: &'a Path,
+    pub(in crate::commands) folder: &'a Path,
     /// What their names begin with.
-    pub(super) name: &'a str,
+    pub(in crate::commands) name: &'a str,
 }
 
 impl Writer<'_> {
     /// The text of a tool's result.
-    pub(super) fn tool(&self, result: &Value) -> String {
+    pub(in crate::commands) fn tool(&self, result: &Value) -> String {
         let mut text = self.all(&result["content"]);
         if text.is_empty()
             && let Some(structured) = result.get("structuredContent")
@@ -38,13 +38,13 @@ impl Writer<'_> {
     }
 
     /// The text of a resource.
-    pub(super) fn resource(&self, result: &Value) -> String {
+    pub(in crate::commands) fn resource(&self, result: &Value) -> String {
         let contents = result["contents"].as_array().map(Vec::as_slice).unwrap_or_default();
         contents.iter().map(|content| self.embedded(content)).collect()
     }
 
     /// The text of a prompt: what it is for, and its messages.
-    pub(super) fn prompt(&self, result: &Value) -> String {
+    pub(in crate::commands) fn prompt(&self, result: &Value) -> String {
         let described = result["description"].as_str().map(|description| lines(description.trim_end()));
         let messages = result["messages"].as_array().into_iter().flatten().map(|message| {
             let role = message["role"].as_str().unwrap_or("?");

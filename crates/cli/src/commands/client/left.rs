@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::{task::spawn_blocking, time::timeout};
 use unhang::{
     client::{Background, Error, Unfinished},
-    exit,
+    guard::Stop,
     jobs::{
         engine::{Engine, Options, Status},
         id::JobId,
@@ -27,6 +27,8 @@ pub(super) struct Left {
     unfinished: Unfinished,
     /// Its server was not started by us, and does not end with us.
     is_remote: bool,
+    /// What we were told to end by while we waited for it; nothing where it took too long.
+    stop: Option<Stop>,
 }
 
 /// What becomes of it.
@@ -55,7 +57,12 @@ impl Left {
     /// What this error leaves behind at a server, which may not be ours.
     pub(super) fn behind(error: &Error, is_remote: bool) -> Option<Self> {
         let Error::Unfinished(unfinished) = error else { return None };
-        Some(Left { unfinished: Unfinished::clone(unfinished), is_remote })
+        Some(Left { unfinished: Unfinished::clone(unfinished), is_remote, stop: None })
+    }
+
+    /// What is left behind because we are to end.
+    pub(super) fn broken_off(unfinished: Unfinished, is_remote: bool, stop: Stop) -> Self {
+        Left { unfinished, is_remote, stop: Some(stop) }
     }
 
     /// How it is told, now that the servers that were started have ended.
@@ -127,7 +134,19 @@ impl Left {
 
     fn with(&self, fate: Fate) -> Failure {
         let base = Failure::from(Error::Unfinished(Box::new(self.unfinished.clone())));
+        let base = match self.stop {
+            Some(stop) => Failure {
+                code: stop.exit_code(),
+                kind: "interrupted",
+                message: self.unfinished.running(),
+                ..base
+            },
+            None => base,
+        };
         let mut data = base.data.unwrap_or_default();
+        if self.stop.is_some() {
+            data["kind"] = Value::from(base.kind);
+        }
         let (message, hint) = match fate {
             Fate::GoesOn(command) => {
                 data["goes_on"] = Value::from(true);
@@ -143,14 +162,14 @@ impl Left {
             ),
             Fate::Ends(how) => {
                 data["goes_on"] = Value::from(false);
-                let hint = "raise --call-timeout; calls of a server that stays, as behind `unhang serve --http`, outlive \
-                            the command that makes them";
-                (format!("{}; {how}", base.message), hint.to_owned())
+                let outlive = "calls of a server that stays, as behind `unhang serve --http`, outlive the command that makes them";
+                let raise = if self.stop.is_none() { "raise --call-timeout; " } else { "" };
+                (format!("{}; {how}", base.message), format!("{raise}{outlive}"))
             }
         };
         data["hint"] = Value::from(hint.as_str());
         Failure {
-            code: exit::DEADLINE,
+            code: base.code,
             kind: base.kind,
             message: escaped(&message),
             hint: Some(hint),

@@ -10,7 +10,7 @@ mod argument_check;
 mod ask;
 mod batch;
 mod call;
-mod content;
+pub(super) mod content;
 pub(super) mod files;
 mod form;
 mod left;
@@ -32,9 +32,13 @@ use std::{
 };
 
 use serde::Serialize;
-use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
+use tokio::{
+    sync::{mpsc, watch},
+    task::spawn_blocking,
+    time::timeout,
+};
 use unhang::{
-    client::{Client, ClientSpec, Endpoint, Error, Pool},
+    client::{Client, ClientSpec, Endpoint, Error, Pool, Unfinished},
     config::EXIT_LIMIT,
     exit,
     guard::Stop,
@@ -70,6 +74,8 @@ pub(super) struct Desk<'a> {
     format: Option<Format>,
     /// What went on in the background when it was waited for no longer.
     left: RefCell<Option<Left>>,
+    /// What goes on in the background while it is waited for.
+    background: watch::Sender<Option<Unfinished>>,
     /// The servers that are reached over HTTP.
     remote: RefCell<HashSet<String>>,
 }
@@ -87,15 +93,17 @@ pub(super) fn run(
         let outcome = tokio::select! {
             outcome = work(&desk) => outcome,
             Some(stop) = stops.recv() => {
-                let name = if stop == Stop::Interrupt { "interrupted" } else { "told to end" };
-                output::error(&format!("{name}: ending the servers that were started"), None);
+                desk.stop(stop);
                 Ok(stop.exit_code())
             }
         };
         desk.end(&mut stops).await;
         // Whether it goes on without us is known only now.
         match desk.left.take() {
-            Some(left) => Err(left.told().await),
+            Some(left) => tokio::select! {
+                told = left.told() => Err(told),
+                Some(_) = stops.recv() => outcome,
+            },
             None => outcome,
         }
     })
@@ -139,6 +147,7 @@ impl<'a> Desk<'a> {
         Desk {
             ad_hoc,
             left: RefCell::default(),
+            background: watch::Sender::default(),
             remote: RefCell::default(),
             pool: Pool::default(),
             choice: common.files.choice(),
@@ -231,6 +240,17 @@ impl<'a> Desk<'a> {
         }
         self.pool.register(spec);
         self.pool.client(&name).map_err(Failure::from)
+    }
+
+    /// Says that the work was broken off, and keeps in mind what may go on without it.
+    fn stop(&self, stop: Stop) {
+        let name = if stop == Stop::Interrupt { "interrupted" } else { "told to end" };
+        output::error(&format!("{name}: ending the servers that were started"), None);
+        let unfinished = self.background.send_replace(None);
+        self.left.replace(unfinished.map(|unfinished| {
+            let is_remote = self.is_remote(&unfinished.server);
+            Left::broken_off(unfinished, is_remote, stop)
+        }));
     }
 
     /// Ends every server. A second signal ends us at once; their lifelines go on without us.

@@ -1,13 +1,18 @@
-//! `unhang job result`: what a completed job has left.
+//! `unhang job result`: what a job has left, also a call whose tool answered that it failed.
+
+use std::path::Path;
 
 use unhang::{
     exit,
     job_report::{Reader, ResultsReport},
-    jobs::record::JobState,
+    jobs::record::{JobState, Reason},
 };
 
 use crate::{
-    commands::engine::{Desk, Outcome, failure, json},
+    commands::{
+        client::content::Writer,
+        engine::{Desk, Outcome, failure, json},
+    },
     job_arguments::{Format, JobReference},
     output::{self, Failure},
     terminal_text::escaped,
@@ -24,7 +29,14 @@ pub(super) async fn run(desk: &Desk, reference: &JobReference) -> Outcome {
             let printed = json(&report);
             Ok(if is_well { printed } else { exit::FAILED })
         }
-        Format::Text if !is_well => Err(not_completed(&report)),
+        Format::Text if !is_well => Err(match answer(&report) {
+            // What the tool said is all that there is to see.
+            Some(answer) => {
+                output::bytes(answer.as_bytes());
+                Failure { hint: None, ..not_completed(&report) }
+            }
+            None => not_completed(&report),
+        }),
         Format::Text => match &report.results {
             Some(results) => Ok(json(results)),
             None => {
@@ -40,6 +52,13 @@ pub(super) async fn run(desk: &Desk, reference: &JobReference) -> Outcome {
             }
         },
     }
+}
+
+/// What a tool answered that says that it failed.
+fn answer(report: &ResultsReport) -> Option<String> {
+    let is_answer = report.job.reason == Some(Reason::ToolError);
+    let answer = report.results.as_ref().filter(|_| is_answer)?;
+    Some(Writer { folder: Path::new("."), name: "result" }.tool(answer)).filter(|text| !text.is_empty())
 }
 
 /// A job that has no result, with the last that it said.

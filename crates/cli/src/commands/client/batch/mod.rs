@@ -33,7 +33,7 @@ use self::{
     out::{Earlier, Out},
     tally::Tally,
 };
-use super::{Desk, Target, beside, left::Left, run};
+use super::{Desk, Target, beside, call::not_completed, left::Left, run};
 use crate::{arguments::client::Batch, commands::engine::Outcome, output::Failure};
 
 /// Runs a batch.
@@ -167,7 +167,7 @@ impl<'a> Work<'a> {
                 let error =
                     json!({ "kind": "bad_line", "message": format!("line {number}: {reason}"), "data": {} });
                 self.tally.begin();
-                running.spawn(async move { outcome(id, number, Err(error), Instant::now()) });
+                running.spawn(async move { outcome(id, number, Answer::Error(error), Instant::now()) });
                 return;
             }
         };
@@ -179,10 +179,14 @@ impl<'a> Work<'a> {
                 self.tally.ask(client.name(), &asked);
                 let is_remote = self.desk.is_remote(client.name());
                 running.spawn(async move {
+                    let uri = if let Asked::Resource(uri) = &asked { Some(uri.clone()) } else { None };
                     let answer = asked.of(&client, &Options::default()).await;
                     let answer = match answer {
-                        Ok(result) => Ok(result.get().to_owned()),
-                        Err(error) => Err(match Left::behind(&error, is_remote) {
+                        Ok(result) => {
+                            let failed = uri.and_then(|uri| not_completed(&uri, &result));
+                            Answer::Result(result.get().to_owned(), failed.map(|failed| failed.members()))
+                        }
+                        Err(error) => Answer::Error(match Left::behind(&error, is_remote) {
                             Some(left) => left.told_beforehand().await.members(),
                             None => Failure::from(error).members(),
                         }),
@@ -192,7 +196,7 @@ impl<'a> Work<'a> {
             }
             Err(failure) => {
                 let error = failure.members();
-                running.spawn(async move { outcome(id, number, Err(error), begun) });
+                running.spawn(async move { outcome(id, number, Answer::Error(error), begun) });
             }
         }
     }
@@ -218,23 +222,33 @@ impl<'a> Work<'a> {
     }
 }
 
+/// What came of a request.
+enum Answer {
+    /// A result, and why it is not a good one where it tells of something else that failed.
+    Result(String, Option<Value>),
+    /// None.
+    Error(Value),
+}
+
 /// The line that goes out.
-fn outcome(id: Option<Value>, line: u64, answer: Result<String, Value>, begun: Instant) -> Done {
+fn outcome(id: Option<Value>, line: u64, answer: Answer, begun: Instant) -> Done {
     let mut text = String::from("{");
     if let Some(id) = id {
         text.push_str(&format!("\"id\":{id},"));
     }
     // Microseconds are as fine as anybody can tell.
     let ms = (begun.elapsed().as_secs_f64() * 1e6).round() / 1e3;
-    let (is_ok, member, value) = match answer {
-        Ok(result) => {
+    let (is_ok, told) = match answer {
+        Answer::Result(result, failed) => {
             // Line breaks between its members become spaces; inside of a text there are none.
             let result = result.replace(['\n', '\r'], " ");
-            (!item::says_error(&result), "result", result)
+            let is_ok = failed.is_none() && !item::says_error(&result);
+            let failed = failed.map_or_else(String::new, |error| format!(",\"error\":{error}"));
+            (is_ok, format!("\"result\":{result}{failed}"))
         }
-        Err(error) => (false, "error", error.to_string()),
+        Answer::Error(error) => (false, format!("\"error\":{error}")),
     };
-    text.push_str(&format!("\"line\":{line},\"ok\":{is_ok},\"{member}\":{value},\"ms\":{ms}}}\n"));
+    text.push_str(&format!("\"line\":{line},\"ok\":{is_ok},{told},\"ms\":{ms}}}\n"));
     Done { text: text.into_bytes(), is_ok }
 }
 
