@@ -88,16 +88,16 @@ fn a_task_of_a_server_is_taken_up_when_unhang_was_killed() {
     configure(&sandbox, &format!("{}\n[http]\ntokens = [{ONE:?}]\n", far(&remote, joins)));
     let (mut process, web) = Web::start(&sandbox);
     let mut session = Session::begin(&web.with_token(ONE), "one");
-    let job = begun(&mut session, "far__slow_compute", 4.0);
+    let job = begun(&mut session, "far__slow_compute", 8.0);
     kill(&mut process);
     // Whoever does not have the server leaves it alone.
     assert_eq!(shown(&sandbox, &job)["status"], "running");
     let (process, web) = Web::start(&sandbox);
     let mut session = Session::begin(&web.with_token(ONE), "one");
+    wait_until("it is taken up", PATIENCE, || process.stderr().contains("taken up"));
     // The same call is still the same.
-    assert_eq!(begun(&mut session, "far__slow_compute", 4.0), job);
+    assert_eq!(begun(&mut session, "far__slow_compute", 8.0), job);
     answered_once(&mut session, &job, &remote);
-    assert!(process.stderr().contains("taken up"), "{}", process.stderr());
     drop(remote);
     gateway_http::finish(process, &sandbox);
 }

@@ -71,12 +71,16 @@ impl Typed {
 
     /// Ctrl+C, which reaches what the shell has started.
     fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
+    fn signal(&self, signal_to_send: Signal) {
         let pid = self.client.pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         children
             .split_whitespace()
             .filter_map(|child| child.parse().ok())
-            .for_each(|child| signal(child, Signal::INT));
+            .for_each(|child| signal(child, signal_to_send));
     }
 }
 
@@ -133,7 +137,8 @@ impl Reader {
     /// Ends what runs on.
     pub(super) fn leave(mut self) {
         for mut typed in self.running.drain(..) {
-            typed.interrupt();
+            // Where these tests run in the background of a shell, programs without a handler ignore SIGINT.
+            typed.signal(Signal::TERM);
             wait_until("the end of what ran on", PATIENCE, || typed.look().1);
             typed.client.exit_code();
         }
