@@ -117,7 +117,7 @@ pub struct HttpSpec {
     pub tls: watch::Receiver<Option<Acceptor>>,
     /// Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision at `/sse` and `/messages`.
     pub offers_sse: bool,
-    /// Bytes that the bodies of requests and whole replies may have together; by default as [`MESSAGE_MEMORY`] says.
+    /// Bytes that the bodies of requests and whole replies may have together; by default as [`MESSAGE_MEMORY`](crate::config::MESSAGE_MEMORY) says.
     pub message_memory: Option<usize>,
     /// Who may come; what is there of those who may not any more is ended.
     pub door: watch::Receiver<Arc<Door>>,
