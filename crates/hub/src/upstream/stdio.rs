@@ -306,8 +306,10 @@ impl Actor {
                 (Kind::StartFailed, happened, hint)
             }
         };
-        let failure = Failure { exit: Some(exit.to_string()), ..self.dialogue.failure(kind, happened, hint) };
-        self.dialogue.end(failure);
+        let failure = self.dialogue.failure(kind, happened.clone(), hint);
+        self.dialogue.end(Failure { exit: Some(exit.to_string()), ..failure });
+        // Where nobody waits for an answer, nothing else tells of it.
+        tracing::info!("{happened}");
     }
 
     /// Nobody waits any more, and everybody may know that it has gone.
