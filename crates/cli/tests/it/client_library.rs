@@ -575,6 +575,20 @@ async fn a_subscription_that_is_never_acknowledged_fails_in_time() {
 }
 
 #[tokio::test]
+async fn a_subscription_that_is_refused_fails_each_time() {
+    let sandbox = Sandbox::new();
+    let refusal = r#"*subscriptions/listen*) say '"error":{"code":-32601,"message":"nothing to hear"}';;"#;
+    let client = Client::start(stateless(&sandbox, refusal));
+    let options = Options::default();
+    for _ in 0..20 {
+        let outcome = client.subscribe(Topics::default(), &options);
+        let error = timeout(PATIENCE, outcome).await.expect("it has a limit").expect_err("it is refused");
+        assert!(error.to_string().contains("nothing to hear"), "{error}");
+    }
+    client.dispose().await;
+}
+
+#[tokio::test]
 async fn an_argument_that_was_begun_is_completed() {
     let sandbox = Sandbox::new();
     let client = Client::start(animal(&sandbox, "srv", &["well-behaved"]));

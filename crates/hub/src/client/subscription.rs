@@ -55,12 +55,11 @@ impl Client {
                     _ = ended => {}
                 }
             });
-            tokio::select! {
-                seen = timeout(limit, seen.changed()) => match seen {
-                    Ok(_) => Ok(Subscription { _kept: kept }),
-                    Err(_) => Err(self.unacknowledged(limit)),
-                },
-                Ok(error) = failure => Err(error),
+            match timeout(limit, seen.changed()).await {
+                Ok(Ok(())) => Ok(Subscription { _kept: kept }),
+                Err(_) => Err(self.unacknowledged(limit)),
+                // It was refused or lost before that, and why comes a moment later.
+                Ok(Err(_)) => Err(failure.await.unwrap_or_else(|_| self.unacknowledged(limit))),
             }
         } else {
             for uri in &topics.resources {
