@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{finish, gateway, listed, server},
-    gateway_http,
+    gateway_http::{self, modern_call, modern_post},
     harness::{Client, PATIENCE, Sandbox, Web, WebAnswer, wait_until},
 };
 
@@ -154,5 +154,32 @@ fn f_54_calls_of_another_session_wait_from_the_first_question_of_a_server_on() {
         assert_eq!(respond(&web, &alice, hers), json!({ "by": alice }).to_string());
         assert_eq!(his.join().expect("no panic"), json!({ "by": bob }).to_string());
     });
+    gateway_http::finish(process, &sandbox);
+}
+
+#[test]
+fn f_90_a_caller_without_a_session_is_asked_though_it_has_left_a_call() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = gateway_http::gateway(&sandbox, &[asks("srv")]);
+    let meta = |more: Value| {
+        let mut meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} },
+        });
+        meta.as_object_mut().expect("members").extend(more.as_object().expect("members").clone());
+        meta
+    };
+    let lasting = json!({ "arguments": { "seconds": 20, "label": "left", "progress": true }, "_meta": meta(json!({ "progressToken": 1 })) });
+    let mut left = modern_post(&web, 1, "srv__slow", &lasting);
+    assert_eq!(left.next().expect("a report")["method"], "notifications/progress");
+    drop(left);
+    wait_until("the server has been told that nobody waits", PATIENCE, || {
+        let seen = modern_call(&web, 2, "srv__seen", &json!({ "arguments": {} }));
+        let text = seen["result"]["content"][0]["text"].as_str().unwrap_or_default();
+        text.contains(r#""cancelled":1"#)
+    });
+    // It need not answer what was cancelled, and does not.
+    let asked = modern_call(&web, 3, "srv__ask", &json!({ "arguments": { "method": ASKED } }));
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
     gateway_http::finish(process, &sandbox);
 }

@@ -213,6 +213,11 @@ fn f_90_what_is_asked_about_a_call_that_was_given_up_comes_to_nobody_else() {
 
 /// A call of a client of 2026-07-28 that can be asked anything.
 pub(crate) fn modern_call(web: &Web, id: u32, tool: &str, more: &Value) -> Value {
+    modern_post(web, id, tool, more).last()
+}
+
+/// The same, of which the answer is still to be read.
+pub(crate) fn modern_post(web: &Web, id: u32, tool: &str, more: &Value) -> WebAnswer {
     let mut params = json!({
         "name": tool,
         "arguments": { "text": "x" },
@@ -226,7 +231,6 @@ pub(crate) fn modern_call(web: &Web, id: u32, tool: &str, more: &Value) -> Value
     }
     let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", tool)];
     web.post(&headers, &json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }))
-        .last()
 }
 
 #[test]
