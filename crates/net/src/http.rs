@@ -113,12 +113,15 @@ impl Address {
             return Err(wrong("its URL is none of http:// or https://"));
         }
         let mut headers = HeaderMap::new();
-        for (name, value) in &self.headers {
-            let name = HeaderName::try_from(name.as_str());
-            let mut value = HeaderValue::try_from(value.as_str())
-                .map_err(|_| wrong("one of its headers has a value that no header can have"))?;
+        for (number, (name, value)) in self.headers.iter().enumerate() {
+            // What stands where a name belongs may be a secret.
+            let name = HeaderName::try_from(name.as_str())
+                .map_err(|_| wrong(&format!("the name of its header number {} is none", number + 1)))?;
+            let mut value = HeaderValue::try_from(value.as_str()).map_err(|_| {
+                wrong(&format!("the value of its header `{name}` has a character that no header can have"))
+            })?;
             value.set_sensitive(true);
-            headers.append(name.map_err(|_| wrong("one of its headers has a name that is none"))?, value);
+            headers.append(name, value);
         }
         Ok((url, headers))
     }

@@ -85,6 +85,8 @@ fn what_cannot_be_printed_is_told_once() {
         format!("[servers.demo]\ncommand = {UNHANG:?}\nargs = [\"zoo\", \"well-behaved\"]\n"),
     )
     .expect("a file");
+    let call = r#"{"server": "demo", "tool": "echo", "arguments": {"text": "a"}}"#;
+    fs::write(sandbox.path().join("calls.jsonl"), call).expect("a file");
     let id = jobs.submit(&[], "echo printed");
     jobs.demand(0, &["job", "wait", &id]);
     jobs.demand(0, &["state", "set", "field", "1"]);
@@ -92,6 +94,7 @@ fn what_cannot_be_printed_is_told_once() {
         "call demo echo text=a",
         "call demo echo text=a --raw",
         "read demo zoo://numbers/3 --raw",
+        "batch calls.jsonl",
         "tools",
         "tools --output text",
         "servers",

@@ -179,6 +179,21 @@ fn a_url_that_is_none_is_wrong_usage() {
 }
 
 #[test]
+fn f_79_a_header_that_is_none_is_told_by_name_or_number_and_never_by_value() {
+    let sandbox = Sandbox::new();
+    for (header, why) in [
+        ("X-Key: HUSH\u{1}", "the value of its header `x-key` has a character that no header can have"),
+        ("X HUSH: a", "the name of its header number 2 is none"),
+    ] {
+        let mut command = sandbox.unhang();
+        command.args(["-v", "ping", "http://127.0.0.1:1/mcp", "--header", "A: b", "--header", header]);
+        let (code, stdout, stderr) = run_to_end(command);
+        assert_eq!((code, &*stdout), (2, ""), "{header}: {stderr}");
+        assert!(stderr.contains(why) && !stderr.contains("HUSH"), "{header}: {stderr}");
+    }
+}
+
+#[test]
 fn a_stream_that_ends_before_its_answer_is_taken_up_again() {
     for words in [&["http-resumes"][..], &["http-resumes", "5"], &["http-resumes", "3", "--breaks", "yes"]] {
         let sandbox = Sandbox::new();

@@ -407,7 +407,12 @@ impl Dialogue {
                 Signed::Already => params,
             };
         }
-        tracing::debug!("waiting for `{}` to answer `{method}`, for at most {}", self.name, in_words(limit));
+        if limit == Duration::MAX {
+            tracing::debug!("waiting for `{}` to answer `{method}`, for as long as it runs", self.name);
+        } else {
+            let limit = in_words(limit);
+            tracing::debug!("waiting for `{}` to answer `{method}`, for at most {limit}", self.name);
+        }
         let line = conversation::request(&id, &method, &params);
         self.unsent += line.len();
         self.out.push_back(Out::Request { id, method, line, mirrored });

@@ -96,7 +96,10 @@ fn code(end: &io::Result<()>) -> u8 {
     match end {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit::DONE,
         Err(error) => {
-            crate::output::error(&format!("the outcomes cannot be written: {error}"), None);
+            crate::output::error(
+                &format!("stdout cannot be written: {error}; outcomes are missing there"),
+                None,
+            );
             exit::FAILED
         }
         Ok(()) => exit::DONE,
