@@ -12,7 +12,7 @@ use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Duration};
 
 use unhang_switches::stands;
 
-use crate::config::CLOCK_PERCENT;
+use crate::{config::CLOCK_PERCENT, fault::in_words};
 
 /// After how long a client gives a `tools/call` up, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,6 +228,12 @@ pub(crate) fn call_limit(clock: Option<Duration>, call_timeout: Duration) -> Dur
     let percent = if stands("before-the-clients-clock") { CLOCK_PERCENT } else { 100 };
     // Divided first, since a configured clock may be as long as one can write.
     clock.map_or(Duration::MAX, |clock| clock / 100 * percent).min(call_timeout)
+}
+
+/// What to say of a call that was cut because of a client's clock.
+pub(crate) fn cut_short(client: Option<&str>, clock: Duration) -> String {
+    let client = client.unwrap_or("the client");
+    format!("the call was cancelled just before {client} would have given up (after {})", in_words(clock))
 }
 
 #[cfg(test)]

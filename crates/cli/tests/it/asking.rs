@@ -144,7 +144,7 @@ fn what_goes_wrong_is_told_by_exit_code_and_sentence() {
             &["call", "--call-timeout", "1s", "echo", "text=x"],
             &["never-answers", "echo"],
             4,
-            "within 1s; raise --call-timeout",
+            "within 1s; the call was cancelled; raise --call-timeout",
         ),
         (
             &["call", "--call-timeout", "1s", "echo", "text=x"],

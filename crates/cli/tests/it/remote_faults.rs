@@ -47,7 +47,7 @@ fn fails(animal: &[&str], words: &[&str], code: i32, sentence: &str) {
 
 #[test]
 fn what_does_not_answer_ends_at_its_deadline() {
-    let late = "`URL` did not answer `tools/call` within 1s; raise --call-timeout if it needs longer";
+    let late = "`URL` did not answer `tools/call` within 1s; the call was cancelled; raise --call-timeout if it needs longer";
     fails(&["http-never-answers"], SHORT_CALL, 4, late);
     fails(&["http-drips-comments"], SHORT_CALL, 4, late);
     fails(&["http-wrong-ids"], SHORT_CALL, 4, late);

@@ -19,7 +19,7 @@ use crate::{
     gateway::{Aside, Question},
     job_report::JobReport,
     promoted::{Input, PromotedCalls},
-    tools::service::{Caller, JobError, JobService},
+    tools::service::{Caller, Extent, JobError, JobService},
 };
 
 /// Where questions go that are asked beside the answer to this request.
@@ -67,6 +67,7 @@ impl Jobs {
         }
         let told = match asked {
             TaskAsked::Get(id) => self.one(id, Duration::ZERO).await.map(one),
+            TaskAsked::Resource(id) => self.of_extent(id, Duration::ZERO, Extent::Whole).await.map(one),
             TaskAsked::Update(id, responses) => {
                 self.update(id, responses);
                 self.one(id, Duration::ZERO).await.map(one)
@@ -92,8 +93,12 @@ impl Jobs {
     }
 
     async fn one(&self, id: JobId, wait: Duration) -> Result<TaskTold, JobError> {
+        self.of_extent(id, wait, Extent::Bounded).await
+    }
+
+    async fn of_extent(&self, id: JobId, wait: Duration, extent: Extent) -> Result<TaskTold, JobError> {
         let report = self.service.status(id, wait).await?;
-        let answer = if report.status.is_final() { self.service.answer(id).await? } else { None };
+        let answer = if report.status.is_final() { self.service.answer(id, extent).await? } else { None };
         let inputs = self.promoted().map(|promoted| promoted.inputs().open(id));
         let inputs = inputs.filter(|_| answer.is_none()).unwrap_or_default();
         Ok(TaskTold { report, answer, inputs })

@@ -249,6 +249,8 @@ pub(super) struct Call {
     pub revision: Revision,
     pub since: Duration,
     pub limit: Duration,
+    /// The client's own clock, where the limit is that short because of it.
+    pub clock: Option<Duration>,
     pub way: Way,
     /// How it becomes a job, where it may.
     pub hand_over: HandOver,
@@ -265,7 +267,8 @@ impl Call {
         limit: Duration,
     ) -> Call {
         let hand_over = HandOver::never();
-        Call { key, awaited, server: None, revision, since, limit, way, hand_over, heartbeat: None }
+        let (server, clock, heartbeat) = (None, None, None);
+        Call { key, awaited, server, revision, since, limit, clock, way, hand_over, heartbeat }
     }
 }
 

@@ -53,8 +53,8 @@ impl Machine {
             return;
         }
         // As long as it is known what is asked.
-        let unanswered = self.with_what_is_unanswered(key, answered);
-        let answered = unanswered.as_ref().unwrap_or(answered);
+        let late = self.with_why_it_was_late(key, answered);
+        let answered = late.as_ref().unwrap_or(answered);
         let id = self.over(key, outside);
         if let Some(id) = id
             && let Some(call) = self.calls.cancel(&id)

@@ -14,6 +14,7 @@ use unhang_wire::{Id, Json, Outcome, one_line, text_member};
 use super::machine::{About, Action, Call, CallKey, Machine, Outside, QuestionKey, To, Way};
 use crate::{
     client::{Error, Failure},
+    clients,
     fault::{Kind, in_words},
     gateway::{Answered, Replied},
     queue::Class,
@@ -173,13 +174,19 @@ impl Machine {
         Some((happened, "answer the question in time, or raise call-timeout"))
     }
 
-    /// The same of what came of a call.
-    pub(super) fn with_what_is_unanswered(&self, key: CallKey, answered: &Answered) -> Option<Answered> {
+    /// What came of a call whose time was over, with why it had no more: its client was asked something, or has a clock of its own.
+    pub(super) fn with_why_it_was_late(&self, key: CallKey, answered: &Answered) -> Option<Answered> {
         let Err(Error::Failure(failure)) = &answered.outcome else { return None };
         let id = self.running.get(&key).and_then(Option::as_ref)?;
-        let (happened, hint) =
-            self.unanswered(self.calls.get(id)?).filter(|_| failure.kind == Kind::Deadline)?;
-        let failure = Failure { happened, hint: hint.to_owned(), ..Failure::clone(failure) };
+        let call = self.calls.get(id).filter(|_| failure.kind == Kind::Deadline)?;
+        let failure = Failure::clone(failure);
+        let failure = match self.unanswered(call) {
+            Some((happened, hint)) => Failure { happened, hint: hint.to_owned(), ..failure },
+            None => {
+                let client = Some(self.client_name()).filter(|name| !name.is_empty());
+                Failure { hint: clients::cut_short(client.as_deref(), call.clock?), ..failure }
+            }
+        };
         Some(Answered { outcome: Err(failure.into()), ..answered.clone() })
     }
 

@@ -479,9 +479,13 @@ impl Machine {
         };
         let usual = Patience::default();
         let patience = known.patience.get(&owner.server).unwrap_or(&usual);
-        let limit = match method {
-            "tools/call" => clients::call_limit(self.clock(request, revision), patience.of_call(&owner.name)),
-            _ => patience.request,
+        let (limit, clock) = match method {
+            "tools/call" => {
+                let (clock, most) = (self.clock(request, revision), patience.of_call(&owner.name));
+                let limit = clients::call_limit(clock, most);
+                (limit, clock.filter(|_| limit < most))
+            }
+            _ => (patience.request, None),
         };
         let limit = limit.saturating_sub(request.waited);
         let job_limit = patience.of_job(&owner.name);
@@ -540,7 +544,7 @@ impl Machine {
         // Where windows ask, whoever serves their clients knows when to stop.
         let limit = if self.jobs.are_of_windows { asked_limit } else { limit };
         let mut call = Call::new((key, awaited), (revision, request.way), self.now, limit);
-        (call.hand_over, call.heartbeat) = (hand_over, heartbeat);
+        (call.hand_over, call.heartbeat, call.clock) = (hand_over, heartbeat, clock);
         call.server = Some(asked.server);
         self.begin(&request.id, call);
         self.actions.push_back(Action::Ask { key, asked, may_be_a_job, joining });

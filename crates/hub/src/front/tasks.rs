@@ -64,6 +64,8 @@ pub(super) struct JobsBehind {
 pub enum TaskAsked {
     /// How it is.
     Get(JobId),
+    /// All that is known of it, as the content of a resource.
+    Resource(JobId),
     /// What has come of it, once it has ended, but not for longer than this.
     Result(JobId, Duration),
     /// That it ends.
@@ -79,6 +81,7 @@ impl TaskAsked {
     pub(super) fn about(&self) -> Option<JobId> {
         match self {
             TaskAsked::Get(id)
+            | TaskAsked::Resource(id)
             | TaskAsked::Result(id, _)
             | TaskAsked::Cancel(id)
             | TaskAsked::Update(id, _) => Some(*id),
@@ -302,7 +305,7 @@ impl Machine {
         let limit = self.limits.request_timeout;
         let call = Call::new(awaited, (revision, request.way), self.now, limit);
         self.begin(&request.id, call);
-        self.actions.push_back(Action::Task { key, asked: TaskAsked::Get(id) });
+        self.actions.push_back(Action::Task { key, asked: TaskAsked::Resource(id) });
     }
 
     /// Asks for what is known of a task.
@@ -316,7 +319,7 @@ impl Machine {
             Err(error) => return self.refuse_raw(&request.id, request.way, &error, outside),
         };
         let (method, limit) = match &asked {
-            TaskAsked::Get(_) => (tasks::GET, self.limits.request_timeout),
+            TaskAsked::Get(_) | TaskAsked::Resource(_) => (tasks::GET, self.limits.request_timeout),
             TaskAsked::Result(_, limit) => (tasks::RESULT, *limit + VERDICT_SLACK),
             TaskAsked::Cancel(_) => (tasks::CANCEL, self.limits.request_timeout),
             TaskAsked::Update(..) => (tasks::UPDATE, self.limits.request_timeout),

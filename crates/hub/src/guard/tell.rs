@@ -12,6 +12,7 @@ use super::machine::{Call, Machine, Outside, Role};
 use crate::{
     batch::BatchId,
     breaker::Phase,
+    clients,
     fault::{BAD_RESPONSE_HINT, Evidence, Fault, Kind, RESTART_HINT, ended, in_words},
     queue::Class,
     refusal::{Addressee, Telling},
@@ -147,11 +148,7 @@ impl Machine {
         } else if never_started {
             "it has not answered anything since it was started; raise --start-timeout if it needs longer to start, or see its log"
         } else if let (Some(clock), "tools/call") = (client_clock, &*call.method) {
-            clock_hint = format!(
-                "the call was cancelled just before {} would have given up (after {})",
-                self.client_name.as_deref().unwrap_or("the client"),
-                in_words(clock)
-            );
+            clock_hint = clients::cut_short(self.client_name.as_deref(), clock);
             &clock_hint
         } else if &*call.method == "tools/call" {
             "the call was cancelled; raise --call-timeout if it needs longer"

@@ -49,7 +49,7 @@ pub(crate) use self::{
 use crate::{
     gateway::KnownTask,
     job_report::{JobReport, Reader, ToolNames},
-    tools::service::{CallAnswer, Caller, JobError, JobService},
+    tools::service::{CallAnswer, Caller, Extent, JobError, JobService},
 };
 
 /// How long the ends of all of them may take to reach the disk, at our own end.
@@ -295,7 +295,7 @@ pub(crate) async fn joined(jobs: &dyn JobService, status: &Status) -> Option<Str
     if !is_answered(status) {
         return None;
     }
-    match jobs.answer(status.record.job_id).await.ok()?? {
+    match jobs.answer(status.record.job_id, Extent::Bounded).await.ok()?? {
         CallAnswer::Result(result) => Some(result),
         CallAnswer::Error(_) => None,
     }

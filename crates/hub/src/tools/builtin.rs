@@ -17,7 +17,7 @@ use unhang_switches::stands;
 use super::{
     Definition, Hints, Listing, ToolAnswer,
     schemas::{self, DEFAULT_JOBS, DEFAULT_LOG_BYTES, MAX_LOG_BYTES, MAX_WAIT_SECONDS},
-    service::{JobError, JobService, LogRequest},
+    service::{Extent, JobError, JobService, LogRequest},
     telling::{self, Told},
 };
 use crate::{
@@ -181,9 +181,12 @@ impl Builtin {
                 let id = given.job()?;
                 let found = service.results(id).await?;
                 match found.report.job.kind {
-                    Some(JobKind::Call) => {
-                        telling::call_results(found, service.answer(id).await?, given.offset(), names)
-                    }
+                    Some(JobKind::Call) => telling::call_results(
+                        found,
+                        service.answer(id, Extent::Bounded).await?,
+                        given.offset(),
+                        names,
+                    ),
                     None => telling::results_from(found, given.offset(), names),
                 }
             }

@@ -27,8 +27,10 @@ use unhang_switches::stands;
 
 use super::{
     opening::Opening,
-    service::{CallAnswer, Caller, JobError, JobService, Located, LogRequest, Pending, SubmitRequest},
-    telling::results,
+    service::{
+        CallAnswer, Caller, Extent, JobError, JobService, Located, LogRequest, Pending, SubmitRequest,
+    },
+    telling::{results, whole_results},
 };
 use crate::{
     front::Revision,
@@ -253,7 +255,7 @@ impl JobService for EngineService {
         })
     }
 
-    fn answer(&self, id: JobId) -> Pending<'_, Option<CallAnswer>> {
+    fn answer(&self, id: JobId, extent: Extent) -> Pending<'_, Option<CallAnswer>> {
         Box::pin(async move {
             let engine = self.engine_with(id).await?;
             let record = engine.status(id).await?.record;
@@ -263,7 +265,12 @@ impl JobService for EngineService {
             self.was_read(id);
             if record.call.is_none() {
                 let is_error = record.status != JobState::Completed;
-                let answer = results(self.results(id).await?, self.names).answer(is_error);
+                let found = self.results(id).await?;
+                let told = match extent {
+                    Extent::Bounded => results(found, self.names),
+                    Extent::Whole => whole_results(found),
+                };
+                let answer = told.answer(is_error);
                 let result = Value::from(answer.to_json(Revision::V2025November)).to_string();
                 return Ok(Some(CallAnswer::Result(result)));
             }

@@ -53,6 +53,15 @@ impl Caller {
     }
 }
 
+/// How much is told of what a command has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// What an answer of a tool has room for; it says where the rest is.
+    Bounded,
+    /// All of its results.
+    Whole,
+}
+
 /// Runs jobs and keeps the named state.
 pub trait JobService: Send + Sync + 'static {
     /// The same for this caller, to whom other callers' jobs are not there.
@@ -64,8 +73,8 @@ pub trait JobService: Send + Sync + 'static {
     /// Whether there is such a job.
     fn knows(&self, id: JobId) -> Pending<'_, bool>;
     /// What a job has come to as the answer of a tool, once it has ended: of a call what its server answered, or the error that its caller
-    /// would have had; of a command what [`results`](Self::results) has. Whoever asks has had it.
-    fn answer(&self, id: JobId) -> Pending<'_, Option<CallAnswer>>;
+    /// would have had; of a command what [`results`](Self::results) has, of this extent. Whoever asks has had it.
+    fn answer(&self, id: JobId, extent: Extent) -> Pending<'_, Option<CallAnswer>>;
     /// What a job has left so far.
     fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>>;
     /// A piece of what a job has printed.

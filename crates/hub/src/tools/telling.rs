@@ -295,8 +295,9 @@ pub(super) fn results_from(found: Located<ResultsReport>, offset: Option<usize>,
     Part { text: &text, offset: offset.unwrap_or_default(), of: "result", elsewhere }.told(found, names)
 }
 
-pub(super) fn results(found: Located<ResultsReport>, names: ToolNames) -> Told {
-    let Located { mut report, path } = found;
+/// The same with all of its results, for a resource, which has no bound of its own.
+pub(super) fn whole_results(found: Located<ResultsReport>) -> Told {
+    let mut report = found.report;
     for tail in [&mut report.stdout_tail, &mut report.stderr_tail] {
         *tail = printed(end(tail, TAIL_CHARACTERS));
     }
@@ -307,12 +308,17 @@ pub(super) fn results(found: Located<ResultsReport>, names: ToolNames) -> Told {
             gone.display()
         ));
     }
-    let told = Told::new(sentence, fields(&report));
-    told.fit(&["results", "error", "stdout_tail", "stderr_tail"], |name| match name {
-        "results" => in_file(&path, report.results_name.as_deref()),
+    Told::new(sentence, fields(&report))
+}
+
+pub(super) fn results(found: Located<ResultsReport>, names: ToolNames) -> Told {
+    let (path, id) = (found.path.clone(), found.report.job.job_id);
+    let name = found.report.results_name.clone();
+    whole_results(found).fit(&["results", "error", "stdout_tail", "stderr_tail"], |member| match member {
+        "results" => in_file(&path, name.as_deref()),
         "error" => in_file(&path, Some(ERROR)),
-        _ if names.lists_all() => format!("get_job_logs(job_id=\"{}\") has it in pieces.", report.job.job_id),
-        _ => format!("The command `unhang job logs {}` has all of it.", report.job.job_id),
+        _ if names.lists_all() => format!("get_job_logs(job_id=\"{id}\") has it in pieces."),
+        _ => format!("The command `unhang job logs {id}` has all of it."),
     })
 }
 

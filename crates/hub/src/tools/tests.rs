@@ -19,7 +19,9 @@ use unhang_jobs::{
 };
 
 use super::{
-    service::{CallAnswer, Caller, JobError, JobService, Located, LogRequest, Pending, SubmitRequest},
+    service::{
+        CallAnswer, Caller, Extent, JobError, JobService, Located, LogRequest, Pending, SubmitRequest,
+    },
     *,
 };
 use crate::{
@@ -105,7 +107,7 @@ impl JobService for Memory {
         Box::pin(async move { Ok(id.as_str() == ID) })
     }
 
-    fn answer(&self, _id: JobId) -> Pending<'_, Option<CallAnswer>> {
+    fn answer(&self, _id: JobId, _extent: Extent) -> Pending<'_, Option<CallAnswer>> {
         let answer = self.asked().answer.clone();
         let answer = answer.map(|answer| CallAnswer::Result(answer.to_string()));
         Box::pin(async { Ok(answer) })

@@ -187,7 +187,12 @@ impl<R> Conversation<R> {
                 "tools/call" => ("--call-timeout", true),
                 _ => ("--request-timeout", true),
             };
-            let hint = format!("raise {flag} if it needs longer");
+            let raise = format!("raise {flag} if it needs longer");
+            let hint = match (cancels, flag) {
+                (false, _) => raise,
+                (true, "--call-timeout") => format!("the call was cancelled; {raise}"),
+                (true, _) => format!("the request was cancelled; {raise}"),
+            };
             let failure = self.failure(now, &call, Kind::Deadline, happened, &hint);
             if cancels && stands("client-deadline-cancels") {
                 events(Event::Withdrawn(id, "no answer in time"));
