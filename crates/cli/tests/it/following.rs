@@ -91,6 +91,11 @@ fn f_70_a_batch_waits_for_jobs_and_calls_nothing_done_that_is_not() {
     assert_eq!((&error["kind"], &error["data"]["goes_on"]), (&json!("deadline"), &json!(false)), "{late}");
     assert!(error["data"]["job_id"].is_string(), "{late}");
     sandbox.assert_nothing_left();
+    // The guard may have been killed while it wrote how the job ended; whoever opens the folder next settles that.
+    let mut list = sandbox.unhang();
+    list.args(["job", "list"]);
+    let (code, _, stderr) = run_to_end(list);
+    assert_eq!(code, 0, "{stderr}");
 }
 
 #[test]
@@ -304,4 +309,61 @@ fn f_70_an_interrupted_call_says_that_its_job_ends_with_its_server() {
     let stderr = call.stderr_at_the_end();
     assert!(stderr.contains("runs as job") && stderr.contains("; it ended with the server"), "{stderr}");
     sandbox.assert_nothing_left();
+}
+
+/// Tools that are jobs: of one that ends at once, one that fails at once, and one with more results than an answer of a tool has room for.
+const SHORT: &str = r#"
+[tools.instant]
+description = "Ends at once"
+command = ["true"]
+mode = "job"
+[tools.fails]
+description = "Fails at once"
+command = ["sh", "-c", "exit 3"]
+mode = "job"
+[tools.large]
+description = "Leaves much"
+command = ["sh", "-c", "printf '\"%030000d\"' 7 > $UNHANG_JOB_DIR/results.json"]
+results = "results.json"
+mode = "job"
+"#;
+
+#[test]
+fn f_70_what_has_ended_within_the_limit_is_no_deadline() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("jobs.toml"), SHORT).expect("a file");
+    for (tool, expect) in [("instant", 0), ("fails", 1)] {
+        let mut command = sandbox.unhang();
+        // Shorter than the time that the server asks its clients to leave between two looks.
+        command.env("UNHANG_MEMORY_LIMIT", "100").args(["call", "--call-timeout", "1500ms", tool]);
+        command.args(["--", UNHANG, "serve", "--stdio", "--config", "jobs.toml"]);
+        let (code, stdout, stderr) = run_to_end(command);
+        assert_eq!(code, expect, "{tool}: {stdout} {stderr}");
+        assert!(stdout.contains(&format!("exit_code\":{}", 3 * expect)), "{tool}: {stdout} {stderr}");
+    }
+    sandbox.assert_nothing_left_within(PATIENCE);
+}
+
+#[test]
+fn f_70_a_result_that_is_too_large_for_a_tools_answer_is_printed_whole() {
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), SHORT).expect("a file");
+    let mut serve = sandbox.unhang();
+    serve.env("UNHANG_MEMORY_LIMIT", "100").args(["-v", "serve", "--http", "127.0.0.1:0"]);
+    serve.args(["--config", "unhang.toml"]);
+    let (process, web) = Web::start_as(serve);
+    let run = |words: &[&str]| {
+        let mut command = sandbox.unhang();
+        command.args(words);
+        let (code, stdout, stderr) = run_to_end(command);
+        assert_eq!(code, 0, "{words:?}: {stderr}");
+        serde_json::from_str::<Value>(&stdout).expect("JSON")
+    };
+    let whole = format!("{:030000}", 7);
+    let result = run(&["call", &web.url(), "large"]);
+    assert!(result["structuredContent"]["results"] == whole, "{result:.500}");
+    let job = result["structuredContent"]["job_id"].as_str().expect("an id").to_owned();
+    let read = run(&["read", &web.url(), &format!("job://{job}")]);
+    assert!(read["contents"][0]["text"].as_str().is_some_and(|text| text.contains(&whole)), "{read:.500}");
+    finish(process, &sandbox);
 }

@@ -47,6 +47,8 @@ const LOOK_LEAST: Duration = Duration::from_millis(250);
 const TASK_LEAST: Duration = Duration::from_millis(100);
 const TASK_MOST: Duration = Duration::from_secs(30);
 const TASK_USUAL: Duration = Duration::from_secs(1);
+/// How long the answer to the last look may take, which is made when the time is over: what has ended in time is no failure.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 /// How long a server may take to hear that a task is not wanted any more.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
@@ -140,7 +142,7 @@ impl Client {
         options: &Options,
     ) -> Result<Box<RawValue>, Error> {
         let limit = options.timeout.unwrap_or(self.limits.call_timeout);
-        let deadline = Deadline::after(limit);
+        let (deadline, mut pace) = (Deadline::after(limit), Pace::up_to(TASK_USUAL));
         loop {
             let read = self.read_resource(uri, options).await?;
             let running = JobResource::read(uri, &read).filter(|job| !job.state.is_final());
@@ -152,7 +154,7 @@ impl Client {
                 return Err(Error::Unfinished(Box::new(unfinished)));
             }
             options.tell_of(unfinished);
-            sleep(TASK_USUAL.min(deadline.remaining())).await;
+            sleep(pace.pause().min(deadline.remaining())).await;
         }
     }
 
@@ -220,13 +222,14 @@ impl Pursuit<'_> {
         }
     }
 
+    /// Asks about what goes on; also once the time is over, for what has come of it until then.
     async fn ask(
         &self,
         method: &str,
         params: &str,
         progress: Option<tokio::sync::watch::Sender<Option<Box<RawValue>>>>,
     ) -> Result<Box<RawValue>, Error> {
-        self.ask_within(self.deadline.remaining(), method, params, progress).await
+        self.ask_within(self.deadline.remaining().max(LAST_LOOK), method, params, progress).await
     }
 
     async fn ask_within(
@@ -267,9 +270,7 @@ impl Pursuit<'_> {
         let mut last: Option<StatusInWords> = None;
         loop {
             let remaining = self.deadline.remaining();
-            if remaining.is_zero() {
-                return Err(self.given_up(&job, last.as_ref()));
-            }
+            let is_last_look = remaining.is_zero();
             let wait = remaining.min(most).as_secs();
             let arguments = json!({ "job_id": job.job, "wait_seconds": wait });
             let asked = json!({ "name": job.status_tool(), "arguments": arguments }).to_string();
@@ -290,6 +291,9 @@ impl Pursuit<'_> {
             self.show(status.progress, status.doing.as_deref());
             self.options.tell_of(self.unfinished_job(&job, Some(&status)));
             last = Some(status);
+            if is_last_look {
+                return Err(self.given_up(&job, last.as_ref()));
+            }
             if since.elapsed() < LOOK_LEAST {
                 sleep(LOOK_LEAST.min(self.deadline.remaining())).await;
             }
@@ -338,6 +342,22 @@ impl Pursuit<'_> {
         to_raw_value(&failed).map_err(|error| self.broken(&error.to_string()))
     }
 
+    /// The result of a task; where it is what a tool tells of a command, with all that it leaves out.
+    async fn whole(&self, task: &str, result: Box<RawValue>) -> Result<Box<RawValue>, Error> {
+        let fields = Json::new(result.get().as_bytes()).and_then(|result| result.member("structuredContent"));
+        let is_of_command = fields.is_some_and(|fields| {
+            fields.member("results").is_none() && text_member(fields, "job_id").is_some_and(|job| job == task)
+        });
+        if !is_of_command || task.parse::<JobId>().is_err() {
+            return Ok(result);
+        }
+        let read = self.client.read_resource(&format!("{JOB_SCHEME}{task}"), &Options::default()).await;
+        match read.ok().as_deref().and_then(left_in) {
+            Some(Left::Result(whole)) => Ok(whole),
+            _ => Ok(result),
+        }
+    }
+
     /// Waits for what a task comes to.
     async fn task(
         &self,
@@ -347,16 +367,17 @@ impl Pursuit<'_> {
     ) -> Result<Box<RawValue>, Error> {
         tracing::debug!("`{}` goes on with `{}` as task {}", self.client.name, self.tool, task.id);
         let mut answered = HashSet::new();
+        // Servers of ours do not mind to be asked about short jobs soon.
+        let mut pace = task.id.parse::<JobId>().is_ok().then(|| Pace::up_to(TASK_MOST));
         loop {
             if is_our_job(&task, session) {
                 self.options.tell_of(self.unfinished(&task.id, Background::OurTask, task.message.clone()));
             }
             let pause = task.poll_interval_ms.map_or(TASK_USUAL, Duration::from_millis);
             let pause = pause.clamp(TASK_LEAST, TASK_MOST);
+            let pause = pace.as_mut().map_or(pause, |pace| pace.pause().min(pause));
             sleep(pause.min(self.deadline.remaining())).await;
-            if self.deadline.remaining().is_zero() {
-                return Err(self.unfinished_task(task, session).await);
-            }
+            let is_last_look = self.deadline.remaining().is_zero();
             let got = match self.ask(tasks::GET, &tasks::about(&task.id), None).await {
                 Err(Error::Failure(failure)) if failure.kind == Kind::Deadline => {
                     return Err(self.unfinished_task(task, session).await);
@@ -369,9 +390,14 @@ impl Pursuit<'_> {
             task = SeenTask { id: task.id, ..seen };
             self.show(None, task.message.as_deref());
             match (status, payload) {
+                (Status::Working | Status::InputRequired, _) if is_last_look => {
+                    return Err(self.unfinished_task(task, session).await);
+                }
                 (Status::Working, _) => {}
                 (_, Some(Payload::Result(result))) => {
-                    return RawValue::from_string(result).map_err(|error| self.broken(&error.to_string()));
+                    let result =
+                        RawValue::from_string(result).map_err(|error| self.broken(&error.to_string()))?;
+                    return self.whole(&task.id, result).await;
                 }
                 (_, Some(Payload::Error(error))) => {
                     let error = ServerError::read(&self.client.name, "tools/call", &error);
@@ -391,7 +417,7 @@ impl Pursuit<'_> {
                         Err(Error::Failure(failure)) if failure.kind == Kind::Deadline => {
                             Err(self.unfinished_task(task, session).await)
                         }
-                        result => result.map(unrelated),
+                        result => self.whole(&task.id, unrelated(result?)).await,
                     };
                 }
             }
@@ -454,6 +480,24 @@ fn is_core(session: &Session) -> bool {
 fn is_our_job(task: &SeenTask, session: &Session) -> bool {
     session.server_info.as_ref().is_some_and(|info| info["name"] == "unhang")
         && task.id.parse::<JobId>().is_ok()
+}
+
+/// Pauses between looks at what may end soon and may take long.
+struct Pace {
+    next: Duration,
+    most: Duration,
+}
+
+impl Pace {
+    fn up_to(most: Duration) -> Self {
+        Self { next: TASK_LEAST, most }
+    }
+
+    fn pause(&mut self) -> Duration {
+        let pause = self.next.min(self.most);
+        self.next = pause * 2;
+        pause
+    }
 }
 
 /// What has come of a job.
