@@ -35,7 +35,7 @@ fn told(server: &mut Client, tool: &str, arguments: Value) -> Value {
 
 /// Measures until the time is kept, and shows each.
 #[track_caller]
-fn keeps(what: &str, limit: Duration, mut measure: impl FnMut() -> Duration) {
+pub(crate) fn keeps(what: &str, limit: Duration, mut measure: impl FnMut() -> Duration) {
     wait_until(what, PATIENCE, || {
         let took = measure();
         figure(&format!(
