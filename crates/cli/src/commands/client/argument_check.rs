@@ -6,20 +6,8 @@
 use serde_json::{Map, Value};
 use unhang::{tools::ArgumentSchema, wording::nearest};
 
+use super::schema::{names, resolved};
 use crate::{output::Failure, terminal_text::escaped};
-
-/// Words of a schema by which it may have more names than its `properties`.
-const MORE_NAMES: [&str; 9] = [
-    "$ref",
-    "$dynamicRef",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "if",
-    "dependentSchemas",
-    "patternProperties",
-    "unevaluatedProperties",
-];
 
 /// Compares the arguments of a tool with its schema.
 pub(super) fn check_tool(
@@ -28,17 +16,11 @@ pub(super) fn check_tool(
     schema: Option<&Value>,
 ) -> Result<(), Failure> {
     let Some(schema) = schema else { return Ok(()) };
-    let needed = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let stated = resolved(schema, schema);
+    let needed = stated["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut complaints = missing(arguments, needed);
-    let properties = schema["properties"].as_object();
-    let takes_more = schema.get("additionalProperties").is_some_and(|more| *more != false)
-        || MORE_NAMES.iter().any(|word| schema.get(word).is_some());
-    if let Some(properties) = properties.filter(|_| !takes_more) {
-        complaints.extend(unknown(
-            tool,
-            arguments,
-            &properties.keys().map(String::as_str).collect::<Vec<_>>(),
-        ));
+    if let Some(known) = names(schema) {
+        complaints.extend(unknown(tool, arguments, &known));
     }
     if complaints.is_empty() {
         match ArgumentSchema::new(schema.clone()) {
@@ -127,6 +109,23 @@ mod tests {
         check(json!({ "text": "x", "volume": 1 }), &schema, &["no argument `volume` (it has text, times)"]);
         check(json!({ "text": "x", "times": 0 }), &schema, &["`times`"]);
         check(json!({ "a\u{1b}[2J": 1 }), &json!({ "properties": {} }), &["it takes none", "\\u{1b}"]);
+    }
+
+    #[test]
+    fn f_76_what_stands_behind_a_reference_counts() {
+        let schema = json!({ "$ref": "#/$defs/A", "type": "object", "$defs": {
+            "A": { "properties": { "zip": { "type": "string" } }, "required": ["zip"] } } });
+        check(json!({ "zip": "1" }), &schema, &[]);
+        check(
+            json!({ "zap": "1" }),
+            &schema,
+            &["`zip` is missing", "no argument `zap` (did you mean `zip`?)"],
+        );
+        for open in
+            [json!({ "$ref": "#/$defs/None" }), json!({ "$ref": "#" }), json!({ "$ref": "https://a/b" })]
+        {
+            check(json!({ "zap": "1" }), &open, &[]);
+        }
     }
 
     #[test]

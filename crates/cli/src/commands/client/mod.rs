@@ -19,6 +19,7 @@ mod one_tool;
 mod ping;
 mod raw;
 pub(super) mod reach;
+mod schema;
 mod servers;
 mod typed;
 

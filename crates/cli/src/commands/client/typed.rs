@@ -7,6 +7,7 @@ use std::{fs, io::Read};
 
 use serde_json::{Map, Value};
 
+use super::schema::property;
 use crate::output::Failure;
 
 /// The longest JSON that is read for arguments. A message cannot be longer.
@@ -26,7 +27,7 @@ pub(super) fn arguments(
 ) -> Result<Map<String, Value>, Failure> {
     for pair in pairs {
         let (key, text) = split(pair)?;
-        let kind = schema.and_then(|schema| schema.get("properties")?.get(key));
+        let kind = schema.and_then(|schema| property(schema, key));
         arguments.insert(key.to_owned(), value(key, text, kind, is_checked)?);
     }
     Ok(arguments)
@@ -139,8 +140,9 @@ mod tests {
         let schema = json!({ "type": "object", "properties": {
             "text": { "type": "string" }, "count": { "type": "integer" }, "share": { "type": "number" },
             "flag": { "type": "boolean" }, "list": { "type": "array" }, "maybe": { "type": ["integer", "null"] },
+            "zip": { "$ref": "#/$defs/Zip" }, "both": { "allOf": [{ "$ref": "#/$defs/Zip" }] },
             "either": { "anyOf": [{ "type": "integer" }, { "type": "string" }] }, "unit": { "enum": ["m", "1"] }, "free": {},
-        }});
+        }, "patternProperties": { "^x-": { "type": "string" } }, "$defs": { "Zip": { "type": "string" } } });
         for (pair, expect) in [
             ("text=5", json!({ "text": "5" })),
             ("text=a=b", json!({ "text": "a=b" })),
@@ -153,6 +155,9 @@ mod tests {
             ("either=7", json!({ "either": 7 })),
             ("either=seven", json!({ "either": "seven" })),
             ("unit=1", json!({ "unit": "1" })),
+            ("zip=12345", json!({ "zip": "12345" })),
+            ("both=12345", json!({ "both": "12345" })),
+            ("x-a=12345", json!({ "x-a": "12345" })),
             ("free=7", json!({ "free": 7 })),
             ("free=seven", json!({ "free": "seven" })),
             ("unknown={\"a\":1}", json!({ "unknown": { "a": 1 } })),
