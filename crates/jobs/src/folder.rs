@@ -17,6 +17,8 @@
 //!   [`Field`](crate::document::Field).
 //! - No file is read without a limit.
 
+mod layout;
+
 use std::{
     fmt,
     fs::{self, DirBuilder, File, OpenOptions},
@@ -256,10 +258,11 @@ impl JobFolder {
     }
 
     /// The folder of its work, where the job's record has this format. In records of the first format, which older versions of
-    /// unhang wrote, the two folders were one.
+    /// unhang wrote, the two folders were one; it has its own once [`move_work`](Self::move_work) has seen to that.
     #[must_use]
     pub fn work(&self, format: u32) -> WorkFolder {
-        WorkFolder(if format < OWN_WORK_FOLDER { self.0.clone() } else { self.0.join(WORK) })
+        let lies_beside_ours = format < OWN_WORK_FOLDER && !self.is_moved();
+        WorkFolder(if lies_beside_ours { self.0.clone() } else { self.0.join(WORK) })
     }
 
     /// Its path.

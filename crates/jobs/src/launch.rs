@@ -9,7 +9,7 @@
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt, OsStringExt},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,21 @@ impl From<Word> for OsString {
     }
 }
 
+impl Word {
+    /// The same with one path in the place of another, wherever that stands.
+    fn with(self, old: &[u8], new: &[u8]) -> Self {
+        let word = OsString::from(self).into_vec();
+        let (mut changed, mut rest) = (Vec::with_capacity(word.len()), &*word);
+        while let Some(at) = rest.windows(old.len().max(1)).position(|window| window == old) {
+            changed.extend_from_slice(&rest[..at]);
+            changed.extend_from_slice(new);
+            rest = &rest[at + old.len()..];
+        }
+        changed.extend_from_slice(rest);
+        Self::from(OsStr::from_bytes(&changed))
+    }
+}
+
 /// `launch.json`.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Launch {
@@ -71,6 +86,20 @@ impl Launch {
 
     pub(crate) fn folder(&self) -> PathBuf {
         OsString::from(self.folder.clone()).into()
+    }
+
+    /// The same for work that was told of the job's folder, and is given one of its own in it, wherever the old one is named.
+    pub(crate) fn with_own_folder(self, own: &Path) -> Self {
+        let told = |(name, _): &&(Word, Word)| *name == Word::Text("UNHANG_JOB_DIR".to_owned());
+        let Some((_, old)) = self.environment.iter().find(told).cloned() else { return self };
+        let old = OsString::from(old);
+        let moved = |word: Word| word.with(old.as_bytes(), own.as_os_str().as_bytes());
+        Self {
+            command: self.command.into_iter().map(moved).collect(),
+            folder: moved(self.folder),
+            environment: self.environment.into_iter().map(|(name, value)| (name, moved(value))).collect(),
+            ..self
+        }
     }
 
     pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {

@@ -272,6 +272,15 @@ impl<'a> Shim<'a> {
         if orders.record.format.max(orders.format) > FORMAT {
             return Err(damaged("it was made by a newer unhang"));
         }
+        if orders.record.format == FORMAT {
+            return Ok(orders);
+        }
+        // An older unhang accepted it, whose work had no folder of its own.
+        self.folder.move_work()?;
+        let own = self.folder.work(FORMAT);
+        let record = Record { format: FORMAT, ..orders.record.clone() };
+        let orders = Orders { record, ..orders.with_own_folder(own.path()) };
+        self.folder.write(LAUNCH, &orders)?;
         Ok(orders)
     }
 

@@ -62,9 +62,10 @@ async fn f_02_a_link_in_the_place_of_the_works_folder_is_not_followed() {
     assert!(elsewhere.join("results.json").exists());
 }
 
-/// An older unhang accepted it, and this one starts it: its command and its environment name the folder of that time.
+/// An older unhang accepted it, and this one starts it: its command and its environment name the folder of that time, which the work
+/// empties when it has read its arguments.
 #[tokio::test]
-async fn f_02_a_queued_job_of_the_first_format_runs_where_it_was_told_to() {
+async fn f_02_a_queued_job_of_the_first_format_is_given_a_folder_of_its_own() {
     let folder = Home::new();
     let job = folder.path().join("jobs/queuedaaaaaa");
     fs::create_dir_all(&job).unwrap();
@@ -77,8 +78,11 @@ async fn f_02_a_queued_job_of_the_first_format_runs_where_it_was_told_to() {
     ] {
         record[name] = value;
     }
-    let script =
-        "cat \"$UNHANG_JOB_DIR/input.json\"; echo '{\"value\": 42}' > \"$UNHANG_JOB_DIR/results.json\"";
+    let script = format!(
+        "cat '{}/input.json'; rm -rf \"$UNHANG_JOB_DIR\"; mkdir \"$UNHANG_JOB_DIR\"; \
+         echo '{{\"value\": 42}}' > \"$UNHANG_JOB_DIR/results.json\"",
+        job.display()
+    );
     let launch = json!({
         "format": 1, "record": record, "command": ["sh", "-c", script], "folder": "/",
         "environment": [["PATH", std::env::var("PATH").unwrap()], ["UNHANG_JOB_DIR", job.to_str().unwrap()]],
@@ -95,5 +99,5 @@ async fn f_02_a_queued_job_of_the_first_format_runs_where_it_was_told_to() {
     assert_eq!(bench.stdout(id), "{\"steps\": 1}\n");
     let document = bench.engine.document("answer".parse().unwrap()).await.unwrap();
     assert_eq!(document.map(|document| document.value), Some(json!(42)));
-    assert!(!job.join("work").exists());
+    assert!(job.join("work/results.json").exists() && !job.join("results.json").exists());
 }
