@@ -1,7 +1,7 @@
 //! Where everything lies: the data folder, one folder for each job, and how their files are written and read.
 //!
 //! ```text
-//! unhang.db   jobs/<id>/   jobs/<id>/work/   quarantine/   state/<field>.json   state/owners/<digest>/<field>.json   logs/
+//! unhang.db   jobs/<id>/   jobs/<id>/work/   quarantine/   limits/   state/<field>.json   state/owners/<digest>/<field>.json   logs/
 //! ```
 //!
 //! A job's folder holds our own files alone: `lock`, `run.json`, `launch.json`, `exit.json`, `job.json` and the two logs, which

@@ -56,6 +56,7 @@ pub mod folder;
 pub mod id;
 mod judge;
 mod launch;
+mod limits;
 pub mod log;
 pub mod moment;
 pub mod progress;

@@ -37,7 +37,8 @@ pub(crate) struct Settled {
     pub(crate) admitted: Vec<JobId>,
 }
 
-/// Who asks for the next jobs, and by which limit: a server goes by its own, a shim by what each job brought with it.
+/// Who asks for the next jobs, and by which limit: a server goes by its own, all by what others who have the folder open
+/// were told and by what each job brought with it.
 #[derive(Debug)]
 pub(crate) struct Handover<'a> {
     pub(crate) starter: &'a Starter,

@@ -138,6 +138,7 @@ impl JobSettings {
     pub fn apply(&self, options: &mut Options) {
         let rules = &mut options.rules;
         rules.max_concurrent = self.max_concurrent.unwrap_or(rules.max_concurrent);
+        options.max_concurrent_was_said |= self.max_concurrent.is_some();
         rules.memory_limit = self.memory_limit.map_or(rules.memory_limit, f64::from);
         rules.disk_reserve = self.free_disk.unwrap_or(rules.disk_reserve);
         if let Some(retention) = self.retention {

@@ -63,6 +63,7 @@ use crate::{
     error::JobError,
     folder::{DATABASE, DataFolder, FileError, JobFolder},
     id::JobId,
+    limits::{self, Announced, Limits},
     moment::Moment,
     record::{FORMAT, JobState, Record},
     room::{MemoryGauge, Rules},
@@ -108,6 +109,8 @@ pub struct Options {
     /// Whether queued jobs start by the limit that each of them was accepted with, instead of by that in `rules`. For programs
     /// that come and go: one that only looks must not let more run than whoever accepted them wanted.
     pub keeps_recorded_limits: bool,
+    /// Whether somebody said how many jobs may run, so that it counts for all who have the folder open meanwhile.
+    pub max_concurrent_was_said: bool,
     /// How long an ended job is kept, since its end. Jobs whose own rules say longer stay longer.
     pub retention: Duration,
     /// Whether somebody said how long, so that it counts for all who were not told; see [`Engine::open`].
@@ -129,8 +132,21 @@ impl Options {
                 retention_ms: None,
             },
             keeps_recorded_limits: false,
+            max_concurrent_was_said: false,
             retention: Duration::from_secs(7 * 24 * 60 * 60),
             retention_was_said: false,
+        }
+    }
+}
+
+impl Options {
+    /// What others hear of these for as long as the folder is open. A program that comes and goes says it with each job.
+    fn told(&self) -> Limits {
+        let (is_told, millis) = (!self.keeps_recorded_limits, self.retention.as_millis());
+        Limits {
+            max_concurrent: (is_told && self.max_concurrent_was_said).then_some(self.rules.max_concurrent),
+            retention_ms: (is_told && self.retention_was_said)
+                .then(|| u64::try_from(millis).unwrap_or(u64::MAX)),
         }
     }
 }
@@ -143,6 +159,8 @@ pub(crate) struct Inner {
     memory: Memory,
     starter: Starter,
     gauge: MemoryGauge,
+    /// What others hear of our limits.
+    _announced: Option<Announced>,
     /// Calls that are held here.
     calls: Calls,
     /// For what is asked for seldom; held for one short transaction at a time.
@@ -166,9 +184,15 @@ impl Inner {
         self.options.rules.lack(&self.data, &self.gauge)
     }
 
-    /// By which limit queued jobs start; by that of each where there is none.
+    /// By which limit queued jobs start, besides that of each.
     fn own_limit(&self) -> Option<u32> {
-        (!self.options.keeps_recorded_limits).then_some(self.options.rules.max_concurrent)
+        let own = (!self.options.keeps_recorded_limits).then_some(self.options.rules.max_concurrent);
+        own.into_iter().chain(limits::of_all(&self.data).max_concurrent).min()
+    }
+
+    /// How long ended jobs are kept at least, as those say who have the folder open.
+    fn retention_of_others(&self) -> Duration {
+        limits::of_all(&self.data).retention()
     }
 
     /// The jobs that have a slot.
@@ -265,12 +289,17 @@ impl Engine {
             tracing::warn!("what queued jobs need cannot be written anew after the boot: {error}");
         }
         let ((writing, _), (keeping, _)) = (Store::open(&data)?, Store::open(&data)?);
+        let announced = limits::announce(&data, options.told()).unwrap_or_else(|error| {
+            tracing::warn!("others who use this folder do not hear of our limits: {error}");
+            None
+        });
         let inner = Arc::new(Inner {
             options,
             data,
             memory: Memory::new(),
             starter,
             gauge: MemoryGauge::default(),
+            _announced: announced,
             calls: Calls::default(),
             store: Mutex::new(store),
             looks: Arc::new(Semaphore::new(MOST_LOOKS)),

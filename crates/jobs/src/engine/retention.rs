@@ -58,7 +58,7 @@ pub(super) fn prune(inner: &Inner, age: Duration) -> Result<Pruned, JobError> {
 
 /// Removes what ended longer ago than our retention and than the job's own.
 pub(super) fn sweep(inner: &Inner) -> Result<Pruned, JobError> {
-    let age = inner.options.retention;
+    let age = inner.options.retention.max(inner.retention_of_others());
     let expired = expire(inner, age, store::Kept::AsAccepted, None)?;
     with_folders(inner, expired, age)
 }

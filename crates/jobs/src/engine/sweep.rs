@@ -48,7 +48,7 @@ impl Sweeps {
         if !is_due(self.over, now()) {
             return Ok(());
         }
-        let retention = retention_of(inner, store)?;
+        let retention = retention_of(inner, store)?.max(inner.retention_of_others());
         if is_trusted(store, retention)? {
             let expired = expire(inner, retention, Kept::AsAccepted, Some(Limit::after(SLICE)))?;
             self.removed += expired.jobs.len();

@@ -48,6 +48,7 @@ use crate::{
     folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LAUNCH, LOCK, RECORD, RUN, STDERR, STDOUT},
     id::JobId,
     launch::Launch as Orders,
+    limits,
     moment::Moment,
     record::{Ending, FORMAT, JobState, Outcome, Reason, Record, Run},
     room::MemoryGauge,
@@ -390,7 +391,8 @@ impl<'a> Shim<'a> {
     fn hand_over(&self, ending: &Ending) -> Result<(), Trouble> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
-        let handover = Handover { starter: &starter, limit: None, is_open: self.is_open(&mut store)? };
+        let limit = limits::of_all(&self.data).max_concurrent;
+        let handover = Handover { starter: &starter, limit, is_open: self.is_open(&mut store)? };
         // From here on others may wait for us.
         ask_for_short_turns();
         let settled = settle(&self.data, &mut store, self.id, ending, &handover)?;

@@ -21,6 +21,7 @@ use super::{ROOM_LOOK, Shim, Trouble, lacks_room};
 use crate::{
     folder::EXIT,
     judge::{Finding, Judge, judge_as},
+    limits,
     record::{Ending, Outcome, Reason},
     settle::Handover,
     shims,
@@ -71,7 +72,8 @@ impl Shim<'_> {
         }
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
-        let handover = Handover { starter: &starter, limit: None, is_open: self.is_open(&mut store)? };
+        let slots = limits::of_all(&self.data).max_concurrent;
+        let handover = Handover { starter: &starter, limit: slots, is_open: self.is_open(&mut store)? };
         let own = |store: &mut Store| store.read(|connection| store::get(connection, self.id));
         let mut job = own(&mut store)?;
         while let Some(open) = job.as_ref().filter(|job| job.is_active)

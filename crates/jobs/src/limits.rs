@@ -1,0 +1,145 @@
+//! Limits that the processes which have the folder open were told, for all who share it (F-05).
+//!
+//! Theory of operation. A process that was told how many jobs may run, or how long ended ones are kept, writes that to a file in
+//! `limits/` and holds the file's lock for as long as it has the folder open. Whoever starts or removes jobs looks at all of them.
+//!
+//! Invariants
+//!
+//! - Of several numbers of jobs the smallest holds, of several retentions the longest.
+//! - What a process that has ended was told holds no more, however it ended.
+//! - A file that cannot be read limits nobody, and no file is read without a limit.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{ErrorKind, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use unhang_proc::lock::{Lock, is_held};
+
+use crate::{
+    folder::{DataFolder, FileError, make_folder, read_at_most, to_json},
+    id::JobId,
+};
+
+/// The longest file that is read. Each has two numbers.
+const LONGEST: u64 = 4096;
+
+/// Files that are looked at. More processes than that are not expected to share a folder.
+const MOST: usize = 1000;
+
+/// What processes were told; nothing where none was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Limits {
+    /// How many jobs may run.
+    pub(crate) max_concurrent: Option<u32>,
+    /// How long ended jobs are kept, in milliseconds.
+    pub(crate) retention_ms: Option<u64>,
+}
+
+impl Limits {
+    /// How long ended jobs are kept at least.
+    pub(crate) fn retention(self) -> Duration {
+        self.retention_ms.map_or(Duration::ZERO, Duration::from_millis)
+    }
+
+    /// Those that hold where both were told.
+    fn with(self, other: Limits) -> Limits {
+        let each = |one: Option<u32>, other: Option<u32>| one.into_iter().chain(other).min();
+        Limits {
+            max_concurrent: each(self.max_concurrent, other.max_concurrent),
+            retention_ms: self.retention_ms.max(other.retention_ms),
+        }
+    }
+}
+
+/// The limits of this process hold for all until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Announced {
+    path: PathBuf,
+    _lock: Lock,
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        // While the lock is held nobody else takes it for left behind.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn folder(data: &DataFolder) -> PathBuf {
+    data.path().join("limits")
+}
+
+/// Tells all who share the folder, where there is something to tell.
+pub(crate) fn announce(data: &DataFolder, limits: Limits) -> Result<Option<Announced>, FileError> {
+    if limits == Limits::default() {
+        return Ok(None);
+    }
+    let folder = folder(data);
+    make_folder(&folder, true)?;
+    loop {
+        let name =
+            JobId::random().map_err(|error| FileError::system("cannot name a file in", &folder, error))?;
+        let path = folder.join(name.as_str());
+        let taken = Lock::try_take(&path).map_err(|error| FileError::system("cannot lock", &path, error))?;
+        let Some(lock) = taken else { continue };
+        let announced = Announced { path, _lock: lock };
+        let path = &announced.path;
+        let written = OpenOptions::new().write(true).open(path);
+        match written.and_then(|mut file| file.write_all(to_json(&limits).as_bytes())) {
+            Ok(()) => return Ok(Some(announced)),
+            // Somebody looked before it was locked, and took it for left behind.
+            Err(error) if error.kind() == ErrorKind::NotFound && folder.is_dir() => {}
+            Err(error) => return Err(FileError::system("cannot write", path, error)),
+        }
+    }
+}
+
+/// What the processes that have the folder open were told, taken together.
+pub(crate) fn of_all(data: &DataFolder) -> Limits {
+    let entries = fs::read_dir(folder(data)).into_iter().flatten().flatten().take(MOST);
+    entries.filter_map(|entry| of_one(&entry.path())).fold(Limits::default(), Limits::with)
+}
+
+fn of_one(path: &Path) -> Option<Limits> {
+    match is_held(path) {
+        Ok(true) => serde_json::from_slice(&read_at_most(path, LONGEST).ok()??).ok(),
+        Ok(false) => {
+            // Its process was killed. Somebody else may have removed it.
+            let _ = fs::remove_file(path);
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f_05_the_strictest_of_those_who_are_there_holds_and_what_is_left_behind_goes() {
+        let home = tempfile::tempdir().unwrap();
+        let data = DataFolder::open(home.path()).unwrap();
+        let told = |max_concurrent, retention_ms| Limits { max_concurrent, retention_ms };
+        assert_eq!(of_all(&data), Limits::default());
+        assert!(announce(&data, Limits::default()).unwrap().is_none());
+        assert!(!home.path().join("limits").exists(), "nothing was told");
+        let one = announce(&data, told(Some(4), Some(1000))).unwrap();
+        let other = announce(&data, told(Some(2), None)).unwrap();
+        let left = home.path().join("limits/leftbehinda2");
+        fs::write(&left, to_json(&told(Some(1), Some(u64::MAX)))).unwrap();
+        assert_eq!(of_all(&data), told(Some(2), Some(1000)));
+        assert!(!left.exists(), "its process has gone");
+        drop(other);
+        assert_eq!(of_all(&data), told(Some(4), Some(1000)));
+        drop(one);
+        assert_eq!(
+            (of_all(&data), fs::read_dir(home.path().join("limits")).unwrap().count()),
+            (Limits::default(), 0)
+        );
+    }
+}
