@@ -20,6 +20,7 @@ mod clock;
 mod journal;
 mod keeper;
 mod memory;
+mod migration;
 mod outputs;
 mod quarantine;
 mod retention;

@@ -16,6 +16,7 @@ use unhang_proc::{
 use super::{
     Inner,
     clock::{Reading, Trust, judge},
+    migration,
     retention::{expire, with_folders},
 };
 use crate::{
@@ -62,6 +63,9 @@ impl Sweeps {
             for (folder, reason) in left {
                 tracing::warn!("{} was left as it is: {reason}", folder.display());
             }
+        }
+        if !migration::round(inner, store, Limit::after(SLICE))? {
+            return Ok(());
         }
         if self.removed > 0 {
             tracing::info!("removed {} jobs whose retention is over", self.removed);

@@ -34,7 +34,7 @@ fn is_ours(name: &str) -> bool {
 
 impl JobFolder {
     /// Whether the work of a job of the first format has been given a folder of its own.
-    pub(super) fn is_moved(&self) -> bool {
+    pub(crate) fn is_moved(&self) -> bool {
         self.text(LAYOUT, MOVED.len()).as_deref() == Some(MOVED)
     }
 

@@ -9,6 +9,7 @@ const OFFSET: &str = "clock_offset";
 const JUMP_SEEN: &str = "clock_jump_seen";
 const JUMP: &str = "clock_jump";
 const RETENTION: &str = "retention_ms";
+const LAYOUT: &str = "layout";
 
 fn figure(connection: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {
     let mut statement = connection.prepare_cached("SELECT value FROM counters WHERE name = ?1")?;
@@ -22,10 +23,10 @@ fn set(connection: &Connection, name: &str, value: i64) -> rusqlite::Result<()> 
         .map(drop)
 }
 
-/// All of them by name, for tables that are made anew.
+/// All of them by name, for tables that are made anew. How folders look is for whoever has read them anew.
 pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<(String, i64)>> {
-    let mut statement =
-        connection.prepare("SELECT name, value FROM counters WHERE name NOT IN ('revision', 'removals')")?;
+    let mut statement = connection
+        .prepare("SELECT name, value FROM counters WHERE name NOT IN ('revision', 'removals', 'layout')")?;
     statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
@@ -60,4 +61,14 @@ pub(crate) fn retention(connection: &Connection) -> rusqlite::Result<Option<i64>
 /// Keeps how long that is.
 pub(crate) fn keep_retention(connection: &Connection, millis: i64) -> rusqlite::Result<()> {
     set(connection, RETENTION, millis)
+}
+
+/// The format that the folders of all jobs have, once that is known.
+pub(crate) fn layout(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+    figure(connection, LAYOUT)
+}
+
+/// Keeps which format that is.
+pub(crate) fn keep_layout(connection: &Connection, format: i64) -> rusqlite::Result<()> {
+    set(connection, LAYOUT, format)
 }

@@ -553,6 +553,22 @@ pub(crate) fn ended_before(
     select(connection, rest, params![bounded(moment), kept == Kept::No, bounded(Moment::now()), limit])
 }
 
+/// How many jobs there are.
+pub(crate) fn how_many(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0))
+}
+
+/// The jobs whose records have an older format, and whether each has ended.
+pub(crate) fn of_older_format(connection: &Connection, format: u32) -> rusqlite::Result<Vec<(JobId, bool)>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id, completed_at IS NOT NULL FROM jobs
+         WHERE iif(json_valid(record), json_extract(record, '$.format'), NULL) < ?1",
+    )?;
+    let rows = statement.query_map([format], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
+    let known = |row: (String, bool)| Some((row.0.parse().ok()?, row.1));
+    rows.filter_map(|row| row.map(known).transpose()).collect()
+}
+
 /// Forgets a job that has ended. False where it has not, or is not there.
 pub(crate) fn remove(connection: &Connection, id: JobId) -> rusqlite::Result<bool> {
     let mut sql = String::from("DELETE FROM jobs WHERE id = ?1");

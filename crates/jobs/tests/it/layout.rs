@@ -1,6 +1,6 @@
 //! What lies where in a job's folder: our own files apart from what the work may touch, and folders of the first format.
 
-use std::fs;
+use std::{fs, path::Path, time::Duration};
 
 use serde_json::{Value, json};
 use unhang_jobs::{folder::FileName, record::JobState};
@@ -100,4 +100,29 @@ async fn f_02_a_queued_job_of_the_first_format_is_given_a_folder_of_its_own() {
     let document = bench.engine.document("answer".parse().unwrap()).await.unwrap();
     assert_eq!(document.map(|document| document.value), Some(json!(42)));
     assert!(job.join("work/results.json").exists() && !job.join("results.json").exists());
+}
+
+/// Their results and logs are read as before, and again after a new database.
+#[tokio::test]
+async fn f_02_folders_of_jobs_that_ended_under_an_older_version_are_moved() {
+    let folder = Home::new();
+    let (jobs, fixture) =
+        (folder.path().join("jobs"), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/format-1"));
+    let name = "completedaaa";
+    fs::create_dir_all(jobs.join(name)).unwrap();
+    for entry in fs::read_dir(fixture.join(name)).unwrap().flatten() {
+        fs::copy(entry.path(), jobs.join(name).join(entry.file_name())).unwrap();
+    }
+    fs::write(jobs.join(name).join("left"), "by the work").unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let (engine, _) = open(folder.path(), |options| options.retention = Duration::MAX);
+        until("its files are moved", || jobs.join(name).join("work/left").exists().then_some(())).await;
+        let results = engine.results(name.parse().unwrap()).await.unwrap();
+        seen.push((results.results, results.stdout_tail));
+        engine.close().await.unwrap();
+        assert!(!jobs.join(name).join("left").exists() && jobs.join(name).join("exit.json").exists());
+        fs::remove_file(folder.path().join("unhang.db")).unwrap();
+    }
+    assert!(seen[0].0.is_some() && seen[0] == seen[1], "{seen:?}");
 }

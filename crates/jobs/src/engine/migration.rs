@@ -1,0 +1,53 @@
+//! Folders of jobs that ended under an older unhang, whose work's files lay beside ours: they are moved once, beside everything else (F-02).
+//!
+//! Invariants: a folder whose lock somebody holds is left for the next process; a folder that cannot be moved stays readable as it is.
+
+use unhang_proc::lock::Lock;
+
+use super::Inner;
+use crate::{
+    error::JobError,
+    folder::{JobFolder, LOCK},
+    record::FORMAT,
+    store::{self, Store, figures},
+    wait::Limit,
+};
+
+/// Jobs that are not looked through with every opening.
+const MANY: u32 = 1000;
+
+/// Moves folders until all are done or the limit is reached; true when nothing is left to do here.
+pub(super) fn round(inner: &Inner, store: &mut Store, limit: Limit) -> Result<bool, JobError> {
+    let layout = i64::from(FORMAT);
+    if store.read(figures::layout)? == Some(layout) {
+        return Ok(true);
+    }
+    let old = store.read(|connection| store::of_older_format(connection, FORMAT))?;
+    // To look again costs little as long as there are few jobs, and a look writes nothing.
+    let mut is_all = !old.is_empty() || store.read(store::how_many)? >= MANY;
+    for (id, has_ended) in old {
+        if limit.is_over() {
+            return Ok(false);
+        }
+        is_all &= has_ended && is_done(&inner.data.job(id));
+    }
+    if is_all {
+        store.write(|transaction| figures::keep_layout(transaction, layout))?;
+    }
+    Ok(true)
+}
+
+/// Whether there is nothing more to do about the folder of a job that has ended.
+fn is_done(folder: &JobFolder) -> bool {
+    if !folder.is_there() || folder.is_moved() {
+        return true;
+    }
+    let Ok(Some(_lock)) = Lock::try_take(&folder.file(LOCK)) else { return false };
+    match folder.move_work() {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!("the files of an older job stay where they are: {error}");
+            false
+        }
+    }
+}
