@@ -206,6 +206,8 @@ fn f_80_what_jobs_end_with_is_said_once_and_not_before_there_is_one() {
     client.close_stdin();
     client.exit_code();
     sandbox.assert_nothing_left_within(PATIENCE);
+    // The jobs ended with the guard, maybe while their supervisors wrote.
+    sandbox.settle_jobs();
 }
 
 /// Without a writable control group the gateway holds what a killed lifeline left.

@@ -207,6 +207,15 @@ impl Sandbox {
         }
     }
 
+    /// Opens the data folder, as whoever comes next does: what a killed process had begun to write of a job is settled then.
+    #[track_caller]
+    pub(crate) fn settle_jobs(&self) {
+        let mut list = self.unhang();
+        list.args(["job", "list"]);
+        let (code, _, stderr) = run_to_end(list);
+        assert_eq!(code, 0, "{stderr}");
+    }
+
     /// Demands that unhang left no file but those that it keeps, and nothing half-written among them.
     #[track_caller]
     fn assert_only_kept_files(&self) {

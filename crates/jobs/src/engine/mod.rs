@@ -160,8 +160,6 @@ pub(crate) struct Inner {
     memory: Memory,
     starter: Starter,
     gauge: MemoryGauge,
-    /// What others hear of our limits.
-    _announced: Option<Announced>,
     /// Calls that are held here.
     calls: Calls,
     /// For what is asked for seldom; held for one short transaction at a time.
@@ -260,6 +258,8 @@ pub struct Engine {
     inner: Arc<Inner>,
     requests: mpsc::Sender<writer::Request>,
     keeper: Arc<Keeper>,
+    /// What others hear of our limits, for as long as anybody has this.
+    _announced: Option<Arc<Announced>>,
 }
 
 impl Engine {
@@ -300,7 +300,6 @@ impl Engine {
             memory: Memory::new(),
             starter,
             gauge: MemoryGauge::default(),
-            _announced: announced,
             calls: Calls::default(),
             store: Mutex::new(store),
             looks: Arc::new(Semaphore::new(MOST_LOOKS)),
@@ -310,7 +309,8 @@ impl Engine {
         let (requests, received) = mpsc::channel(writer::WAITING);
         writer::start(inner.clone(), writing, received)
             .map_err(|error| FileError::system("cannot start a thread for", inner.data.path(), error))?;
-        Ok((Self { inner, requests, keeper: Arc::new(keeper) }, opened))
+        let (keeper, announced) = (Arc::new(keeper), announced.map(Arc::new));
+        Ok((Self { inner, requests, keeper, _announced: announced }, opened))
     }
 
     /// Its options.
