@@ -1,13 +1,13 @@
 //! `unhang serve` in front of an older server that asks about several calls at the same time: whom it asks, and who waits.
 
-use std::thread;
+use std::{thread, time::Duration};
 
 use serde_json::{Value, json};
 
 use crate::{
     gateway::{finish, gateway, listed, server},
     gateway_http::{self, modern_call, modern_post},
-    harness::{Client, PATIENCE, Sandbox, Web, WebAnswer, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Web, WebAnswer, timed, wait_until},
 };
 
 /// Calls that run at the same time.
@@ -181,5 +181,89 @@ fn f_90_a_caller_without_a_session_is_asked_though_it_has_left_a_call() {
     // It need not answer what was cancelled, and does not.
     let asked = modern_call(&web, 3, "srv__ask", &json!({ "arguments": { "method": ASKED } }));
     assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    gateway_http::finish(process, &sandbox);
+}
+
+/// A server that asks, and that has been seen to, whose calls have so much time. Gives two sessions with it.
+fn seen_to_ask(sandbox: &Sandbox, call_timeout: &str) -> (Client, Web, [String; 2]) {
+    let limits = format!("limits = {{ call-timeout = \"{call_timeout}\" }}");
+    let srv = server("srv", &["slow-answers", "--era", "legacy"], &limits);
+    let (process, web) = gateway_http::gateway(sandbox, &[srv]);
+    let sessions = [web.begin(), web.begin()];
+    let first = asked(&web, &sessions[0], 1);
+    respond(&web, &sessions[0], first);
+    (process, web, sessions)
+}
+
+fn waiting(web: &Web) -> Value {
+    web.ask("GET", "/status", &[], "").last()["servers"][0]["waiting"].clone()
+}
+
+fn text(answer: &Value) -> String {
+    answer["result"]["content"].to_string()
+}
+
+/// Waits until the server has one call.
+fn until_it_has_a_call(web: &Web) {
+    wait_until("the server has the call", PATIENCE, || {
+        web.ask("GET", "/status", &[], "").last()["servers"][0]["inFlight"] == 1
+    });
+}
+
+/// Has a call ask half way which nobody answers, while another session has waited since before. Gives how long the question was open,
+/// what came of the call, and of that of the other session.
+fn left_unanswered(web: &Web, [alice, bob]: &[String; 2], seconds: u32) -> (Duration, String, String) {
+    thread::scope(|scope| {
+        let his = scope.spawn(|| {
+            until_it_has_a_call(web);
+            web.call(bob, 1, "srv__seen", json!({})).last()
+        });
+        // Its answer begins with the question.
+        let mut hers = web.call(alice, 2, "srv__slow", json!({ "seconds": seconds, "ask": true }));
+        assert_eq!(waiting(web), 1);
+        assert_eq!(hers.next().expect("a question")["method"], ASKED);
+        let (answer, open) = timed(|| hers.last());
+        (open, text(&answer), text(&his.join().expect("no panic")))
+    })
+}
+
+#[test]
+fn f_54_who_is_asked_has_no_more_than_a_tenth_though_others_waited_longer_than_that_before() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web, sessions) = seen_to_ask(&sandbox, "20s");
+    // It asks after 3 s, and 2 s are a tenth.
+    let (_, answer, his) = left_unanswered(&web, &sessions, 6);
+    assert!(answer.contains("others have waited"), "{answer}");
+    assert!(his.contains("begun"), "{his}");
+    gateway_http::finish(process, &sandbox);
+}
+
+#[test]
+fn f_54_who_is_asked_has_a_whole_tenth_though_others_waited_before() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web, sessions) = seen_to_ask(&sandbox, "60s");
+    // It asks after 3 s, has had its time by then, and a tenth is 6 s.
+    let (open, answer, his) = left_unanswered(&web, &sessions, 6);
+    assert!(answer.contains("others have waited"), "{answer}");
+    assert!(open >= Duration::from_secs(5), "she had too little time: {open:?}");
+    assert!(his.contains("begun"), "{his}");
+    gateway_http::finish(process, &sandbox);
+}
+
+#[test]
+fn f_54_who_is_asked_by_an_answer_has_a_tenth_as_well() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web, [alice, _]) = seen_to_ask(&sandbox, "20s");
+    let asks = json!({ "arguments": { "seconds": 6, "ask": true } });
+    thread::scope(|scope| {
+        let alone = scope.spawn(|| modern_call(&web, 1, "srv__slow", &asks));
+        until_it_has_a_call(&web);
+        let (hers, took) = timed(|| web.call(&alice, 2, "srv__seen", json!({})).last());
+        assert!(text(&hers).contains("begun"), "{hers}");
+        // A question takes 3 s to come and 2 s to be declined; the call of whoever was asked is over after 20 s.
+        assert!(took < Duration::from_secs(15), "she waited for {took:?}");
+        let alone = alone.join().expect("no panic");
+        assert_eq!(alone["result"]["resultType"], "input_required", "{alone}");
+    });
     gateway_http::finish(process, &sandbox);
 }

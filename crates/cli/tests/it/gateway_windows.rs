@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{gateway, listed, server, window},
-    harness::{Client, PATIENCE, Sandbox, wait_until},
+    harness::{Client, PATIENCE, Sandbox, timed, wait_until},
 };
 
 /// Calls that run at the same time.
@@ -17,7 +17,12 @@ const ASKED: &str = "elicitation/create";
 
 /// Two windows on a server with handshakes alone, the one that leads first.
 fn windows(sandbox: &Sandbox) -> [Client; 2] {
-    let mut leader = gateway(sandbox, &[server("srv", &["slow-answers", "--era", "legacy"], "")]);
+    windows_with(sandbox, "")
+}
+
+/// The same where the server has this in its configuration.
+fn windows_with(sandbox: &Sandbox, more: &str) -> [Client; 2] {
+    let mut leader = gateway(sandbox, &[server("srv", &["slow-answers", "--era", "legacy"], more)]);
     listed(&mut leader, "tools/list", "tools", "name");
     let mut follower = window(sandbox, &[]);
     listed(&mut follower, "tools/list", "tools", "name");
@@ -126,4 +131,45 @@ fn a_window_hears_what_its_calls_log_though_it_has_named_no_level() {
     let later = &windows[1].seen()[before..];
     assert!(later.iter().all(|message| message["method"] != "notifications/message"), "{later:?}");
     end(windows, &sandbox);
+}
+
+/// 2 s are a tenth of it.
+const SHORT: &str = "limits = { call-timeout = \"20s\" }";
+
+/// A call that asks half way, which is after 3 s, once the server has it.
+fn asks_later(client: &mut Client, other: &mut Client) -> i64 {
+    ask(other);
+    let id = client.call("srv__slow", json!({ "seconds": 6, "ask": true }));
+    wait_until("the server has it", PATIENCE, || seen(client)[0] == 1);
+    id
+}
+
+#[test]
+fn f_54_a_window_that_does_not_answer_keeps_the_server_no_longer_than_a_tenth() {
+    for is_leader in [true, false] {
+        let sandbox = Sandbox::with_jobs();
+        let mut windows = windows_with(&sandbox, SHORT);
+        let [leader, follower] = &mut windows;
+        let (silent, other) = if is_leader { (leader, follower) } else { (follower, leader) };
+        let id = asks_later(silent, other);
+        // It waits before there is a question, and longer than a tenth.
+        let (begun, took) = timed(|| seen(other)[0].clone());
+        assert!(begun == 1 && took < Duration::from_secs(15), "it waited for {took:?}");
+        let question = silent.find("a question", |message| message["method"] == ASKED);
+        silent.respond(&question["id"], &json!({ "action": "cancel" }));
+        let answer = silent.answer(id);
+        assert!(answer["result"]["content"].to_string().contains("others have waited"), "{answer}");
+        end(windows, &sandbox);
+    }
+}
+
+#[test]
+fn f_54_a_window_that_goes_while_it_is_asked_keeps_the_server_no_longer_than_a_tenth() {
+    let sandbox = Sandbox::with_jobs();
+    let [mut leader, mut follower] = windows_with(&sandbox, SHORT);
+    asks_later(&mut follower, &mut leader);
+    follower.close_stdin();
+    let (begun, took) = timed(|| seen(&mut leader)[0].clone());
+    assert!(begun == 1 && took < Duration::from_secs(15), "it waited for {took:?}");
+    end([leader, follower], &sandbox);
 }

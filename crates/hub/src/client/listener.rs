@@ -9,6 +9,8 @@ use std::{
 
 use serde_json::{Map, Value, value::RawValue};
 
+use super::question::SessionKey;
+
 /// The answer to a server's question: a result, or an error's code and message.
 pub type Answer = Result<Value, (i32, String)>;
 
@@ -28,9 +30,13 @@ pub trait Listener: Send + Sync {
     /// The server has written so many lines to its stdout that were no messages. Must not wait.
     fn wrote_junk(&self, _lines: u64) {}
 
-    /// The server asks something of whoever made the request that it is about. What comes back gives the reason when that one's
-    /// answer must not be waited for any longer.
-    fn asks(&self, _method: &str) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
+    /// The server asks something of whoever made the request that it is about, of this session where it is of one. What comes back
+    /// gives the reason when that one's answer must not be waited for any longer.
+    fn asks(
+        &self,
+        _method: &str,
+        _session: Option<SessionKey>,
+    ) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
         Box::pin(pending())
     }
 

@@ -63,8 +63,6 @@ pub(super) struct Backend {
     pub(super) ear: Arc<Ear>,
     /// Whose turn it is.
     pub(super) turns: Turns,
-    /// How long whoever is asked something may take for the answer while others wait for the server.
-    pub(super) turn_patience: Duration,
     /// Resources that somebody wants to hear of.
     pub(super) watched: Mutex<HashMap<Arc<str>, Watched>>,
     /// Held while it is being stopped because nobody wants it, or while the one before it is.
@@ -197,10 +195,10 @@ impl Backend {
         let Inherited { mut offered, recalled, tally, record } = inherited;
         let patience = Patience::from(&entry);
         offered.tools = entry.tool_rules.offered(offered.tools);
-        let turn_patience = entry.spec.limits.call_timeout / 10;
+        let asked_patience = entry.spec.limits.call_timeout / 10;
         let record = record.unwrap_or_else(|| Arc::new(Record::new(entry.secrets.clone())));
         let name = entry.spec.name.clone();
-        let ear = Arc::new(Ear::new(name, place, updates, Arc::clone(&record)));
+        let ear = Arc::new(Ear::new(name, place, asked_patience, updates, Arc::clone(&record)));
         let mut spec = ClientSpec { listener: ear.clone(), ..entry.spec.clone() };
         let mut limits = spec.limits.clone();
         if matches!(spec.endpoint, Endpoint::Http(_)) {
@@ -240,7 +238,6 @@ impl Backend {
             patience,
             origin: Instant::now(),
             ear,
-            turn_patience,
             watched: Mutex::default(),
             stop: Arc::default(),
             tally,

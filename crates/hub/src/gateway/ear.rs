@@ -6,19 +6,23 @@
 //! - Whoever is asked something has all the time of the call for the answer, unless somebody waits for the server and says so.
 
 use std::{
-    future::Future,
+    future::{self, Future},
     pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use serde_json::{Map, Value, json, value::RawValue};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
+use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
 use super::{
+    SessionKey,
+    line::Line,
     status::Record,
     watched::{Updated, Updates},
 };
@@ -36,8 +40,10 @@ pub(super) struct Ear {
     asks: AtomicBool,
     /// The first that it asked was asked of a session.
     asked_one_first: AtomicBool,
-    /// Ends what is being asked, for the sake of those who wait.
-    crowded: Arc<Notify>,
+    /// Who waits for it, so that nobody is waited for in vain.
+    pub(super) line: Arc<Line>,
+    /// How long whoever is asked something may take for the answer while others wait for it.
+    patience: Duration,
     place: usize,
     updates: Updates,
     /// What is counted of it.
@@ -45,10 +51,16 @@ pub(super) struct Ear {
 }
 
 impl Ear {
-    pub(super) fn new(server: String, place: usize, updates: Updates, record: Arc<Record>) -> Self {
-        let (changed, crowded) = (Notify::new(), Arc::default());
+    pub(super) fn new(
+        server: String,
+        place: usize,
+        patience: Duration,
+        updates: Updates,
+        record: Arc<Record>,
+    ) -> Self {
+        let (changed, line) = (Notify::new(), Arc::default());
         let (asks, asked_one_first) = (AtomicBool::default(), AtomicBool::default());
-        Self { server, changed, asks, asked_one_first, crowded, place, updates, record }
+        Self { server, changed, asks, asked_one_first, line, patience, place, updates, record }
     }
 
     /// Whether the server was seen to ask things about calls.
@@ -59,11 +71,6 @@ impl Ear {
     /// Whether the first that it asked was asked of a session: of the one that had all calls then.
     pub(super) fn asked_one_first(&self) -> bool {
         self.asked_one_first.load(Ordering::Relaxed)
-    }
-
-    /// Others have waited long enough for whoever is being asked.
-    pub(super) fn ring(&self) {
-        self.crowded.notify_waiters();
     }
 
     /// It is asked of a session, or of nobody. Whoever speaks with the server calls this, and nobody else at the same time.
@@ -87,17 +94,24 @@ impl Listener for Ear {
         offered.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    fn asks(&self, method: &str) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
+    fn asks(
+        &self,
+        method: &str,
+        session: Option<SessionKey>,
+    ) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
         self.is_seen_to_ask(method, true);
-        let crowded = Arc::clone(&self.crowded).notified_owned();
+        let (line, put, patience) = (Arc::clone(&self.line), Instant::now(), self.patience);
         Box::pin(async move {
-            crowded.await;
+            match stands("nobody-keeps-a-server-by-silence") {
+                true => line.until_crowded(session, put, patience).await,
+                false => future::pending().await,
+            }
             "others have waited for the server, and nobody has answered".to_owned()
         })
     }
 
     fn asks_in_a_crowd(&self, method: &str) {
-        // Nobody waits for anything by that: who does is in line, and rings.
+        // Nobody waits for anything by that.
         self.is_seen_to_ask(method, false);
     }
 
@@ -131,8 +145,6 @@ impl Listener for Ear {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::{runtime::Handle, sync::broadcast, time::timeout};
 
     use super::*;
@@ -141,12 +153,12 @@ mod tests {
     async fn what_is_being_asked_is_taken_away_by_those_who_wait_alone_however_often_a_server_asks() {
         const LONG: Duration = Duration::from_hours(1);
         let (updates, _) = broadcast::channel(1);
-        let ear = Ear::new("srv".to_owned(), 0, updates, Arc::default());
-        let mut open = Listener::asks(&ear, "elicitation/create");
+        let ear = Ear::new("srv".to_owned(), 0, Duration::from_secs(30), updates, Arc::default());
+        let mut open = Listener::asks(&ear, "elicitation/create", None);
         (0..1000).for_each(|_| ear.asks_in_a_crowd("roots/list"));
         assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
         assert!(timeout(LONG, open.as_mut()).await.is_err(), "nobody waits");
-        ear.ring();
+        let _waits = ear.line.enter(None, Instant::now());
         let why = timeout(LONG, open).await.expect("it is over");
         assert!(why.contains("others have waited") && ear.asks(), "{why}");
     }

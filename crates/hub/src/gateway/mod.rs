@@ -19,6 +19,7 @@ mod ear;
 mod known;
 mod lasting;
 mod level;
+mod line;
 mod lists;
 mod memory;
 mod owners;
@@ -460,7 +461,8 @@ async fn put(
     let (since, deadline) =
         (now.checked_sub(waited).unwrap_or(now), Deadline::after(limit.saturating_sub(waited)));
     let _use = backend.used();
-    let wanting = Wanting { asker: &asker, session: key, method, tool: tool.as_deref(), limit, deadline };
+    let wanting =
+        Wanting { asker: &asker, session: key, method, tool: tool.as_deref(), limit, deadline, since: now };
     // Before anything else, so that what is waited for longest is not what grew old meanwhile.
     let comes_to = |stage| news.as_ref().map(|news| news.comes_to(stage)).unwrap_or_default();
     let mut spent = Spent::default();

@@ -8,15 +8,17 @@
 //! - The turn of a tool is taken before the server's, and that before the one of all servers together, so that no two wait for each
 //!   other, and nobody has what others need while they wait for something else.
 
-use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::ready, pin::pin, sync::Arc, time::Duration};
 
-use tokio::time::timeout;
+use tokio::time::Instant;
 use unhang_bridge::Era;
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
+    SessionKey,
     backend::Backend,
+    line::Line,
     places::{Full, Place, Places},
     together::{Joined, Together},
 };
@@ -49,6 +51,8 @@ pub(super) struct Wanting<'a> {
     /// How long it may wait, and by when that is over.
     pub limit: Duration,
     pub deadline: Deadline,
+    /// Since when it waits for anything.
+    pub since: Instant,
 }
 
 /// What a request holds while it is with a server.
@@ -76,9 +80,29 @@ impl Turns {
     }
 }
 
+impl Wanting<'_> {
+    /// The session that it is of, where questions about its calls may be put beside any of them.
+    fn session_asked_beside(&self) -> Option<SessionKey> {
+        self.session.filter(|session| session.is_asked_beside).map(|session| session.key)
+    }
+}
+
 /// Waits for a place, for as long as the request may.
 async fn turn(places: &Arc<Places>, wanting: &Wanting<'_>) -> Result<Place, Refused> {
     in_time(wanting, places.take(wanting.asker)).await
+}
+
+/// Waits for what a server's calls keep, so that those whose answers it waits for are hurried. Cancel-safe.
+async fn in_line<T>(line: &Line, wanting: &Wanting<'_>, turn: impl Future<Output = T>) -> T {
+    let mut turn = pin!(turn);
+    tokio::select! {
+        biased;
+        turn = &mut turn => return turn,
+        // Who need not wait is in no line.
+        () = ready(()) => {}
+    }
+    let _waits = line.enter(wanting.session_asked_beside(), wanting.since);
+    turn.await
 }
 
 async fn in_time<T>(
@@ -109,14 +133,14 @@ impl Backend {
         let tool = wanting.tool.and_then(|tool| self.turns.tools.get_key_value(tool));
         let of_tool = match tool.filter(|_| stands("calls-of-a-tool-bounded")) {
             Some((tool, places)) => {
-                let place = turn(places, wanting).await;
+                let place = in_line(&self.ear.line, wanting, turn(places, wanting)).await;
                 Some(place.map_err(|refused| self.tool_busy(tool, places, wanting, &refused))?)
             }
             None => None,
         };
         let of_server = match stands("requests-of-a-server-bounded") {
             true => {
-                let place = turn(&self.turns.server, wanting).await;
+                let place = in_line(&self.ear.line, wanting, turn(&self.turns.server, wanting)).await;
                 Some(place.map_err(|refused| self.busy(wanting, &refused))?)
             }
             false => None,
@@ -154,21 +178,12 @@ impl Backend {
             return Ok(None);
         }
         // What is asked by the answer to a call needs that call to be the only one.
-        let session = wanting.session.filter(|session| session.is_asked_beside).map(|session| session.key);
+        let session = wanting.session_asked_beside();
         if !self.ear.asks() {
             return Ok(Some(self.turns.together.early(session)));
         }
         let taking = self.turns.together.take(session, wanting.asker, self.ear.asked_one_first());
-        let mut turn = pin!(in_time(wanting, taking));
-        let turn = match timeout(self.turn_patience, turn.as_mut()).await {
-            Ok(turn) => turn,
-            Err(_) => {
-                if stands("nobody-keeps-a-server-by-silence") {
-                    self.ear.ring();
-                }
-                turn.await
-            }
-        };
+        let turn = in_line(&self.ear.line, wanting, in_time(wanting, taking)).await;
         turn.map(Some).map_err(|refused| {
             let what = "it asks things about its calls and has those of one session at a time";
             self.overloaded(wanting, &refused, &format!("`{}`", self.name()), what)
@@ -348,7 +363,8 @@ mod tests {
         let asker = Asker::new("one");
         let wanting = || {
             let (deadline, limit) = (Deadline::after(SOON), SOON);
-            Wanting { asker: &asker, session: None, method: "tools/call", tool: None, limit, deadline }
+            let since = Instant::now();
+            Wanting { asker: &asker, session: None, method: "tools/call", tool: None, limit, deadline, since }
         };
         let Err(Error::Failure(refused)) = backend.turn_of_all(all, &wanting()).await else {
             panic!("there is no place")

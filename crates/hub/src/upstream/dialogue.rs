@@ -559,8 +559,8 @@ impl Dialogue {
                 let answer = self.listener.asked(method, params);
                 Box::pin(async move { answer.await.map(|result| result.to_string()) })
             }
-            Hears::One { asides, is_of_several } => {
-                let (asides, enough) = (asides.clone(), self.listener.asks(&method));
+            Hears::One { asides, is_of_several, session } => {
+                let (asides, enough) = (asides.clone(), self.listener.asks(&method, session));
                 Box::pin(async move {
                     let declined = (Kind::Cancelled.code(), format!("`{method}` is declined: "));
                     tokio::select! {

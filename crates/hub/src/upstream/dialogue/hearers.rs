@@ -29,6 +29,8 @@ pub(super) enum Hears<'a> {
     One {
         asides: &'a Asides,
         is_of_several: bool,
+        /// Which one, where it is asked beside its calls.
+        session: Option<SessionKey>,
     },
     Several,
 }
@@ -105,12 +107,10 @@ impl Dialogue {
             Some(session) => self.given_up.are_all_of(now, session.key),
             None => self.given_up.is_empty(now),
         };
-        let are_all_theirs = || {
-            let session = session.filter(|session| session.is_asked_beside);
-            session.is_some() && hearing().all(|hearing| hearing.session == session)
-        };
+        let beside = session.filter(|session| session.is_asked_beside);
+        let are_all_theirs = || beside.is_some() && hearing().all(|hearing| hearing.session == beside);
         match is_theirs && (!is_of_several || are_all_theirs()) {
-            true => Hears::One { asides, is_of_several },
+            true => Hears::One { asides, is_of_several, session: beside.map(|session| session.key) },
             false => Hears::Several,
         }
     }

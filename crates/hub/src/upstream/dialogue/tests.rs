@@ -24,7 +24,11 @@ impl Listener for Counting {
         Map::from_iter([("roots".to_owned(), json!({}))])
     }
 
-    fn asks(&self, _method: &str) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
+    fn asks(
+        &self,
+        _method: &str,
+        _session: Option<SessionKey>,
+    ) -> Pin<Box<dyn Future<Output = String> + Send + 'static>> {
         self.asks.fetch_add(1, Ordering::Relaxed);
         Box::pin(std::future::pending())
     }

@@ -1,0 +1,160 @@
+//! Who waits for a server, as far as that bounds for how long it may be waited for an answer to what the server has asked.
+//!
+//! Invariants
+//!
+//! - Whoever is asked has the whole of the patience: from the question on, and from when somebody else began to wait for the server.
+//! - After that they have no more, whatever came first, and whatever has become of them. While nobody else waits they have all the time
+//!   of the call.
+//! - Calls of the session that is asked wait for nothing but their own, and hurry nobody.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+use super::SessionKey;
+
+/// See the module's text.
+#[derive(Default)]
+pub(super) struct Line {
+    state: Mutex<State>,
+    /// Rung when somebody comes or goes.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whose each is, and since when it waits.
+    waiting: HashMap<u64, (Option<SessionKey>, Instant)>,
+    next: u64,
+}
+
+/// A request that waits, until this is dropped.
+pub(super) struct InLine<'a> {
+    line: &'a Line,
+    number: u64,
+}
+
+impl Line {
+    /// A request of this session waits, and has since then. One of no session is of nobody else's either.
+    pub(super) fn enter(&self, session: Option<SessionKey>, since: Instant) -> InLine<'_> {
+        let mut state = self.state();
+        let number = state.next;
+        state.next += 1;
+        state.waiting.insert(number, (session, since));
+        drop(state);
+        self.changed.notify_waiters();
+        InLine { line: self, number }
+    }
+
+    /// Waits until somebody else than the session that is asked has waited for so long, and the question, which is put at this moment,
+    /// has been open for so long as well. Cancel-safe.
+    pub(super) async fn until_crowded(&self, asked: Option<SessionKey>, put: Instant, patience: Duration) {
+        loop {
+            // Before the look, so that nobody is missed.
+            let changed = self.changed.notified();
+            let Some(since) = self.others_since(asked) else {
+                changed.await;
+                continue;
+            };
+            tokio::select! {
+                () = sleep_until(since.max(put) + patience) => return,
+                () = changed => {}
+            }
+        }
+    }
+
+    /// Since when somebody waits who is not of this session.
+    fn others_since(&self, asked: Option<SessionKey>) -> Option<Instant> {
+        let state = self.state();
+        let others = state.waiting.values().filter(|(whose, _)| whose.is_none() || *whose != asked);
+        others.map(|(_, since)| *since).min()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.line.state().waiting.remove(&self.number);
+        self.line.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+    const LONG: Duration = Duration::from_hours(1);
+
+    /// After how long nobody waits for this session's answer any more.
+    async fn crowded_after(line: &Line, asked: Option<SessionKey>) -> Option<Duration> {
+        let put = Instant::now();
+        timeout(LONG, line.until_crowded(asked, put, PATIENCE)).await.ok().map(|()| put.elapsed())
+    }
+
+    fn rounded(after: Option<Duration>) -> Option<u64> {
+        after.map(|after| after.as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_has_its_time_from_the_question_and_from_when_another_began_to_wait() {
+        let (one, other) = (Some(SessionKey::drawn()), Some(SessionKey::drawn()));
+        let line = Line::default();
+        assert_eq!(crowded_after(&line, one).await, None, "nobody waits");
+        let own = line.enter(one, Instant::now());
+        assert_eq!(crowded_after(&line, one).await, None, "it waits for itself");
+        let waits = line.enter(other, Instant::now());
+        sleep(LONG).await;
+        for _ in 0..2 {
+            assert_eq!(rounded(crowded_after(&line, one).await), Some(30), "also where it waited before");
+        }
+        drop(waits);
+        assert_eq!(crowded_after(&line, one).await, None, "it waits no more");
+        let comes = async {
+            sleep(Duration::from_secs(100)).await;
+            let _waits = line.enter(other, Instant::now());
+            sleep(LONG).await;
+        };
+        tokio::select! {
+            after = crowded_after(&line, one) => assert_eq!(rounded(after), Some(130)),
+            () = comes => panic!("it had enough time"),
+        }
+        drop(own);
+        let _nobodys = line.enter(None, Instant::now());
+        assert_eq!(
+            rounded(crowded_after(&line, None).await),
+            Some(30),
+            "who is of no session is another one"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_and_goes_hurries_nobody() {
+        let (one, other) = (Some(SessionKey::drawn()), Some(SessionKey::drawn()));
+        let line = Line::default();
+        let come_and_go = async {
+            loop {
+                let waits = line.enter(other, Instant::now());
+                sleep(PATIENCE - Duration::from_secs(1)).await;
+                drop(waits);
+                sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::select! {
+            after = crowded_after(&line, one) => assert_eq!(after, None),
+            () = come_and_go => {}
+        }
+    }
+}
