@@ -2,6 +2,7 @@
 
 use std::{thread, time::Duration};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
@@ -186,7 +187,7 @@ fn f_90_a_caller_without_a_session_is_asked_though_it_has_left_a_call() {
 
 /// A server that asks, and that has been seen to, whose calls have so much time. Gives two sessions with it.
 fn seen_to_ask(sandbox: &Sandbox, call_timeout: &str) -> (Client, Web, [String; 2]) {
-    let limits = format!("limits = {{ call-timeout = \"{call_timeout}\" }}");
+    let limits = format!("limits = {{ call-timeout = \"{call_timeout}\", restart-delay = \"100ms\" }}");
     let srv = server("srv", &["slow-answers", "--era", "legacy"], &limits);
     let (process, web) = gateway_http::gateway(sandbox, &[srv]);
     let sessions = [web.begin(), web.begin()];
@@ -264,6 +265,29 @@ fn f_54_who_is_asked_by_an_answer_has_a_tenth_as_well() {
         assert!(took < Duration::from_secs(15), "she waited for {took:?}");
         let alone = alone.join().expect("no panic");
         assert_eq!(alone["result"]["resultType"], "input_required", "{alone}");
+    });
+    gateway_http::finish(process, &sandbox);
+}
+
+#[test]
+fn promise_6_calls_that_wait_for_their_turn_at_a_server_that_dies_have_it_at_the_next_one() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web, [alice, bob]) = seen_to_ask(&sandbox, "60s");
+    let carol = web.begin();
+    let pid = |session: &str, id| -> i32 {
+        let answer = web.call(session, id, "srv__pid", json!({})).last();
+        answer["result"]["content"][0]["text"].as_str().and_then(|pid| pid.parse().ok()).expect("a number")
+    };
+    let before = pid(&alice, 2);
+    thread::scope(|scope| {
+        let hers = scope.spawn(|| web.call(&alice, 3, "srv__slow", json!({ "seconds": 50 })).last());
+        until_it_has_a_call(&web);
+        let others = [&bob, &carol].map(|session| scope.spawn(|| pid(session, 1)));
+        wait_until("they wait", PATIENCE, || waiting(&web) == 2);
+        kill_process(Pid::from_raw(before).expect("a process"), Signal::KILL).expect("it is there");
+        assert_eq!(hers.join().expect("no panic")["error"]["code"], -31002);
+        let after = others.map(|other| other.join().expect("it was served"));
+        assert!(after[0] == after[1] && after[0] != before, "{before} {after:?}");
     });
     gateway_http::finish(process, &sandbox);
 }

@@ -25,6 +25,7 @@ mod memory;
 mod owners;
 mod patience;
 mod places;
+mod put;
 mod rest;
 mod roster;
 mod seats;
@@ -53,27 +54,22 @@ use serde_json::value::RawValue;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, watch},
     task::JoinSet,
-    time::{Instant, timeout},
+    time::timeout,
 };
-use unhang_bridge::{
-    Era,
-    params::{self, Signature},
-};
+use unhang_bridge::{Era, params::Signature};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
 pub(crate) use self::lasting::{KnownTask, ServerTask, TaskNews, has_room};
 use self::{
-    backend::{Backend, Starter},
-    lasting::Stage,
+    backend::Backend,
     places::Places,
+    put::put,
     roster::Roster,
     seats::Seats,
     tally::{Counted, Tally},
-    tasks::Course,
-    told::{Spent, explained, named, tell_absence},
-    turns::Wanting,
+    told::tell_absence,
     vigil::Vigil,
     visit::{Visit, Visits},
 };
@@ -90,7 +86,7 @@ pub use self::{
     watched::{Updated, Watch},
 };
 use crate::{
-    client::{ClientSpec, Error, Manner, Signed},
+    client::{ClientSpec, Error},
     clients::Clocks,
     config::{DISPOSE_LIMIT, LIST_PATIENCE, MAX_IN_FLIGHT_OF_ALL, MAX_INSTANCES, MAX_WAITING_OF_ALL},
     notices::Notices,
@@ -431,120 +427,6 @@ impl Servers {
         // One that panics keeps no other from its end.
         while ends.join_next().await.is_some() {}
     }
-}
-
-/// Puts a question to a server, once it is ready and it is this caller's turn.
-async fn put(
-    backend: &Arc<Backend>,
-    all: &Arc<Places>,
-    asked: Asked,
-    progress: Option<Progress>,
-    asides: Option<mpsc::Sender<Aside>>,
-    news: Option<TaskNews>,
-) -> Answered {
-    let Asked {
-        method,
-        params,
-        client,
-        signature,
-        tool,
-        limit,
-        waited,
-        asked_for,
-        asker,
-        may_wait,
-        session: key,
-        ..
-    } = asked;
-    let mut answered = Answered { era: client, server_info: None, outcome: Err(Error::Disposed), asked_for };
-    let now = Instant::now();
-    let (since, deadline) =
-        (now.checked_sub(waited).unwrap_or(now), Deadline::after(limit.saturating_sub(waited)));
-    let _use = backend.used();
-    let wanting =
-        Wanting { asker: &asker, session: key, method, tool: tool.as_deref(), limit, deadline, since: now };
-    // Before anything else, so that what is waited for longest is not what grew old meanwhile.
-    let comes_to = |stage| news.as_ref().map(|news| news.comes_to(stage)).unwrap_or_default();
-    let mut spent = Spent::default();
-    let turn = backend.turn(&wanting).await;
-    spent.in_line += now.elapsed();
-    let _turn = match turn {
-        Ok(turn) => turn,
-        Err(error) => {
-            answered.outcome = Err(error);
-            return answered;
-        }
-    };
-    // A server that is still starting has its own deadline, which may be longer than this caller's.
-    comes_to(Stage::Starting);
-    let wanted = Instant::now();
-    let ready = deadline.timeout(backend.ready(Starter::Caller)).await;
-    spent.starting = wanted.elapsed();
-    let ready = ready.unwrap_or_else(|_| Err(backend.still_starting(method, limit)));
-    let (asks, session) = match ready {
-        Ok(ready) => ready,
-        Err(error) => {
-            backend.note(&error);
-            answered.outcome = Err(named(error, method, since));
-            return answered;
-        }
-    };
-    answered.era = session.revision.era();
-    let server_info =
-        session.server_info.as_ref().filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy));
-    answered.server_info = server_info.map(ToString::to_string);
-    let legacy = Json::new(params.as_bytes())
-        .filter(|_| (client, answered.era) == (Era::Modern, Era::Legacy))
-        .and_then(|params| params::to_legacy(Some(params)));
-    if legacy.is_some() && answers_nothing(&params) {
-        answered.outcome = Err(backend.no_such_question(method));
-        return answered;
-    }
-    let (asides, signed) = match (client, signature) {
-        // One that speaks as the server does answers what it is asked in its own way.
-        (Era::Modern, _) if answered.era == Era::Modern => (asides, Signed::Already),
-        (Era::Legacy, Some(signature)) => (asides, Signed::By(signature)),
-        (Era::Modern, _) => (asides, Signed::ByUs),
-        (Era::Legacy, None) => (None, Signed::ByUs),
-    };
-    comes_to(Stage::InLine);
-    let wanted = Instant::now();
-    let turns = backend.turns_once_ready(answered.era, all, &wanting).await;
-    let asked = Instant::now();
-    spent.in_line += asked - wanted;
-    let _turns = match turns.and_then(|turns| backend.in_time(&wanting).map(|()| turns)) {
-        Ok(turns) => turns,
-        Err(error) => {
-            answered.outcome = Err(error);
-            return answered;
-        }
-    };
-    let params = legacy.as_deref().unwrap_or(&params);
-    let course = tool
-        .as_deref()
-        .and_then(|tool| Course::of(backend, &session, tool, params, &signed, asides.as_ref(), may_wait))
-        .map(|course| course.asked_in(key));
-    let as_task = course.as_ref().and_then(|course| course.params(params, may_wait));
-    let signed = course.as_ref().map_or(signed, Course::signed);
-    let headers = backend.headers(key);
-    let manner =
-        Manner { timeout: Some(limit), since: Some(since), progress, asides, session: key, signed, headers };
-    let trial = backend.trial();
-    comes_to(Stage::Asked);
-    answered.outcome = asks.ask(method, as_task.as_deref().unwrap_or(params), &manner).await;
-    answered.outcome = answered.outcome.map_err(|error| explained(error, spent, asked));
-    trial.ended(&answered.outcome);
-    if let Some(course) = course {
-        answered.outcome = course.told_to(news).follow(answered.outcome, deadline).await;
-    }
-    answered
-}
-
-/// Whether params answer what nobody has asked: a server of old asks nothing by its results.
-fn answers_nothing(params: &str) -> bool {
-    let params = Json::new(params.as_bytes());
-    let has = |member| params.is_some_and(|params| params.member(member).is_some());
-    (has("requestState") || has("inputResponses")) && stands("answers-to-nothing-refused")
 }
 
 /// Keeps the lists of one server: asks for them when it has started, and again when they change.
