@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
@@ -171,5 +172,53 @@ fn f_54_a_window_that_goes_while_it_is_asked_keeps_the_server_no_longer_than_a_t
     follower.close_stdin();
     let (begun, took) = timed(|| seen(&mut leader)[0].clone());
     assert!(begun == 1 && took < Duration::from_secs(15), "it waited for {took:?}");
+    end([leader, follower], &sandbox);
+}
+
+/// How the window that leads ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    InOrder,
+    Killed,
+}
+
+#[test]
+fn promise_6_a_leader_that_ends_while_another_window_is_asked_costs_it_the_documented_error() {
+    for (end, is_answered) in [(End::InOrder, false), (End::Killed, false), (End::InOrder, true)] {
+        let sandbox = Sandbox::with_jobs();
+        let [mut leader, mut follower] = windows(&sandbox);
+        let id = follower.call("srv__ask", json!({ "method": ASKED }));
+        let question = follower.find("a question", |message| message["method"] == ASKED);
+        match end {
+            End::InOrder => leader.close_stdin(),
+            End::Killed => leader.signal(Signal::KILL),
+        }
+        let _code = leader.exit_code();
+        if is_answered {
+            follower.respond(&question["id"], &json!({ "action": "cancel" }));
+        }
+        // Nobody has to answer the question for that.
+        let error = follower.answer(id)["error"].clone();
+        let told = (&error["code"], &error["data"]["server"]);
+        assert_eq!(told, (&json!(-31002), &json!("srv")), "{end:?} {is_answered}: {error}");
+        let message = error["message"].as_str().unwrap_or_default();
+        assert!(message.contains("`srv`") && message.contains("the window that led has ended"), "{error}");
+        assert!(ask(&mut follower).contains("ann"), "the next call is asked");
+        follower.close_stdin();
+        assert_eq!(follower.exit_code(), 0, "{}", follower.stderr());
+        sandbox.assert_nothing_left_within(Duration::from_secs(3));
+    }
+}
+
+#[test]
+fn a_call_of_another_window_ends_in_the_time_of_the_leaders_end_though_it_asks() {
+    let sandbox = Sandbox::with_jobs();
+    let [mut leader, mut follower] = windows(&sandbox);
+    let id = follower.call("srv__slow", json!({ "seconds": 2, "ask": true }));
+    wait_until("the server has it", PATIENCE, || seen(&mut leader)[0] == 1);
+    leader.close_stdin();
+    let answer = follower.answer(id);
+    let said = answer["result"]["content"].to_string();
+    assert!(said.contains("unhang is ending"), "{answer}");
     end([leader, follower], &sandbox);
 }

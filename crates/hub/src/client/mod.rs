@@ -38,13 +38,16 @@ mod pool;
 pub(crate) mod question;
 mod subscription;
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
 use serde_json::{
     Map, Value, json,
     value::{RawValue, to_raw_value},
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 use unhang_bridge::{Splice, params::Signature};
 use unhang_proc::{deadline::Deadline, server::ServerSpec};
 use unhang_switches::stands;
@@ -62,7 +65,7 @@ pub use self::{
 };
 use self::{
     mirrors::Mirrors,
-    question::{Asides, OfSession},
+    question::{Asides, OfSession, STATE},
 };
 pub use unhang_net::http::Address;
 
@@ -159,6 +162,8 @@ pub struct Client {
     link: Link,
     /// What of its tools' arguments goes along as headers, where it is spoken to over HTTP.
     mirrors: Option<Arc<Mirrors>>,
+    /// Rung when a subscription has broken off, so that another process may be there now.
+    doubted: Arc<Notify>,
 }
 
 impl Client {
@@ -179,6 +184,7 @@ impl Client {
             listener: listener.clone(),
             link,
             mirrors: matches!(endpoint, Endpoint::Http(_)).then(Arc::default),
+            doubted: Arc::default(),
         };
         let spoken = Spoken { name, limits, introduction, listener, is_legacy };
         match endpoint {
@@ -266,8 +272,23 @@ impl Client {
             // Only a stateless server may want the same once more.
             let wanted = session.revision.is_stateless().then(|| Wanted::read(&result)).flatten();
             let Some(Wanted { input_requests, request_state }) = wanted else { return Ok(result) };
-            let inputs = deadline.timeout(self.inputs(method, input_requests, manner.asides.as_ref())).await;
-            let inputs = inputs.map_err(|_| self.unanswered(method, limit))??;
+            // Only a gateway of ours asks once more for what a request comes back without.
+            let is_ours =
+                request_state.as_ref().and_then(Value::as_str).is_some_and(|state| state.starts_with(STATE));
+            let doubted = async {
+                match is_ours {
+                    true => self.doubted.notified().await,
+                    false => pending().await,
+                }
+            };
+            let inputs = async {
+                tokio::select! {
+                    inputs = self.inputs(method, input_requests, manner.asides.as_ref()) => inputs,
+                    // Whether the call is there still is to be seen.
+                    () = doubted => Ok("{}".to_owned()),
+                }
+            };
+            let inputs = deadline.timeout(inputs).await.map_err(|_| self.unanswered(method, limit))??;
             let again = Splice::new(Json::new(params.as_bytes()).unwrap_or(Json::EMPTY))
                 .set("inputResponses", inputs);
             let again = match request_state {

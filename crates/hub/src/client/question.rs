@@ -44,6 +44,9 @@ pub struct OfSession {
     pub is_asked_beside: bool,
 }
 
+/// How a `requestState` of a gateway of ours begins, so that it is not taken for a server's.
+pub(crate) const STATE: &str = "unhang.";
+
 /// What is said of a session whose client is asked by requests of their own.
 const BESIDE: &str = ";beside";
 

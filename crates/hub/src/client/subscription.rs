@@ -111,6 +111,8 @@ async fn listen(
             pause = PAUSE;
         }
         sleep(pause).await;
+        // By now whoever has followed it can be asked.
+        client.doubted.notify_waiters();
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

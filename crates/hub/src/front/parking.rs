@@ -26,18 +26,16 @@ use unhang_wire::{Id, Json, progress_token, text_member};
 
 use super::{
     answers::implementation,
-    machine::{Action, Awaited, Call, CallKey, Machine, Outside, QuestionKey, Way},
+    machine::{Action, Awaited, Call, CallKey, End, Machine, Outside, QuestionKey, Way},
     questions::{Asked, members},
 };
 use crate::{
+    client::question::STATE,
     fault::Kind,
     gateway::Answered,
     refusal::{Addressee, Telling},
     revision::Revision,
 };
-
-/// How a state of ours begins, so that it is not taken for a server's.
-const STATE: &str = "unhang.";
 
 /// A call that waits for its client.
 #[derive(Debug)]
@@ -98,11 +96,28 @@ impl Parking {
         secret_of(state).is_some_and(|secret| self.secret.as_deref() == Some(secret))
     }
 
+    /// Whether another process has given this state, which led these windows before us.
+    pub(super) fn was_given_elsewhere(&self, state: &str) -> bool {
+        let realm = |secret: &str| secret.split_once(REALM_END).map(|(realm, _)| realm.to_owned());
+        match (self.secret.as_deref().and_then(realm), secret_of(state).and_then(realm)) {
+            (Some(ours), Some(theirs)) => ours != theirs,
+            _ => false,
+        }
+    }
+
     /// A state that was never given out.
     fn new_state(&mut self) -> String {
         self.given += 1;
         format!("{STATE}{}.{}", self.secret.as_deref().unwrap_or_default(), self.given)
     }
+}
+
+/// What is between the name of a process and the rest of a secret, where windows may come back to another process.
+const REALM_END: char = '-';
+
+/// The secret of one request, in a process of this name.
+pub(super) fn secret_in(realm: &str, name: &str) -> String {
+    format!("{realm}{REALM_END}{name}")
 }
 
 /// The secret in a state of ours, by which its front is found.
@@ -152,6 +167,10 @@ impl Machine {
         }
         if self.parking.secret.is_none() {
             return Err("nobody could come back with the answer");
+        }
+        if !matches!(self.end, End::None) {
+            // The call itself gets the time that an end has.
+            return Err("unhang is ending, and nobody could come back with the answer");
         }
         let id = self.running.get(&key).cloned().flatten().ok_or("nobody waits for the call any more")?;
         let call = self.calls.cancel(&id).ok_or("nobody waits for the call any more")?;

@@ -32,7 +32,7 @@ use crate::{
     clients,
     config::{LIST_LIFE, LIST_PATIENCE},
     fault::Kind,
-    gateway::{Asked, Joining, Level, Patience},
+    gateway::{Asked, Joining, Level, Patience, leader_lost},
     refusal::{self, Addressee, Telling, gets_an_answer},
     revision::Revision,
     tools::Listing,
@@ -464,7 +464,14 @@ impl Machine {
         let Some(known) = &self.servers else { return };
         // Another gateway's states look as ours do, and are its own affair.
         let is_ours = |state: &str| !known.follows || self.parking.gave(state);
-        let comes_back = own_state(request.params).is_some_and(|state| is_ours(&state));
+        let state = own_state(request.params).filter(|state| is_ours(state));
+        if state.as_deref().is_some_and(|state| self.parking.was_given_elsewhere(state)) {
+            // Whose it was is known to the window that asks.
+            let (happened, hint) = leader_lost(None, &request.method);
+            let telling = Telling { kind: Kind::ServerExited, happened, hint };
+            return self.refuse(request.way, request.addressee(), telling, outside);
+        }
+        let comes_back = state.is_some();
         if let Some(params) = request.params.filter(|_| comes_back && revision.is_stateless()) {
             return self.come_back(&request.id, &request.method, params, (revision, request.way), outside);
         }

@@ -115,6 +115,10 @@ impl Behind {
         Behind { are_windows: true, ..self }
     }
 
+    pub(super) fn are_windows(&self) -> bool {
+        self.are_windows
+    }
+
     /// The same for this caller.
     pub(super) fn called_by(self, caller: Caller) -> Behind {
         Behind { caller, ..self }

@@ -61,7 +61,6 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
 
-pub(crate) use self::lasting::{KnownTask, ServerTask, TaskNews, has_room};
 use self::{
     backend::Backend,
     places::Places,
@@ -84,6 +83,10 @@ pub use self::{
     told::MayRead,
     visit::Changes,
     watched::{Updated, Watch},
+};
+pub(crate) use self::{
+    lasting::{KnownTask, ServerTask, TaskNews, has_room},
+    owners::leader_lost,
 };
 use crate::{
     client::{ClientSpec, Error},

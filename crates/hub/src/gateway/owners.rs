@@ -15,7 +15,12 @@ use unhang_bridge::Splice;
 use unhang_wire::{Json, text_member};
 
 use super::{OfSession, Patience, Whose, backend::Backend};
-use crate::{client::Error, fault::Kind, route::catalog::Offered, upstream::http::headers::WINDOW};
+use crate::{
+    client::{Error, Failure, ServerError},
+    fault::Kind,
+    route::catalog::Offered,
+    upstream::http::headers::WINDOW,
+};
 
 /// The member of `_meta`.
 const OWNER: &str = "io.github.unhang/owner";
@@ -32,6 +37,15 @@ const NAME: &str = "unhang";
 /// What to do about a leader that has ended.
 const LOST: &str =
     "another window starts the servers when they are needed; send the request again if it is safe to repeat";
+
+/// What has happened to a request about this server that the leader has taken with it, and what to do.
+pub(crate) fn leader_lost(owner: Option<&str>, method: &str) -> (String, &'static str) {
+    let what = match owner {
+        Some(owner) => format!("`{owner}` has not answered `{method}`"),
+        None => format!("`{method}` was not answered"),
+    };
+    (format!("{what}: the window that led has ended"), LOST)
+}
 
 /// How long servers are waited for that somebody else has, by their names.
 pub type Behind = BTreeMap<String, Patience>;
@@ -98,12 +112,9 @@ impl Backend {
                 // It may say for itself that it ends, or has too much to do.
                 if is_lost && !failure.happened.contains(" with HTTP ") {
                     let about = failure.method.as_deref().unwrap_or("the request");
-                    let what = match &owner {
-                        Some(owner) => format!("`{owner}` has not answered `{about}`"),
-                        None => format!("`{about}` was not answered"),
-                    };
-                    failure.happened = format!("{what}: the window that led has ended");
-                    LOST.clone_into(&mut failure.hint);
+                    let (happened, hint) = leader_lost(owner.as_deref(), about);
+                    failure.happened = happened;
+                    hint.clone_into(&mut failure.hint);
                 } else {
                     let (own, limits) = (
                         format!("`{}`", self.name()),
@@ -117,9 +128,23 @@ impl Backend {
                 failure.server = owner.unwrap_or_else(|| NAME.to_owned());
                 Error::Failure(failure)
             }
+            // Whoever leads now knows that the one before took a call along, and not whose that was.
+            Error::Server(told) if self.is_gateway() && is_of_no_server(&told) => {
+                let owner = tool.and_then(|tool| self.owner_of(tool)).map(|(server, _)| server);
+                let (happened, hint) = leader_lost(owner.as_deref(), &told.method);
+                let failure = self.failure(Kind::ServerExited, &told.method, happened, hint);
+                Failure { server: owner.unwrap_or_else(|| NAME.to_owned()), ..failure }.into()
+            }
             error => error,
         })
     }
+}
+
+/// Whether this is an end that is told of no server.
+fn is_of_no_server(error: &ServerError) -> bool {
+    let told = error.data.as_ref().and_then(|data| Json::new(data.get().as_bytes()));
+    let says = |member| told.and_then(|told| text_member(told, member)).is_some_and(|said| said == NAME);
+    error.code == i64::from(Kind::ServerExited.code()) && says("origin") && says("server")
 }
 
 impl Whose {
@@ -134,7 +159,7 @@ mod tests {
     use tokio::sync::broadcast;
 
     use super::{super::tests::mute, *};
-    use crate::client::{Endpoint, Failure};
+    use crate::client::Endpoint;
 
     #[tokio::test]
     async fn what_goes_wrong_on_the_way_to_a_leader_names_the_server_whose_tool_was_called() {

@@ -64,7 +64,7 @@ use self::{
 };
 use super::{
     AtEnd,
-    parking::secret_of,
+    parking::{secret_in, secret_of},
     toolbox::{NoTools, Toolbox},
     work::{Behind, Work, random_name},
 };
@@ -239,6 +239,8 @@ struct Gate {
     room: usize,
     ending: watch::Receiver<bool>,
     since: Instant,
+    /// What tells this process from others to which the same clients may come, where they are windows.
+    realm: Option<String>,
 }
 
 /// A session or a request, and whose it is.
@@ -285,6 +287,7 @@ impl Gate {
         ending: watch::Receiver<bool>,
     ) -> Arc<Gate> {
         limits.eof_grace = limits.eof_grace.min(DRAIN);
+        let behind_windows = behind.are_windows();
         Arc::new(Gate {
             limits,
             budget,
@@ -298,6 +301,7 @@ impl Gate {
             alone_shares: Shares::new(SESSIONS_OF_ONE),
             regulars: Regulars::new(MAX_SESSIONS),
             room: MAX_SESSIONS,
+            realm: behind_windows.then(random_name).flatten(),
             ending,
             since: Instant::now(),
         })
@@ -426,6 +430,7 @@ impl Gate {
         let (behind, stay) = self.behind_one(caller, peer)?;
         let behind = behind.called_by(self.door().access.owner_of(caller));
         let secret = random_name().ok_or(Full::All)?;
+        let secret = self.realm.as_deref().map_or_else(|| secret.clone(), |realm| secret_in(realm, &secret));
         let (mailbox, mails) = mailbox();
         {
             let mut alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);

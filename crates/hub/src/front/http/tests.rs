@@ -149,6 +149,7 @@ impl Web {
             room: 2,
             ending,
             since: Instant::now(),
+            realm: None,
         });
         Web { place: Place::new(Arc::clone(&gate), offers_sse), gate, withdrawn, door, _end: end }
     }
