@@ -79,6 +79,7 @@ mod slow_guarded;
 mod slow_restarts;
 mod slow_surroundings;
 mod slow_tasks;
+mod slow_tasks_at_once;
 mod slow_upstream;
 mod smoke;
 mod talk;

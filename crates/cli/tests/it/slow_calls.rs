@@ -150,7 +150,7 @@ impl Calls for Client {
 /// Somebody at a pipe, in front of the slow server behind `unhang serve` or `unhang wrap`.
 pub(crate) struct Seat {
     pub(crate) client: Client,
-    is_guarded: bool,
+    pub(crate) is_guarded: bool,
 }
 
 impl Deref for Seat {

@@ -1,12 +1,14 @@
 //! One request to a server: a task that waits for its answer, tells on the way what the server tells, and gives the whole out of its hands
 //! where a job is made of it.
 //!
-//! Invariants: whoever is dropped withdraws the request; where answer and job come together, it is the answer.
+//! Invariants: whoever is dropped withdraws the request; where answer and job come together, it is the answer. A client that has asked for
+//! a task (2025-11-25) has it before its server is asked anything, so that neither an answer nor a question is quicker.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
+use unhang_bridge::Era;
 use unhang_jobs::id::JobId;
 use unhang_wire::Json;
 
@@ -17,9 +19,14 @@ use super::{
     work::{Adopting, Ended},
 };
 use crate::{
+    client::Failure,
+    fault::Kind,
     gateway::{Answered, Aside, Asked, Joining, Servers, SessionKey, TaskNews, Whose},
     job_report::{JobReport, Reader},
-    promoted::{Calling, Going, Made, Promotable, PromotedCalls, SameCall, Source, ToolOfCaller, joined},
+    promoted::{
+        Calling, Going, Made, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls, SameCall, Source,
+        ToolOfCaller, joined, not_kept,
+    },
     tools::service::{Caller, JobService},
 };
 
@@ -114,6 +121,15 @@ pub(super) async fn ask(
     }
     let params = Arc::clone(&asked.params);
     let mut source = Box::new(Made::new(servers, asked));
+    if let (Some(about), Some(promote)) = (&about, promote.take_if(|promote| promote.wants_a_task)) {
+        return match task_first(promote, about, source.news().cloned(), &mut cancellation).await {
+            Ok(promoted) => {
+                let going = Going { way: source.ask(Arc::clone(&params)), params, source };
+                Ended::Promoted(Box::new((promoted, going)))
+            }
+            Err(ended) => ended,
+        };
+    }
     let mut going = Going { way: source.ask(Arc::clone(&params)), params, source };
     let mut adopting: Option<Adopting> = None;
     loop {
@@ -143,14 +159,53 @@ pub(super) async fn ask(
             },
             order = ordered(&mut promote), if adopting.is_none() => {
                 if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
-                    adopting = Some(adopt(promote, about, order, &*going.source));
+                    adopting = Some(adopt(promote, about, order, going.source.news().cloned()));
                 }
             }
         }
     }
 }
 
-fn adopt(promote: &MayPromote, about: &About, order: Order, source: &dyn Source) -> Adopting {
+/// Makes a job of a call that nobody has been asked yet; or how the call ends without one.
+async fn task_first(
+    promote: MayPromote,
+    about: &About,
+    news: Option<TaskNews>,
+    cancellation: &mut Cancellation,
+) -> Result<Promoted, Ended> {
+    let mut promote = Some(promote);
+    let order = tokio::select! {
+        () = cancellation.cancelled() => None,
+        order = ordered(&mut promote) => order,
+    };
+    let (Some(order), Some(promote)) = (order, promote) else { return Err(Ended::Nothing) };
+    let name = order.name.clone();
+    let mut adopting = adopt(&promote, about, order, news);
+    let adopted = tokio::select! {
+        biased;
+        () = cancellation.cancelled() => None,
+        adopted = &mut adopting => Some(adopted),
+    };
+    let Some(adopted) = adopted else {
+        promote.calls.forget(adopting);
+        return Err(Ended::Nothing);
+    };
+    adopted.map_err(|why| {
+        tracing::warn!("a call cannot be kept as a task, and is refused: {why}");
+        let failure = Failure {
+            kind: Kind::Overloaded,
+            server: about.server.name().to_owned(),
+            method: Some("tools/call".to_owned()),
+            happened: not_kept(&name, &why),
+            hint: NOT_KEPT_HINT.to_owned(),
+            ..Failure::ended()
+        };
+        let outcome = Err(failure.into());
+        Ended::Server(Box::new(Answered { era: Era::Legacy, server_info: None, outcome, asked_for: None }))
+    })
+}
+
+fn adopt(promote: &MayPromote, about: &About, order: Order, news: Option<TaskNews>) -> Adopting {
     let (server, tool) = about.server.owner_of(&about.tool);
     let call = Promotable {
         name: order.name,
@@ -163,7 +218,6 @@ fn adopt(promote: &MayPromote, about: &About, order: Order, source: &dyn Source)
         same: about.same(promote),
     };
     let (calls, caller) = (promote.calls.clone(), promote.caller.clone());
-    let news = source.news().cloned();
     let task = news.as_ref().and_then(TaskNews::known);
     Box::pin(async move {
         let mut promoted = calls.adopt_task(&caller, call, task).await?;

@@ -3,13 +3,15 @@
 //! Theory of operation. A call that may become a job knows the moment of its hand-over. Then the owner is asked to
 //! make a job of it ([`Action::Promote`]), which takes a write to the disk, and the call is in flight until its real limit, as it would be
 //! if nothing had happened: where no job comes of it the client is none the worse. Whichever comes first is the answer: the server's own,
-//! or the job ([`Machine::promoted`]).
+//! or the job ([`Machine::promoted`]). A client that has asked for a task (2025-11-25) may get nothing else: its call is a job before the
+//! server is asked, and refused where none comes of it.
 //!
 //! Invariants
 //!
 //! - The client gets one answer, and the id of a job only when it is durable.
 //! - To the server nothing has happened.
-//! - While the client is asked something about the call it stays a call: somebody is at it.
+//! - While the client is asked something about the call it stays a call: somebody is at it. About a call that is a task from the first
+//!   on the client is asked nothing before that.
 
 use std::{borrow::Cow, time::Duration};
 

@@ -90,7 +90,9 @@ impl Machine {
         let is_for_desk = self.is_for_desk(request.method, request.params);
         let of_whom = |machine: &Self| match is_for_desk {
             true => machine.refusal_of_desk(outside),
-            false => machine.refusal_of_server(outside),
+            false => machine
+                .refusal_of_server(outside)
+                .or_else(|| machine.refusal_of_task(request.method, request.params)),
         };
         if let Some(telling) = self.refusal(request).or_else(|| of_whom(self)) {
             let to = Addressee::request(&request.id, request.method, request.batch);
@@ -265,6 +267,7 @@ impl Machine {
         let line = stripped.map_or(line, Into::into);
         match joins {
             Some(job) => self.join(wire_id, job, &line),
+            None if is_of_a_task => self.keep_for_its_task(&wire_id, &line),
             None => self.send(wire_id, &line, outside),
         }
     }

@@ -3,7 +3,8 @@
 //! Theory of operation. A call that may become a job knows the moment ([`HandOver`]). Then the owner is asked to make a job of it
 //! ([`Action::Promote`]), which takes a write to the disk, and meanwhile it is a call like any other: whichever comes first is the answer, the
 //! server's own or the job ([`Machine::promoted`]). From then on it stays in flight under its id on the server's side, and who keeps the job
-//! takes the place of the client ([`Outside::to_job`]).
+//! takes the place of the client ([`Outside::to_job`]). The call of a client that has asked for a task (2025-11-25) is kept from the server
+//! until there is one, so that no answer comes first and no question is about nothing; where there can be none it is refused.
 //!
 //! # Invariants
 //!
@@ -23,10 +24,20 @@ use unhang_switches::stands;
 use unhang_wire::{Id, Json, one_line, text_member};
 
 use super::{
-    machine::{Action, Call, Era, Held, JobNews, Link, Machine, Outside, Role},
+    machine::{Action, Call, End, Era, Held, JobNews, Link, Machine, Outside, Role},
     offers::Offers,
 };
-use crate::{batch::BatchId, config::RETRY_BYTES, front::Skin, job_report::ToolNames, revision::Revision};
+use crate::{
+    batch::BatchId,
+    config::RETRY_BYTES,
+    fault::Kind,
+    front::Skin,
+    job_report::ToolNames,
+    promoted::{NOT_KEPT_HINT, not_kept},
+    refusal::Telling,
+    revision::Revision,
+    tools::service::JobError,
+};
 
 /// When a call is looked at again while the client is asked something.
 const WHILE_ASKED: Duration = Duration::from_secs(1);
@@ -129,6 +140,11 @@ pub(super) fn unrelated(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Call {
+    /// Its server is not asked before it is the task that its client has asked for.
+    pub(super) fn waits_for_its_task(&self) -> bool {
+        !self.sent && self.hand_over.as_deref().is_some_and(HandOver::is_of_a_task)
+    }
+
     /// Whether it is time to hand it over. Once, unless its client is asked something.
     pub(super) fn is_due(&mut self, now: Duration, client_is_asked: bool) -> bool {
         let deadline = self.deadline;
@@ -214,6 +230,51 @@ impl Machine {
         joins.then(|| outside.same_call(self.client_name.as_deref(), &hand_over.params)).flatten()
     }
 
+    /// Keeps a call from its server until it is the task that its client has asked for.
+    pub(super) fn keep_for_its_task(&mut self, wire_id: &Id, line: &[u8]) {
+        if let Some(call) = self.calls.get_mut(wire_id) {
+            call.line = Some(line.to_vec());
+        }
+    }
+
+    /// Why a call cannot be the task that its client has asked for, where there is no room for it.
+    pub(super) fn refusal_of_task(&self, method: &str, params: Option<Json<'_>>) -> Option<Telling<'static>> {
+        let offers = self.offers.as_ref().filter(|_| method == "tools/call")?;
+        let params = params.filter(|_| offers.has_tasks() != Some(true))?;
+        self.limits.promote_after.moment(self.call_clock)?;
+        let has_place =
+            Skin::of(params, self.revision()) != Skin::Task(Dialect::Core) || self.has_room_for(params);
+        (!has_place).then(|| Telling {
+            kind: Kind::Overloaded,
+            happened: "the call cannot be kept as a task: too much is kept for others".to_owned(),
+            hint: "call it without `task`, or when others have been answered",
+        })
+    }
+
+    /// There can be no job of a call: whoever has asked for a task is told so, and its server has not been asked.
+    pub fn not_promoted(
+        &mut self,
+        now: Duration,
+        (wire_id, order): (&Id, Order),
+        why: &JobError,
+        outside: &mut impl Outside,
+    ) {
+        self.now = now;
+        let waits = |call: &Call| !call.is_job && call.waits_for_its_task();
+        if !self.is_of(wire_id, order) || !self.calls.get(wire_id).is_some_and(waits) {
+            return;
+        }
+        let Some(call) = self.calls.cancel(wire_id) else { return };
+        let _never_answered = self.calls.complete(wire_id);
+        self.settle_trial(wire_id);
+        self.bury_token(call.token.clone());
+        let line = call.line.as_deref().and_then(Json::new);
+        let tool = line.and_then(|line| text_member(line.member("params")?, "name")).unwrap_or_default();
+        let telling = Telling { kind: Kind::Overloaded, happened: not_kept(&tool, why), hint: NOT_KEPT_HINT };
+        self.tell_call(&call, telling, None, outside);
+        self.after_call(outside);
+    }
+
     /// A call waits for a job, and its server hears of it only where nothing comes of that.
     pub(super) fn join(&mut self, wire_id: Id, job: JobId, line: &[u8]) {
         let order = self.next_order();
@@ -277,8 +338,11 @@ impl Machine {
                     hand_over.joins = None;
                     hand_over.at.get_or_insert(now);
                 }
+                let is_of_a_task = call.waits_for_its_task();
                 self.look_at_its_moment(wire_id);
-                self.send_or_hold(wire_id, outside);
+                if !is_of_a_task {
+                    self.send_or_hold(wire_id, outside);
+                }
             }
         }
     }
@@ -371,6 +435,12 @@ impl Machine {
             self.list_job_tools(outside);
         }
         self.answer_with(&client_id, batch, result, outside);
+        let is_unsent = |call: &Call| is_a_task && !call.sent;
+        if matches!(self.end, End::None | End::Draining { .. })
+            && self.calls.get(wire_id).is_some_and(is_unsent)
+        {
+            self.send_or_hold(wire_id, outside);
+        }
         true
     }
 

@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! - Nothing is opened, and no file touched, before the first call is slow or somebody asks about jobs.
-//! - Where no job comes of a call it stays one, and the log says why.
+//! - Where no job comes of a call it stays one, unless its client has asked for a task, and the log says why.
 //! - What is told of a job never waits for it.
 
 use std::{
@@ -121,7 +121,7 @@ pub(super) struct Adopted {
 /// What was to be done beside.
 enum Done {
     Adopted(Box<Adopted>),
-    Refused(Id, u64, JobError),
+    Refused(Id, Order, u64, JobError),
     Over(Id, Order, JobId),
     Joined(Id, Order, Joined),
     Opened(EngineService, ToolNames),
@@ -132,7 +132,7 @@ pub(super) enum Event {
     /// There is a job, of which its client is to hear.
     Adopted(Box<Adopted>),
     /// There is none, for this reason.
-    Refused(Id, JobError),
+    Refused(Id, Order, JobError),
     /// The job has ended that a call waited for, or cannot be waited for any longer.
     Over(Id, Order, JobId),
     /// This has come of a call that waits for a job.
@@ -319,7 +319,7 @@ impl Keeper {
                         Adopted { call, order, relay: key, result, promoted, who, going, calls }.into(),
                     )
                 }
-                Err(why) => Done::Refused(call, key, why),
+                Err(why) => Done::Refused(call, order, key, why),
             }
         });
     }
@@ -438,9 +438,9 @@ impl Keeper {
             tokio::select! {
                 Some(done) = self.beside.join_next() => match done {
                     Ok(Done::Adopted(adopted)) => return Event::Adopted(adopted),
-                    Ok(Done::Refused(call, relay, why)) => {
+                    Ok(Done::Refused(call, order, relay, why)) => {
                         self.forget(&call, relay);
-                        return Event::Refused(call, why);
+                        return Event::Refused(call, order, why);
                     }
                     Ok(Done::Over(call, order, job)) => return Event::Over(call, order, job),
                     Ok(Done::Joined(call, order, came)) => return Event::Joined(call, order, came),

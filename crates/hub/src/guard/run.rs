@@ -491,8 +491,9 @@ impl Shell {
                     keeper.adopted(*adopted, is_told);
                 }
             }
-            keeper::Event::Refused(call, why) => {
+            keeper::Event::Refused(call, order, why) => {
                 tracing::warn!(server = self.name, "call {call} cannot become a job, and stays one: {why}");
+                self.machine.not_promoted(now, (&call, order), &why, &mut self.world);
             }
             keeper::Event::Over(call, order, job) => {
                 if self.machine.waits_for_a_job(&call, order)

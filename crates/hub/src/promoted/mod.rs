@@ -308,6 +308,14 @@ pub(crate) fn is_repeatable(tool: Json<'_>) -> bool {
     says("readOnlyHint") || says("idempotentHint")
 }
 
+/// Why a call is refused whose client has asked for a task (2025-11-25), which may get nothing else: no job of it can be kept.
+pub(crate) fn not_kept(tool: &str, why: &JobError) -> String {
+    format!("`{tool}` was not called, for it cannot be kept as a task: {}", why.0)
+}
+
+/// What to do about it.
+pub(crate) const NOT_KEPT_HINT: &str = "call it without `task`, or see why jobs cannot be kept";
+
 /// Whether to call it again.
 pub(crate) fn advice(is_repeatable: bool) -> &'static str {
     if is_repeatable {

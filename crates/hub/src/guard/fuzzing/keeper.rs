@@ -20,6 +20,8 @@ use super::{
 pub(super) enum KeepersDeed {
     /// There is a job, and this is what the client gets.
     Promotes(Id, Order, String),
+    /// There can be none.
+    Refuses(Id, Order),
     Joins(Id, Order, Joined),
     /// Nobody wants the job any more.
     Withdraws(Id),
@@ -73,8 +75,7 @@ impl Keeper {
         for (left, call, number) in take(&mut self.ordered) {
             match (left.checked_sub(1), number % 11) {
                 (Some(left), _) => self.ordered.push((left, call, number)),
-                // None can be kept.
-                (None, 5) => {}
+                (None, 5) => deeds.push(KeepersDeed::Refuses(call.0, call.1)),
                 (None, _) => {
                     deeds.push(KeepersDeed::Promotes(
                         call.0,

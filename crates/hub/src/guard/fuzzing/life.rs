@@ -20,6 +20,7 @@ use crate::{
     config::{HEALTH_MISSES, JUNK_LINES, LATE_IDS, Limits, STOP_SLACK},
     exit,
     queue::Class,
+    tools::service::JobError,
 };
 
 /// What is read at once. Small, because each byte of it may be worth an error message.
@@ -458,6 +459,10 @@ impl Life {
                         &mut self.world,
                     );
                     self.world.keeper.promoted(call, is_told);
+                }
+                KeepersDeed::Refuses(call, order) => {
+                    let why = JobError("there is no disk".to_owned());
+                    self.machine.not_promoted(self.now, (&call, order), &why, &mut self.world);
                 }
                 KeepersDeed::Joins(call, order, came) => {
                     self.machine.joined(self.now, (&call, order), came, &mut self.world);

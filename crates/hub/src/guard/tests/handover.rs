@@ -10,6 +10,7 @@ use crate::{
     front::Skin,
     guard::handover::{Joined, Order, Promote},
     promotion::Promotion,
+    tools::service::JobError,
 };
 
 const RESULT: &str = r#"{"content":[],"structuredContent":{"job_id":"j"}}"#;
@@ -308,19 +309,90 @@ fn no_client_is_cut_off_by_its_clock() {
     }
 }
 
+/// A call that asks for a task.
+const TASK: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","task":{}}}"#;
+
+#[test]
+fn a_call_that_cannot_be_the_task_that_was_asked_for_is_refused_and_its_server_not_asked() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.client(TASK);
+    guarded.wait(Duration::ZERO);
+    let order = guarded.order();
+    let why = JobError("the disk is full".to_owned());
+    for _ in 0..2 {
+        let call = (&order.call, order.order);
+        guarded.machine.not_promoted(guarded.now, call, &why, &mut guarded.world);
+    }
+    let heard = guarded.heard();
+    assert_eq!((heard.len(), &heard[0]["error"]["code"]), (1, &(-31005).into()), "once: {heard:?}");
+    let words = heard[0]["error"]["message"].to_string();
+    assert!(words.contains("`t` was not called") && words.contains("the disk is full"), "{words}");
+    assert_eq!(guarded.said(), Vec::<Value>::new());
+    // What is slow, but has not asked for one, stays what it was.
+    guarded.call(2);
+    guarded.wait(seconds(45));
+    let order = guarded.order();
+    let call = (&order.call, order.order);
+    guarded.machine.not_promoted(guarded.now, call, &why, &mut guarded.world);
+    assert!(guarded.heard().is_empty());
+}
+
+#[test]
+fn a_task_for_which_there_is_no_room_is_refused_at_once() {
+    let mut guarded = Guarded::with_jobs(Limits { queue_bytes: 250_000, ..Limits::default() });
+    let large = "x".repeat(100_000);
+    for id in 1..=3 {
+        guarded.client(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"t","task":{{}},"arguments":{{"a":"{large}"}}}}}}"#
+        ));
+    }
+    let heard = guarded.heard();
+    assert_eq!((heard.len(), &heard[0]["id"]), (1, &3.into()), "{heard:?}");
+    assert_eq!(heard[0]["error"]["code"], -31005);
+    guarded.wait(Duration::ZERO);
+    assert_eq!((guarded.actions().len(), guarded.said().len()), (2, 0));
+}
+
+#[test]
+fn a_task_that_is_given_up_before_there_is_one_never_comes_to_its_server() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.client(TASK);
+    guarded.wait(Duration::ZERO);
+    let order = guarded.order();
+    guarded.client(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    let call = (&order.call, order.order);
+    assert!(!guarded.machine.promoted(guarded.now, call, ("j", RESULT), &mut guarded.world));
+    assert_eq!((guarded.said(), guarded.heard()), (vec![], vec![]));
+}
+
+#[test]
+fn a_task_whose_server_is_down_waits_for_the_next_process() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.client(TASK);
+    guarded.wait(Duration::ZERO);
+    let order = guarded.order();
+    guarded.dies();
+    assert!(guarded.heard().is_empty(), "it was not with the server that died");
+    guarded.promoted(&order);
+    shake_again(&mut guarded);
+    let said = guarded.said();
+    assert_eq!(said.iter().filter(|message| message["method"] == "tools/call").count(), 1, "{said:?}");
+}
+
 #[test]
 fn a_client_that_asks_for_a_task_gets_one_at_once_and_its_server_hears_of_a_call() {
     let mut guarded = Guarded::with_jobs(Limits::default());
     guarded.client(
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","task":{"ttl":1},"arguments":{"a":1}}}"#,
     );
-    let said = guarded.said();
-    assert_eq!(said[0]["params"], serde_json::json!({"name":"t","arguments":{"a":1}}));
+    assert_eq!(guarded.said(), Vec::<Value>::new(), "not before it is a task");
     guarded.wait(Duration::ZERO);
     let order = guarded.order();
     assert_eq!(order.skin, Skin::Task(Dialect::Core));
-    // What the server asks about it is about the task to its client, and to the server about nothing else than before.
     guarded.promoted(&order);
+    let said = guarded.said();
+    assert_eq!((said.len(), &said[0]["params"]), (1, &serde_json::json!({"name":"t","arguments":{"a":1}})));
+    // What the server asks about it is about the task to its client, and to the server about nothing else than before.
     let question = r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"m"}}"#;
     guarded.server(question);
     let related = serde_json::json!({"io.modelcontextprotocol/related-task": {"taskId": "j"}});
