@@ -222,3 +222,31 @@ fn a_call_of_another_window_ends_in_the_time_of_the_leaders_end_though_it_asks()
     assert!(said.contains("unhang is ending"), "{answer}");
     end([leader, follower], &sandbox);
 }
+
+#[test]
+fn a_call_of_a_window_waits_for_a_server_that_starts_slowly() {
+    let sandbox = Sandbox::with_jobs();
+    // Longer than lists wait for it.
+    let slow = [server("srv", &["slow-start", "3500"], ""), server("other", &["well-behaved"], "")];
+    let mut leader = gateway(&sandbox, &slow);
+    let mut follower = window(&sandbox, &[]);
+    // Before anything is listed, and when there is a list without it.
+    let early = follower.call("srv__echo", json!({ "text": "early" }));
+    let names = listed(&mut follower, "tools/list", "tools", "name");
+    let late = follower.call("srv__echo", json!({ "text": "late" }));
+    let none = follower.call("other__nothing", json!({}));
+    for (id, expect) in [(early, "early"), (late, "late")] {
+        let seen = follower.seen().iter().find(|message| message["id"] == id).cloned();
+        let answer = seen.unwrap_or_else(|| follower.answer(id));
+        assert_eq!(text(&answer), expect, "{answer} {names:?}");
+    }
+    let seen = follower.seen().iter().find(|message| message["id"] == none).cloned();
+    let answer = seen.unwrap_or_else(|| follower.answer(none));
+    assert_eq!(answer["error"]["code"], -32602, "what cannot come is not waited for: {answer}");
+    // Once it is there what it has is known.
+    let id = leader.call("srv__echo", json!({ "text": "x" }));
+    assert_eq!(text(&leader.answer(id)), "x");
+    let id = follower.call("srv__nothing", json!({}));
+    assert_eq!(follower.answer(id)["error"]["code"], -32602);
+    end([leader, follower], &sandbox);
+}

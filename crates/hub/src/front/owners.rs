@@ -96,6 +96,16 @@ impl<'a> Wanted<'a> {
             _ => catalog.resource(about),
         }
     }
+
+    /// Who may have it though nothing of the kind is listed.
+    fn unlisted(&self, known: &Known) -> Option<Owner> {
+        let about = self.about.as_deref()?;
+        match (self.method, self.member) {
+            ("tools/call", _) => known.tool(about),
+            (_, "name") => known.prompt(about),
+            _ => None,
+        }
+    }
 }
 
 /// Whose it is that a request is about.
@@ -105,7 +115,7 @@ pub(super) fn subject(known: &Known, request: &Request<'_>) -> Result<Subject, U
     let Some(wanted) = Wanted::by(request) else {
         return Err(told(format!("`{}` is about nothing", request.method), "ask for something by its name"));
     };
-    let owner = wanted.owner(catalog);
+    let owner = wanted.owner(catalog).or_else(|| wanted.unlisted(known));
     let Wanted { method, member, holder, about } = wanted;
     let Some(about) = about else {
         let place = if holder.is_some() { "params.ref" } else { "params" };

@@ -385,7 +385,7 @@ impl Machine {
         let name = request.text("name");
         let is_servers = |name: &String| {
             let is_ours = self.tools.iter().any(|tool| tool.name == *name);
-            !is_ours && self.servers.as_ref().is_some_and(|known| known.catalog.tool(name).is_some())
+            !is_ours && self.servers.as_ref().is_some_and(|known| known.tool(name).is_some())
         };
         if name.as_ref().is_some_and(is_servers) {
             return self.ask(request, revision, outside);

@@ -13,7 +13,10 @@ use unhang_switches::stands;
 use super::{Patience, Shared, backend::Backend, roster::Roster};
 use crate::{
     clients::Clocks,
-    route::catalog::{Catalog, Offered, Source},
+    route::{
+        catalog::{Catalog, Offered, Source},
+        names::Owner,
+    },
 };
 
 /// What is known of all servers.
@@ -46,6 +49,26 @@ pub struct Absent {
     pub beginning: String,
     /// Why it could not be listed; it is still awaited where this says nothing.
     pub why: Option<String>,
+}
+
+impl Known {
+    /// Whose a tool is that is listed, or that whoever leads may have of a server of which it has listed nothing yet. It knows whether
+    /// that is still starting, has the call wait for it, and says why there is nothing of the name.
+    #[must_use]
+    pub fn tool(&self, name: &str) -> Option<Owner> {
+        self.catalog.tool(name).or_else(|| self.unlisted(name))
+    }
+
+    /// The same of a prompt.
+    #[must_use]
+    pub fn prompt(&self, name: &str) -> Option<Owner> {
+        self.catalog.prompt(name).or_else(|| self.unlisted(name))
+    }
+
+    fn unlisted(&self, name: &str) -> Option<Owner> {
+        let mut all = self.patience.iter().filter(|(_, patience)| patience.may_have(name));
+        all.next().map(|(server, _)| Owner { server: *server, name: name.to_owned() })
+    }
 }
 
 impl Absent {

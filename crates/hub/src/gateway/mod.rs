@@ -76,7 +76,7 @@ pub use self::{
     known::{Absent, Known},
     level::Level,
     memory::Memory,
-    owners::{Behind, Owners},
+    owners::{Behind, BehindOne, Owners},
     patience::{Joining, Patience},
     roster::Change,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},

@@ -47,8 +47,17 @@ pub(crate) fn leader_lost(owner: Option<&str>, method: &str) -> (String, &'stati
     (format!("{what}: the window that led has ended"), LOST)
 }
 
-/// How long servers are waited for that somebody else has, by their names.
-pub type Behind = BTreeMap<String, Patience>;
+/// Servers that somebody else has, by their names.
+pub type Behind = BTreeMap<String, BehindOne>;
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BehindOne {
+    /// How long it is waited for.
+    pub patience: Patience,
+    /// What the public names of its tools and prompts begin with; nothing where it is not that gateway's.
+    pub beginning: Option<String>,
+}
 
 /// What this server offers, with whose it is.
 pub(super) fn marked(server: &str, offered: &Offered) -> Offered {

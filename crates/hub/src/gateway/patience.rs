@@ -11,7 +11,7 @@ use unhang_switches::stands;
 
 use super::{
     ServerEntry,
-    owners::{Behind, Owners},
+    owners::{Behind, BehindOne, Owners},
 };
 use crate::{
     config::{CALL_TIMEOUT, JOB_TIMEOUT, REQUEST_TIMEOUT},
@@ -44,6 +44,8 @@ pub struct Patience {
     pub is_quiet: bool,
     /// Tools whose server says something else of that.
     pub otherwise_quiet: BTreeSet<String>,
+    /// Of another gateway: servers of which it has listed no tool yet, by what the names of their tools begin with there.
+    pub unlisted: BTreeMap<String, Patience>,
 }
 
 /// Which calls of a tool join the job that the same call has become.
@@ -84,21 +86,47 @@ impl Default for Patience {
             request: REQUEST_TIMEOUT,
             is_quiet: false,
             otherwise_quiet: BTreeSet::new(),
+            unlisted: BTreeMap::new(),
         }
     }
 }
 
 impl Patience {
+    /// What is said of this tool, or of a tool of which nothing is listed yet.
+    fn of<T: Copy>(
+        &self,
+        said: &BTreeMap<String, T>,
+        tool: &str,
+        theirs: impl FnOnce(&Self, &str) -> T,
+    ) -> Option<T> {
+        said.get(tool)
+            .copied()
+            .or_else(|| self.of_unlisted(tool).map(|(unlisted, tool)| theirs(unlisted, tool)))
+    }
+
+    /// The server that a tool or a prompt of this name would be of, of which nothing is listed yet, and what it calls it.
+    fn of_unlisted<'a>(&self, name: &'a str) -> Option<(&Self, &'a str)> {
+        let with = |(beginning, theirs)| Some((theirs, name.strip_prefix(String::as_str(beginning))?));
+        // The longest that fits.
+        self.unlisted.iter().filter_map(with).min_by_key(|(_, rest)| rest.len())
+    }
+
+    /// Whether another gateway may have a tool or a prompt of this name which it has not listed yet.
+    #[must_use]
+    pub fn may_have(&self, name: &str) -> bool {
+        self.of_unlisted(name).is_some()
+    }
+
     /// For this tool.
     #[must_use]
     pub fn of_call(&self, tool: &str) -> Duration {
-        self.tools.get(tool).copied().unwrap_or(self.call)
+        self.of(&self.tools, tool, Self::of_call).unwrap_or(self.call)
     }
 
     /// When a call of this tool becomes a job.
     #[must_use]
     pub fn of_promotion(&self, tool: &str) -> Promotion {
-        self.promotions.get(tool).copied().unwrap_or(self.promotion)
+        self.of(&self.promotions, tool, Self::of_promotion).unwrap_or(self.promotion)
     }
 
     /// Whether the client of a call of this tool is told that it is still waited for.
@@ -110,20 +138,23 @@ impl Patience {
 
     /// Whether nothing but the answer is to reach a client while a call of this tool runs.
     fn is_quiet_of(&self, tool: &str) -> bool {
-        self.is_quiet != self.otherwise_quiet.contains(tool)
+        match self.of_unlisted(tool) {
+            Some((theirs, tool)) => theirs.is_quiet_of(tool),
+            None => self.is_quiet != self.otherwise_quiet.contains(tool),
+        }
     }
 
     /// Which calls of this tool join the job that the same call has become.
     #[must_use]
     pub fn of_joining(&self, tool: &str) -> Joining {
-        self.joinings.get(tool).copied().unwrap_or(self.joining)
+        self.of(&self.joinings, tool, Self::of_joining).unwrap_or(self.joining)
     }
 
     /// The same as somebody needs it to whom these tools have other names: each with its name there, whose it is and what it is called
     /// here.
     pub(super) fn translated(mut self, behind: &Behind, owners: &Owners) -> Self {
         for (public, (server, tool)) in owners {
-            let Some(theirs) = behind.get(server) else { continue };
+            let Some(BehindOne { patience: theirs, .. }) = behind.get(server) else { continue };
             let name = || public.clone();
             self.tools.insert(name(), theirs.of_call(tool));
             self.promotions.insert(name(), theirs.of_promotion(tool));
@@ -133,6 +164,10 @@ impl Patience {
                 self.otherwise_quiet.insert(name());
             }
         }
+        let is_listed = |name: &String| owners.values().any(|(server, _)| server == name);
+        let unlisted = behind.iter().filter(|(name, _)| !is_listed(name));
+        let begin = |(_, one): (_, &BehindOne)| Some((one.beginning.clone()?, one.patience.clone()));
+        self.unlisted = unlisted.filter_map(begin).collect();
         self
     }
 
@@ -146,7 +181,7 @@ impl Patience {
     /// For a call of this tool that has become a job.
     #[must_use]
     pub fn of_job(&self, tool: &str) -> Duration {
-        self.jobs.get(tool).copied().unwrap_or(self.job)
+        self.of(&self.jobs, tool, Self::of_job).unwrap_or(self.job)
     }
 
     /// For the tool that takes longest.
@@ -172,6 +207,7 @@ impl From<&ServerEntry> for Patience {
             request: limits.request_timeout,
             is_quiet: limits.quiet,
             otherwise_quiet: BTreeSet::new(),
+            unlisted: BTreeMap::new(),
         }
     }
 }
@@ -228,12 +264,17 @@ mod tests {
         entry.spec.limits.quiet = true;
         let short = ToolRule { call_timeout: Some(Duration::from_secs(2)), ..ToolRule::default() };
         entry.tool_rules.tools.insert("b".to_owned(), short);
-        let behind = [("srv".to_owned(), Patience::from(&entry))].into();
+        let srv = BehindOne { patience: Patience::from(&entry), beginning: Some("x__".to_owned()) };
+        let behind: Behind = [("srv".to_owned(), srv)].into();
+        let unlisted = Patience::default().translated(&behind, &Owners::new());
+        assert_eq!(["x__a", "x__b"].map(|tool| unlisted.of_call(tool).as_secs()), [7, 2], "not listed yet");
+        assert!(!unlisted.has_heartbeat("x__a") && unlisted.may_have("x__a") && !unlisted.may_have("y__a"));
         let owned = |tool: &str| ("srv".to_owned(), tool.to_owned());
         let owners = [("x__a".to_owned(), owned("a")), ("x__b".to_owned(), owned("b"))].into();
         let patience = Patience::default().translated(&behind, &owners);
         let waits = ["x__a", "x__b", "b"].map(|tool| patience.of_call(tool).as_secs());
         assert_eq!(waits, [7, 2, CALL_TIMEOUT.as_secs()]);
+        assert!(!patience.may_have("x__c"), "all that it has is listed");
         assert!(!patience.has_heartbeat("x__a") && patience.has_heartbeat("b"));
     }
 }

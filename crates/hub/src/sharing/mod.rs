@@ -49,9 +49,9 @@ use crate::{
     client::{ClientSpec, Endpoint, Silent},
     config::{DISPOSE_LIMIT, FLUSH_LIMIT, Limits},
     front::http::{DRAIN, serve_windows},
-    gateway::{Behind, Change, Lineup, Patience, Scope, ServerEntry, Servers},
+    gateway::{Behind, BehindOne, Change, Lineup, Patience, Scope, ServerEntry, Servers},
     promoted::PromotedCalls,
-    route::rules::ToolRules,
+    route::{names::Style, rules::ToolRules},
     secrets::Secrets,
     upstream::http::HttpServer,
 };
@@ -301,7 +301,7 @@ impl Realm {
 /// for the leader has no session of its client.
 fn apart(socket: PathBuf, lineup: Lineup) -> (Lineup, Lineup) {
     let Lineup { entries, style, own, capacity, clocks, notices } = lineup;
-    let leader = follower(socket, &entries);
+    let leader = follower(socket, &entries, &style);
     let (shared, here): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|entry| entry.scope == Scope::Everybody);
     let here = Lineup {
@@ -317,7 +317,7 @@ fn apart(socket: PathBuf, lineup: Lineup) -> (Lineup, Lineup) {
 
 /// The leader as a server of ours. It waits for its servers as long as they may take, and we for it; what is said of single servers and
 /// tools holds here as it does there, for the leader says whose each tool is.
-fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
+fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEntry {
     let usual = Limits::default();
     let longest =
         |of: &dyn Fn(&ServerEntry) -> Duration, usual| entries.iter().map(of).max().unwrap_or(usual);
@@ -339,8 +339,12 @@ fn follower(socket: PathBuf, entries: &[ServerEntry]) -> ServerEntry {
             .fold(usual.max_message, usize::max),
         ..usual
     };
-    let behind: Behind =
-        entries.iter().map(|entry| (entry.spec.name.clone(), Patience::from(entry))).collect();
+    let behind_one = |entry: &ServerEntry| {
+        let is_there = entry.scope == Scope::Everybody;
+        let beginning = is_there.then(|| style.beginning(&entry.prefix));
+        (entry.spec.name.clone(), BehindOne { patience: Patience::from(entry), beginning })
+    };
+    let behind: Behind = entries.iter().map(behind_one).collect();
     let address = Address {
         url: "http://localhost/mcp".to_owned(),
         headers: Vec::new(),
@@ -375,7 +379,7 @@ mod tests {
         let (_mute, mut entry) = mute();
         let slow = ToolRule { call_timeout: Some(Duration::from_secs(7200)), ..ToolRule::default() };
         entry.tool_rules.tools.insert("slow".to_owned(), slow);
-        let leader = follower("/nowhere".into(), &[entry]);
+        let leader = follower("/nowhere".into(), &[entry], &Style::default());
         assert_eq!(leader.spec.limits.call_timeout, Duration::from_secs(7200) + LONGER);
         assert_eq!(leader.tool_rules, ToolRules::default(), "what is denied is not there to be denied again");
     }
