@@ -250,3 +250,24 @@ fn a_call_of_a_window_waits_for_a_server_that_starts_slowly() {
     assert_eq!(follower.answer(id)["error"]["code"], -32602);
     end([leader, follower], &sandbox);
 }
+
+#[test]
+fn a_call_of_a_window_that_waits_for_its_turn_is_told_of_as_one_that_may() {
+    let sandbox = Sandbox::with_jobs();
+    let more = "limits = { max-in-flight = 1, promote-after = \"500ms\" }\ntools.slow_read = { call-timeout = \"1s\", promote-after = \"off\" }";
+    let mut leader = gateway(&sandbox, &[server("srv", &["slow-answers"], more)]);
+    listed(&mut leader, "tools/list", "tools", "name");
+    let mut follower = window(&sandbox, &[]);
+    listed(&mut follower, "tools/list", "tools", "name");
+    // It has the only place until the end.
+    let first = leader.call("srv__slow", json!({ "seconds": 600 }));
+    assert!(text(&leader.answer(first)).contains("has been working for"), "it works");
+    let [overloaded, waits] = ["srv__slow_read", "srv__slow"]
+        .map(|tool| follower.call(tool, json!({ "seconds": 0, "label": "second" })));
+    let [overloaded, waits] = follower.answers([overloaded, waits]);
+    let error = &overloaded["error"];
+    assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31005), &json!("srv")), "{error}");
+    let told = text(&waits);
+    assert!(told.contains("has had no answer for") && told.contains("waits for its turn"), "{waits}");
+    end([leader, follower], &sandbox);
+}

@@ -221,7 +221,7 @@ fn adopt(promote: &MayPromote, about: &About, order: Order, news: Option<TaskNew
     let task = news.as_ref().and_then(TaskNews::known);
     Box::pin(async move {
         let mut promoted = calls.adopt_task(&caller, call, task).await?;
-        promoted.report.waits_for = news.and_then(|news| news.stage().waits_for());
+        promoted.report.does = news.map(|news| news.stage().does()).unwrap_or_default();
         Ok(promoted)
     })
 }

@@ -366,6 +366,8 @@ pub struct Machine {
     pub(super) session: Option<Revision>,
     /// What there is of jobs behind the session.
     pub(super) jobs: JobsBehind,
+    /// For how long the window that asks waits for the answer to a call, where it has said so.
+    pub(super) window_limit: Option<Duration>,
     /// What the client of the session calls itself, and its version.
     pub(super) session_client: Option<(Box<str>, Option<Box<str>>)>,
     pub(super) calls: InFlight<Call>,
@@ -405,6 +407,7 @@ impl Machine {
             shakes_hands: true,
             session: None,
             jobs: JobsBehind::default(),
+            window_limit: None,
             session_client: None,
             // A call is known by its key, so no answer can be taken for another's and none has to be remembered.
             calls: InFlight::new(0),

@@ -193,7 +193,10 @@ impl Machine {
         // Nothing else comes here.
         let Some(Wanted { method, about: Some(about), .. }) = Wanted::by(request) else { return };
         let limit = match method {
-            "tools/call" => clients::call_limit(self.clock(request, revision), self.limits.call_timeout),
+            "tools/call" => {
+                let own = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
+                self.window_limit.unwrap_or(own)
+            }
             _ => self.limits.request_timeout,
         };
         let params = request.params.unwrap_or(Json::EMPTY).get().to_owned();

@@ -514,7 +514,11 @@ impl Machine {
         let joining = if may_be_a_job { patience.of_joining(&owner.name) } else { Joining::Never };
         let asked_limit = match method {
             "tools/call" if may_be_a_job => job_limit,
-            "tools/call" if self.jobs.are_of_windows => job_limit.max(limit),
+            // Whoever serves their clients knows when to stop, and says so.
+            "tools/call" if self.jobs.are_of_windows => {
+                let left = self.window_limit.map(|limit| limit.saturating_sub(request.waited));
+                left.unwrap_or(job_limit.max(limit))
+            }
             _ => limit,
         };
         let token = request.params.and_then(wire::progress_token);

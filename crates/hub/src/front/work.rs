@@ -130,6 +130,15 @@ impl Behind {
     }
 }
 
+/// What a window says of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OfWindow {
+    /// The session of its client.
+    pub session: OfSession,
+    /// For how long it waits for the answer, where it is a call.
+    pub limit: Option<Duration>,
+}
+
 /// A job that is being made of a call.
 pub(super) type Adopting = Pin<Box<dyn Future<Output = Result<Promoted, JobError>> + Send>>;
 
@@ -275,9 +284,10 @@ impl Work {
     }
 
     /// The same for one of this session of a window; from nobody but windows that counts.
-    pub(super) fn of_window(self, window: Option<OfSession>) -> Work {
+    pub(super) fn of_window(mut self, window: Option<OfWindow>) -> Work {
         let window = window.filter(|_| self.machine.jobs.are_of_windows);
-        Work { window, ..self }
+        self.machine.window_limit = window.and_then(|window| window.limit);
+        Work { window: window.map(|window| window.session), ..self }
     }
 
     /// What is counted of all sessions.
@@ -569,9 +579,12 @@ mod tests {
     fn a_session_that_is_named_counts_from_windows_alone() {
         let named = OfSession { key: SessionKey::drawn(), is_asked_beside: true };
         let behind = Behind::new(Arc::new(NoTools), None, None);
-        for (behind, expect) in [(behind.clone(), None), (behind.of_windows(), Some(named))] {
-            let work = Work::new(Limits::default(), &behind, Asker::new("one"), None).of_window(Some(named));
-            assert_eq!(work.window, expect);
+        let limit = Some(Duration::from_secs(7));
+        for (behind, expect) in [(behind.clone(), (None, None)), (behind.of_windows(), (Some(named), limit))]
+        {
+            let window = OfWindow { session: named, limit };
+            let work = Work::new(Limits::default(), &behind, Asker::new("one"), None).of_window(Some(window));
+            assert_eq!((work.window, work.machine.window_limit), expect);
         }
     }
 }

@@ -34,6 +34,7 @@ use super::{Answered, Aside, Servers, backend::Backend, tasks::Course};
 use crate::{
     client::{Endpoint, Error, Signed},
     digest::digest,
+    job_report::Does,
     revision::Revision,
 };
 
@@ -165,15 +166,18 @@ pub(crate) enum Stage {
     InLine,
     Starting,
     Asked,
+    /// Whoever leads has it, and knows whether its server has been asked.
+    Elsewhere,
 }
 
 impl Stage {
-    /// What it waits for, as the end of a sentence; nothing, once its server has been asked.
-    pub(crate) fn waits_for(self) -> Option<&'static str> {
+    /// What it does.
+    pub(crate) fn does(self) -> Does {
         match self {
-            Stage::InLine => Some("for its turn behind other calls"),
-            Stage::Starting => Some("for its server to start"),
-            Stage::Asked => None,
+            Stage::InLine => Does::Waits("for its turn behind other calls"),
+            Stage::Starting => Does::Waits("for its server to start"),
+            Stage::Asked => Does::Works,
+            Stage::Elsewhere => Does::Either,
         }
     }
 }
@@ -213,7 +217,7 @@ impl TaskNews {
 
     /// How far the call is.
     pub(crate) fn stage(&self) -> Stage {
-        let stages = [Stage::InLine, Stage::Starting, Stage::Asked];
+        let stages = [Stage::InLine, Stage::Starting, Stage::Asked, Stage::Elsewhere];
         let now = self.0.stage.load(Ordering::Relaxed);
         stages.into_iter().find(|stage| *stage as u8 == now).unwrap_or(Stage::Asked)
     }

@@ -8,7 +8,7 @@
 //!
 //! Invariants: a server of the configuration is not listened to about this, whatever it writes.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json, value::RawValue};
 use unhang_bridge::Splice;
@@ -19,7 +19,7 @@ use crate::{
     client::{Error, Failure, ServerError},
     fault::Kind,
     route::catalog::Offered,
-    upstream::http::headers::WINDOW,
+    upstream::http::headers::{LIMIT, WINDOW},
 };
 
 /// The member of `_meta`.
@@ -30,6 +30,9 @@ pub type Owners = BTreeMap<String, (String, String)>;
 
 /// Who is spoken of where nothing says whose a request was.
 const LEADER: &str = "the window that leads";
+
+/// How long what whoever leads says of a call whose time is over may be on its way. The front waits a little longer than that.
+const VERDICT_OF_LEADER: Duration = Duration::from_millis(350);
 
 /// What the name of the whole is in errors.
 const NAME: &str = "unhang";
@@ -101,10 +104,24 @@ fn unmark(raw: &RawValue) -> Option<(Box<RawValue>, String, (String, String))> {
 }
 
 impl Backend {
-    /// The headers of a request of this session, where we follow: whoever leads has no other way to tell sessions of windows apart.
-    pub(super) fn headers(&self, session: Option<OfSession>) -> Vec<(String, String)> {
-        let session = session.filter(|_| self.is_gateway());
-        session.map(|session| (WINDOW.to_owned(), session.told())).into_iter().collect()
+    /// The headers of a request of this session, where we follow: whoever leads has no other way to tell sessions of windows apart, nor to
+    /// know for how long a call is waited for.
+    pub(super) fn headers(
+        &self,
+        session: Option<OfSession>,
+        call_limit: Option<Duration>,
+    ) -> Vec<(String, String)> {
+        if !self.is_gateway() {
+            return Vec::new();
+        }
+        let session = session.map(|session| (WINDOW.to_owned(), session.told()));
+        let limit = call_limit.map(|limit| (LIMIT.to_owned(), limit.as_millis().to_string()));
+        session.into_iter().chain(limit).collect()
+    }
+
+    /// How long an answer to a request with this limit is waited for: whoever leads knows more of why there is none, and says it then.
+    pub(super) fn patience_for(&self, limit: Duration) -> Duration {
+        if self.is_gateway() { limit.saturating_add(VERDICT_OF_LEADER) } else { limit }
     }
 
     /// Whose a tool is here, and what that calls it: of another gateway's tools this is known since it says so.

@@ -123,11 +123,19 @@ pub(super) async fn put(
         .map(|course| course.asked_in(key));
     let as_task = course.as_ref().and_then(|course| course.params(params, may_wait));
     let signed = course.as_ref().map_or(signed, Course::signed);
-    let headers = backend.headers(key);
-    let manner =
-        Manner { timeout: Some(limit), since: Some(since), progress, asides, session: key, signed, headers };
+    let call_limit = (method == "tools/call").then(|| deadline.remaining());
+    let headers = backend.headers(key, call_limit);
+    let manner = Manner {
+        timeout: Some(backend.patience_for(limit)),
+        since: Some(since),
+        progress,
+        asides,
+        session: key,
+        signed,
+        headers,
+    };
     let trial = backend.trial();
-    comes_to(Stage::Asked);
+    comes_to(if backend.is_gateway() { Stage::Elsewhere } else { Stage::Asked });
     answered.outcome = asks.ask(method, as_task.as_deref().unwrap_or(params), &manner).await;
     answered.outcome = answered.outcome.map_err(|error| explained(error, spent, asked));
     trial.ended(&answered.outcome);

@@ -75,6 +75,18 @@ pub enum JobKind {
     Call,
 }
 
+/// What a call does as it becomes a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Does {
+    /// Its server works on it.
+    #[default]
+    Works,
+    /// Its server has not been asked yet: it waits for this, as the end of a sentence.
+    Waits(&'static str),
+    /// The window that leads has it, and knows.
+    Either,
+}
+
 /// Where a job is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobReport {
@@ -87,9 +99,9 @@ pub struct JobReport {
     pub kind: Option<JobKind>,
     /// Where it is.
     pub status: JobState,
-    /// What it waits for, where it is a call with which its server has not been asked yet, as it becomes a job.
+    /// What a call does as it becomes a job.
     #[serde(skip)]
-    pub waits_for: Option<&'static str>,
+    pub does: Does,
     /// When it was accepted.
     pub created_at: Moment,
     /// When it was started.
@@ -233,7 +245,7 @@ impl JobReport {
             name: record.name.clone(),
             kind: record.call.is_some().then_some(JobKind::Call),
             status: record.status,
-            waits_for: None,
+            does: Does::Works,
             created_at: record.created_at,
             started_at: record.started_at,
             completed_at: ending.map(|ending| ending.completed_at),

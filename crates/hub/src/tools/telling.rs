@@ -23,7 +23,7 @@ use crate::{
     config::ANSWER_CHARACTERS,
     fault::in_words,
     job_report::{
-        Accepted, DocumentReport, JobReport, ListReport, ListedReport, LogReport, ResultsReport,
+        Accepted, DocumentReport, Does, JobReport, ListReport, ListedReport, LogReport, ResultsReport,
         SystemReport, ToolNames,
     },
 };
@@ -140,9 +140,12 @@ pub(crate) fn handed_over(job: &JobReport, tool: &str) -> ToolAnswer {
     let message = format!("`{tool}` goes on in the background");
     let accepted = Accepted { message, ..Accepted::new(job) };
     let steps = accepted.next_steps.join("; then ");
-    let so_far = match job.waits_for {
-        None => format!("`{tool}` has been working for {elapsed} and"),
-        Some(what) => {
+    let so_far = match job.does {
+        Does::Works => format!("`{tool}` has been working for {elapsed} and"),
+        Does::Either => format!(
+            "`{tool}` has had no answer for {elapsed}, for it works or waits for its turn behind other calls, and"
+        ),
+        Does::Waits(what) => {
             format!("`{tool}` waits {what} ({elapsed} so far); its server has not been asked yet. It")
         }
     };

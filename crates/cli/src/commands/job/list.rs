@@ -135,7 +135,7 @@ mod tests {
             name: name.to_owned(),
             kind: None,
             status,
-            waits_for: None,
+            does: unhang::job_report::Does::Works,
             created_at,
             started_at: Some(created_at),
             completed_at: None,

@@ -34,11 +34,11 @@ use super::{
 use crate::{
     config::{RETRY_MOST, ROOM_PATIENCE},
     fault::{Evidence, Fault, Kind},
-    front::machine::ErrorAnswer,
+    front::{machine::ErrorAnswer, work::OfWindow},
     gateway::OfSession,
     revision::Revision,
     telemetry::Parent,
-    upstream::http::headers::{REVISION, SESSION, WINDOW},
+    upstream::http::headers::{LIMIT, REVISION, SESSION, WINDOW},
 };
 
 /// What the name of the whole is in errors.
@@ -264,9 +264,11 @@ pub(super) fn trace(headers: &HeaderMap) -> Option<Parent> {
     Parent::read(text("traceparent")?, text("tracestate"))
 }
 
-/// The session of the window that asks, where it is one.
-fn window(headers: &HeaderMap) -> Option<OfSession> {
-    OfSession::read(headers.get(WINDOW)?.to_str().ok()?)
+/// What the window that asks says of itself, where it is one.
+fn window(headers: &HeaderMap) -> Option<OfWindow> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let limit = text(LIMIT).and_then(|limit| limit.parse().ok()).map(Duration::from_millis);
+    Some(OfWindow { session: OfSession::read(text(WINDOW)?)?, limit })
 }
 
 /// A post on its way to whoever answers it.
@@ -276,8 +278,8 @@ pub(super) struct Post {
     pub(super) takes: Accepts,
     /// The trace that its headers name.
     pub(super) trace: Option<Parent>,
-    /// The session that its headers name, which counts from windows alone.
-    pub(super) window: Option<OfSession>,
+    /// What its headers say of a window, which counts from windows alone.
+    pub(super) window: Option<OfWindow>,
     pub(super) body: Whole,
 }
 

@@ -66,7 +66,7 @@ use super::{
     AtEnd,
     parking::{secret_in, secret_of},
     toolbox::{NoTools, Toolbox},
-    work::{Behind, Work, random_name},
+    work::{Behind, OfWindow, Work, random_name},
 };
 use crate::{
     config::{
@@ -75,7 +75,7 @@ use crate::{
         SESSIONS_OF_ONE,
     },
     exit,
-    gateway::{Asker, MayRead, OfSession, Servers, SessionKey},
+    gateway::{Asker, MayRead, Servers, SessionKey},
     guard::Stop,
     telemetry::Telemetry,
 };
@@ -421,7 +421,7 @@ impl Gate {
         self: &Arc<Self>,
         caller: &Caller,
         peer: Peer,
-        window: Option<OfSession>,
+        window: Option<OfWindow>,
     ) -> Result<Mailbox, Full> {
         if self.is_ending() {
             return Err(Full::Ending);

@@ -15,6 +15,9 @@ pub(crate) const SESSION: &str = "mcp-session-id";
 pub(crate) const NAME: &str = "mcp-name";
 /// The session of a window, for the window that leads.
 pub(crate) const WINDOW: &str = "unhang-window";
+
+/// The header for how long a window still waits for the answer to its call, in milliseconds.
+pub(crate) const LIMIT: &str = "unhang-limit";
 const PARAMETER: &str = "mcp-param-";
 
 /// The annotation in a tool's schema.
