@@ -61,7 +61,7 @@ pub(super) struct MayPromote {
 }
 
 /// What a call is, as far as a job is made of it.
-struct About {
+pub(super) struct About {
     server: Whose,
     tool: String,
     params: Arc<str>,
@@ -130,7 +130,19 @@ pub(super) async fn ask(
             Err(ended) => ended,
         };
     }
-    let mut going = Going { way: source.ask(Arc::clone(&params)), params, source };
+    let going = Going { way: source.ask(Arc::clone(&params)), params, source };
+    answered(key, going, tellers, cancellation, promote.zip(about)).await
+}
+
+/// Waits for what comes of a request that was made; it is a job where somebody may make one of it and orders that first.
+pub(super) async fn answered(
+    key: CallKey,
+    mut going: Going,
+    tellers: Tellers,
+    mut cancellation: Cancellation,
+    promote: Option<(MayPromote, About)>,
+) -> Ended {
+    let (mut promote, about) = promote.unzip();
     let mut adopting: Option<Adopting> = None;
     loop {
         tokio::select! {

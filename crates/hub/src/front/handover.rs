@@ -164,6 +164,13 @@ impl Machine {
         }
     }
 
+    /// Whether the client of this call is being asked something about it, beside it or by its answer.
+    pub(super) fn is_asked(&self, key: CallKey) -> bool {
+        let call = self.running.get(&key).and_then(Option::as_ref).and_then(|id| self.calls.get(id));
+        let is_asked = call.is_some_and(|call| self.is_asked_about(call)) || self.parking.call(key).is_some();
+        is_asked && stands("asked-call-stays-a-call")
+    }
+
     /// A call is a job now, on the disk. Says who can be asked about it from now on; nothing where its client waits for nothing any more.
     pub fn promoted(
         &mut self,

@@ -21,7 +21,7 @@ use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 
 use super::{
-    asking::{MayPromote, Order, Tellers, ask},
+    asking::{MayPromote, Order, Tellers, answered, ask},
     followed::Following,
     jobs::Jobs,
     machine::{About, Action, CallKey, Machine, Outside, QuestionKey, Resource},
@@ -465,8 +465,16 @@ impl Work {
     /// A call is a job from now on: it goes on without us.
     fn promoted(&mut self, key: CallKey, (promoted, going): (Promoted, Going), outside: &mut impl Outside) {
         let now = self.now();
-        let who = self.machine.promoted(now, key, &promoted.report, outside);
         let Some(calls) = self.jobs.as_ref().and_then(Jobs::promoted) else { return };
+        // What was asked before there was a job is about the call.
+        while let Ok((key, aside)) = self.asides.try_recv() {
+            self.said(key, aside, outside);
+        }
+        if self.machine.is_asked(key) {
+            calls.forget(async move { Ok(promoted) });
+            return self.stays(key, going);
+        }
+        let who = self.machine.promoted(now, key, &promoted.report, outside);
         match who {
             Some(who) => calls.keep(promoted, going, who),
             // Nobody has heard of it, and nobody waits.
@@ -475,6 +483,15 @@ impl Work {
                 calls.forget(async move { Ok(promoted) });
             }
         }
+    }
+
+    /// A call goes on as what it was.
+    fn stays(&mut self, key: CallKey, going: Going) {
+        let (cancel, cancellation) = Cancellation::new();
+        self.cancels.insert(key, cancel);
+        let tellers = Tellers { progress: self.tell.clone(), aside: self.aside.clone() };
+        let task = self.calls.spawn(answered(key, going, tellers, cancellation, None));
+        self.keys.insert(task.id(), key);
     }
 
     fn said(&mut self, call: CallKey, aside: Aside, outside: &mut impl Outside) {

@@ -146,6 +146,26 @@ fn a_call_about_which_the_client_is_asked_stays_a_call_until_it_has_answered() {
 }
 
 #[test]
+fn a_question_that_comes_while_a_job_is_made_of_its_call_is_about_the_call() {
+    for params in [CALL.to_owned(), modern(r#""name":"srv__now","arguments":{}"#)] {
+        let mut front = with_jobs();
+        front.machine.parks_under("secret".to_owned());
+        front.says(
+            r#"{"jsonrpc":"2.0","id":9,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"t"}}}"#,
+        );
+        let params = params.replace(r#"{"extensions""#, r#"{"roots":{},"extensions""#);
+        ask(&mut front, 1, "tools/call", &params);
+        front.actions();
+        front.wait(seconds(45));
+        let key = promote(&mut front);
+        assert!(!front.machine.is_asked(key), "{params}");
+        front.machine.asked(front.now, About::Call(key), 7, ("roots/list", None), &mut front.world);
+        assert!(front.machine.is_asked(key), "{params}: {:?}", front.heard());
+        assert!(front.actions().is_empty(), "it is not declined");
+    }
+}
+
+#[test]
 fn f_54_a_call_that_a_question_may_be_about_stays_a_call_until_it_is_answered() {
     let mut front = with_jobs();
     front.says(
