@@ -13,6 +13,12 @@ pub enum JobError {
     /// There is no such job.
     #[error("there is no job {0}; `unhang job list` shows those that there are")]
     NoSuchJob(JobId),
+    /// It was there a moment ago, and only what has ended is removed.
+    #[error(
+        "there is no job {0} any more: it has ended, and it was removed before anybody here had seen how it ended; `unhang job list` \
+         shows those that there are"
+    )]
+    Removed(JobId),
     /// Another job has this id.
     #[error("the id {0} is taken by another job")]
     IdTaken(JobId),
@@ -45,8 +51,21 @@ pub enum JobError {
         "the state field `{0}` is missing, and the job needs it: run the tool that produces it, or set it"
     )]
     MissingState(Field),
-    /// The inputs could not be written into the job's folder.
-    #[error("Serialization failed: {0}")]
+    /// An input is larger than one may be.
+    #[error(
+        "the input {} has {bytes} bytes, and an input of a job has {} MiB at most; give the job its path instead",
+        path.display(), limit >> 20
+    )]
+    InputTooLarge {
+        /// Which file.
+        path: PathBuf,
+        /// How large it is.
+        bytes: u64,
+        /// How large it may be.
+        limit: u64,
+    },
+    /// The files of the job could not be made, or what they are made of could not be read.
+    #[error("{0}")]
     Serialization(#[source] FileError),
     /// There is nothing to run.
     #[error("the command is empty")]
@@ -107,6 +126,14 @@ pub enum JobError {
         /// How long the answer was waited for.
         waited: Duration,
     },
+    /// Others have put one database after another in the place of the one that the job was noted in.
+    #[error("nobody knows yet whether job {id} was accepted: {cause}; ask for its status later")]
+    Unconfirmed {
+        /// Which job.
+        id: JobId,
+        /// What happened to the database.
+        cause: Arc<StoreError>,
+    },
     /// The disk took too long with what was asked for.
     #[error(
         "the data folder {} has not answered for {} s: its disk hangs, or another process holds a lock in it; see whether it can be \
@@ -127,12 +154,32 @@ pub enum JobError {
         /// How long.
         waited: Duration,
     },
+    /// The job was told to end, and nobody can write down that it has.
+    #[error(
+        "job {id} was told to end, and its end cannot be noted: {cause}; make room on the disk, and it is noted by itself or with the next \
+         `unhang job cancel {id}`"
+    )]
+    EndUnwritten {
+        /// Which job.
+        id: JobId,
+        /// What stands in the way.
+        cause: String,
+    },
     /// The engine is being closed.
     #[error("the job engine is shutting down")]
     Closed,
 }
 
 impl JobError {
+    /// The same for whoever has seen the job before: that it is not there any more says that it has ended.
+    #[must_use]
+    pub fn of_known(self) -> Self {
+        match self {
+            Self::NoSuchJob(id) => Self::Removed(id),
+            error => error,
+        }
+    }
+
     /// Whether files said no, and not the database: then it concerns the job alone whose files they are.
     pub(crate) fn is_of_files(&self) -> bool {
         match self {

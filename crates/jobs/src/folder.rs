@@ -35,7 +35,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use unhang_proc::{file_limit, identity::ask_for_short_turns, lock::is_held};
 use unhang_switches::stands;
 
-use crate::id::JobId;
+use crate::{id::JobId, submitting::SUBMITTING};
 
 /// The database, in the data folder.
 pub(crate) const DATABASE: &str = "unhang.db";
@@ -106,6 +106,12 @@ impl FileError {
 
     pub(crate) fn damaged(path: &Path, detail: impl fmt::Display) -> Self {
         Self::Damaged { path: path.to_owned(), detail: detail.to_string() }
+    }
+
+    /// Whether what failed may well succeed later, when somebody has made room.
+    pub(crate) fn is_for_lack_of_room(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        matches!(self.kind(), Some(StorageFull | QuotaExceeded | ReadOnlyFilesystem))
     }
 
     /// Whether it is about what lies there, and not about the disk: no file, or no folder, where there should be one.
@@ -384,11 +390,12 @@ impl JobFolder {
     /// Removes what a killed process had begun to write of our own files. Only for the holder of the job's lock, at its end.
     pub(crate) fn remove_unfinished(&self) {
         let is_unfinished = |name: &str| {
-            [RECORD, LAUNCH, RUN, EXIT].iter().any(|own| {
-                name.strip_prefix('.')
-                    .and_then(|rest| rest.strip_prefix(own))
-                    .is_some_and(|rest| rest.starts_with('.'))
-            })
+            name == SUBMITTING
+                || [RECORD, LAUNCH, RUN, EXIT].iter().any(|own| {
+                    name.strip_prefix('.')
+                        .and_then(|rest| rest.strip_prefix(own))
+                        .is_some_and(|rest| rest.starts_with('.'))
+                })
         };
         if self.is_something_else() {
             return;
@@ -404,6 +411,18 @@ impl JobFolder {
     /// Writes a file that must not exist yet.
     pub(crate) fn add(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
         write_new(&self.file(name), content).map(drop)
+    }
+
+    /// Makes an empty file, durably, unless something of that name is there: it takes a name and nothing else of the disk.
+    pub(crate) fn make_if_missing(&self, name: &str) -> Result<(), FileError> {
+        self.check_place()?;
+        if self.has(name) {
+            return Ok(());
+        }
+        match write_new(&self.file(name), &[]) {
+            Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => Ok(()),
+            made => made.map(drop).and_then(|()| sync(&self.0)),
+        }
     }
 }
 

@@ -67,5 +67,6 @@ pub mod shim;
 pub mod shims;
 pub mod store;
 pub mod submission;
+mod submitting;
 pub mod verdict;
 mod wait;

@@ -1,8 +1,8 @@
 //! What a caller wants to be run, and how it becomes a job's folder.
 //!
 //! Theory of operation. The caller draws the id, so that a submit whose outcome nobody learnt can be looked up afterwards.
-//! The folder is made with "must not exist" and filled, and only then the job is taken into the database; whoever dies in
-//! between leaves a folder that no row knows, which the retention removes.
+//! The folder is made with "must not exist", marked as the submitter's (`submitting.rs`) and filled, and only then the job is taken into
+//! the database; whoever dies in between leaves a folder that no row knows, which the retention removes.
 //!
 //! Invariants
 //!
@@ -28,6 +28,7 @@ use crate::{
     moment::Moment,
     record::{FORMAT, JobState, Patch, Record},
     room::Rules,
+    submitting::Mark,
 };
 
 /// Bytes on the disk for each of a job's logs.
@@ -107,6 +108,8 @@ pub(crate) struct Prepared {
     pub(crate) record: Record,
     /// What is to stand in the database too. Where this is none, [`Submission::sync`] has to make the folder durable.
     pub(crate) files: Option<LaunchFiles>,
+    /// Keeps everybody else from the folder.
+    pub(crate) mark: Option<Mark>,
 }
 
 impl Submission {
@@ -144,7 +147,7 @@ impl Submission {
     }
 
     /// Makes the folder. Whoever calls it has to remove it if the job is not accepted after all.
-    pub(crate) fn prepare(&self, data: &DataFolder, rules: Rules) -> Result<Prepared, JobError> {
+    pub(crate) fn prepare(&self, data: &DataFolder, rules: Rules, boot: &str) -> Result<Prepared, JobError> {
         let folder = data.job(self.id);
         match folder.create() {
             Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {
@@ -152,8 +155,17 @@ impl Submission {
             }
             made => made?,
         }
-        let filled = self.fill(data, &folder, rules);
-        if filled.is_err() {
+        let fill = || {
+            let mark = Mark::put(&folder, boot)?;
+            let filled = self.fill(data, &folder, rules);
+            // With the mark in hand.
+            if filled.is_err() {
+                discard(&folder);
+            }
+            filled.map(|prepared| Prepared { mark: Some(mark), ..prepared })
+        };
+        let filled = fill();
+        if filled.is_err() && folder.is_there() {
             discard(&folder);
         }
         filled
@@ -177,7 +189,8 @@ impl Submission {
         folder.add(LAUNCH, files.launch.as_bytes()).map_err(JobError::Serialization)?;
         // Inputs are not in the database, and what may be secret never gets there: its log keeps what was in it for a while.
         let is_all = self.inputs.is_empty() && self.private_environment.is_empty();
-        Ok(Prepared { record, files: is_all.then_some(files).and_then(LaunchFiles::if_small) })
+        let files = is_all.then_some(files).and_then(LaunchFiles::if_small);
+        Ok(Prepared { record, files, mark: None })
     }
 
     /// Makes everything in the folder that the work needs outlive a power failure, and the folder's own name.
@@ -264,6 +277,11 @@ impl Input {
             Source::State(field) => state(None, field),
             Source::OwnState(field) => state(owner, field),
             Source::File(path) => {
+                let bytes = path.metadata().map_or(0, |found| found.len());
+                if bytes > MAX_DOCUMENT {
+                    let (path, limit) = (path.clone(), MAX_DOCUMENT);
+                    return Err(JobError::InputTooLarge { path, bytes, limit });
+                }
                 let content = read_at_most(path, MAX_DOCUMENT).map_err(JobError::Serialization)?;
                 content.ok_or_else(|| {
                     let error = FileError::system("cannot read", path, io::ErrorKind::NotFound.into());
@@ -274,11 +292,17 @@ impl Input {
     }
 }
 
-/// Removes the folder of a job that was not accepted.
+/// Removes the folder of a job that was not accepted. The caller holds the mark on it, where there may be orders in it.
 pub(crate) fn discard(folder: &JobFolder) {
-    if stands("failed-submit-leaves-no-folder")
-        && let Err(error) = fs::remove_dir_all(folder.path())
-    {
+    if !stands("failed-submit-leaves-no-folder") {
+        return;
+    }
+    // First the orders: a folder with them and without a mark is a job's.
+    let removed = match fs::remove_file(folder.file(LAUNCH)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => fs::remove_dir_all(folder.path()),
+    };
+    if let Err(error) = removed {
         tracing::warn!("cannot remove {}: {error}", folder.path().display());
     }
 }

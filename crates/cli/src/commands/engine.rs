@@ -323,9 +323,12 @@ pub(super) fn counted(count: usize, what: &str) -> String {
 /// How an error of the engine is told.
 pub(super) fn failure(error: &JobError) -> Failure {
     let code = match error {
-        JobError::NoSuchJob(_) | JobError::MissingState(_) => exit::NOT_FOUND,
+        JobError::NoSuchJob(_) | JobError::Removed(_) | JobError::MissingState(_) => exit::NOT_FOUND,
         JobError::NoCommand => exit::USAGE,
-        JobError::Uncertain { .. } | JobError::Late { .. } | JobError::StillEnding { .. } => exit::DEADLINE,
+        JobError::Uncertain { .. }
+        | JobError::Unconfirmed { .. }
+        | JobError::Late { .. }
+        | JobError::StillEnding { .. } => exit::DEADLINE,
         JobError::Store(error) if matches!(**error, StoreError::Busy { .. }) => exit::DEADLINE,
         _ => exit::FAILED,
     };

@@ -406,15 +406,18 @@ impl From<Listed> for ListedReport {
 #[must_use]
 pub fn kind(error: &JobError) -> &'static str {
     match error {
-        JobError::NoSuchJob(_) => "no_such_job",
+        JobError::NoSuchJob(_) | JobError::Removed(_) => "no_such_job",
         JobError::IdTaken(_) => "id_taken",
         JobError::HasEnded { .. } => "has_ended",
         JobError::HasNotEnded { .. } => "has_not_ended",
-        JobError::NoRoom { .. } => "no_room",
+        JobError::NoRoom { .. } | JobError::EndUnwritten { .. } => "no_room",
         JobError::MissingState(_) => "missing_state",
-        JobError::Serialization(_) => "serialization",
+        JobError::Serialization(_) | JobError::InputTooLarge { .. } => "serialization",
         JobError::NoCommand | JobError::Command(_) => "bad_command",
-        JobError::Uncertain { .. } | JobError::Late { .. } | JobError::StillEnding { .. } => "deadline",
+        JobError::Uncertain { .. }
+        | JobError::Unconfirmed { .. }
+        | JobError::Late { .. }
+        | JobError::StillEnding { .. } => "deadline",
         JobError::FileLimit { .. } => "file_limit",
         JobError::LogGone { .. } | JobError::FolderGone { .. } => "gone",
         JobError::Closed => "shutting_down",

@@ -104,7 +104,8 @@ impl Adoption {
             discard(&folder);
             return Err(JobError::Serialization(error));
         }
-        Ok(Prepared { record: self.record(inner), files: None })
+        // Without orders and record nobody takes the folder for a job's.
+        Ok(Prepared { record: self.record(inner), files: None, mark: None })
     }
 
     fn record(&self, inner: &Inner) -> Record {

@@ -24,6 +24,7 @@ use crate::{
     moment::Moment,
     record::{Record, Run},
     store::{self, look_into},
+    submitting::is_being_submitted,
 };
 
 /// How old a folder has to be for it to be no job that is being accepted right now.
@@ -127,7 +128,8 @@ fn judge(folder: &JobFolder, id: JobId, limit: Moment) -> Result<Orphan, FileErr
     }
     // Where the lock itself is damaged, what the shim wrote about itself says whether it lives.
     let run: Option<Run> = folder.read(RUN).ok().flatten();
-    if folder.is_locked() || run.is_some_and(|run| Identity::from(run.shim).is_alive()) {
+    let is_held = folder.is_locked() || is_being_submitted(folder);
+    if is_held || run.is_some_and(|run| Identity::from(run.shim).is_alive()) {
         return Ok(Orphan::Anothers);
     }
     match look_into(folder, id) {

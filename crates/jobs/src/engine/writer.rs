@@ -5,6 +5,8 @@
 //!
 //! - An id goes out only after the job is on the disk: its row, and what it needs to start, in its folder or beside the row.
 //! - Jobs that arrive together share one commit; each has its own outcome.
+//! - A folder is removed here only with its submitter's mark in hand (`submitting.rs`). Who makes the database anew meanwhile, or puts
+//!   another in its place, takes no job from its submitter, nor the other way round.
 //! - The queue of submissions is bounded; whoever meets it full waits no longer than a submit may take.
 
 use std::{
@@ -27,12 +29,16 @@ use crate::{
     record::Record,
     store::{self, Job, Store, StoreError},
     submission::{Prepared, Submission, discard},
+    submitting::Mark,
 };
 
 /// Submissions that wait for the disk.
 pub(super) const WAITING: usize = 256;
 /// Submissions of one commit (processes.md 3).
 const TOGETHER: usize = 32;
+
+/// How often a row is noted again where somebody has put another database in the place of the one that has it.
+const TRIES: u32 = 5;
 
 /// A submission and where its outcome is awaited.
 type Asked = (Submission, oneshot::Sender<Result<JobId, JobError>>);
@@ -162,25 +168,23 @@ struct Begun {
 }
 
 fn accept(inner: &Arc<Inner>, store: &mut Store, batch: Vec<(New, Answer)>) -> Begun {
-    let database = store.replaced();
     let prepared = prepare_all(inner, batch);
-    if prepared.is_empty() {
-        return Begun::default();
-    }
-    let jobs: Vec<&Prepared> = prepared.iter().map(|(job, _)| job).collect();
-    match commit(inner, store, &jobs) {
-        Ok(Accepted { is_new, rows, admitted }) => {
+    if prepared.is_empty() { Begun::default() } else { take_in(inner, store, prepared) }
+}
+
+/// Gives jobs their rows, and answers.
+fn take_in(inner: &Arc<Inner>, store: &mut Store, mut prepared: Vec<(Prepared, Answer)>) -> Begun {
+    match note(inner, store, &mut prepared) {
+        Ok(Accepted { is_ours, rows, admitted }) => {
             inner.memory.update(rows);
-            // A database that was made anew meanwhile may know our folders already: then the rows are ours.
-            let is_anew = store.replaced() != database;
             let mut accepted = Vec::with_capacity(prepared.len());
-            for ((job, answer), is_new) in prepared.into_iter().zip(is_new) {
+            for ((job, answer), is_ours) in prepared.into_iter().zip(is_ours) {
                 let id = job.record.job_id;
-                let outcome = if is_new || is_anew {
+                let outcome = if is_ours {
                     accepted.push(job.record);
                     Ok(id)
                 } else {
-                    discard(&inner.data.job(id));
+                    refuse(inner, &job);
                     Err(JobError::IdTaken(id))
                 };
                 answer.give(inner, outcome);
@@ -190,16 +194,52 @@ fn accept(inner: &Arc<Inner>, store: &mut Store, batch: Vec<(New, Answer)>) -> B
         Err(error) => {
             let error = Arc::new(error);
             for (job, answer) in prepared {
-                // The row was rolled back, or the commit failed and the next look at the folder finds none. Only a database that
-                // was made anew meanwhile may have found it in time.
-                if !matches!(*error, StoreError::Replaced { .. }) {
-                    discard(&inner.data.job(job.record.job_id));
-                }
-                answer.give(inner, Err(JobError::Store(error.clone())));
+                let id = job.record.job_id;
+                // The row was rolled back, or the commit failed and the next look at the folder finds none.
+                let outcome = match refuse(inner, &job) {
+                    true => JobError::Store(error.clone()),
+                    false => JobError::Unconfirmed { id, cause: error.clone() },
+                };
+                answer.give(inner, Err(outcome));
             }
             Begun::default()
         }
     }
+}
+
+/// Removes the folder of a job that is not accepted. False where it may be another's by now.
+fn refuse(inner: &Inner, job: &Prepared) -> bool {
+    // Nobody takes the folder of a call for a job's before it has its record, which comes later.
+    let is_ours = job.mark.is_some() || job.record.call.is_some();
+    if is_ours {
+        discard(&inner.data.job(job.record.job_id));
+    }
+    is_ours
+}
+
+/// Commits the rows to the database that is in its place when this returns, and takes the marks from the folders of what is in it.
+fn note(
+    inner: &Inner,
+    store: &mut Store,
+    prepared: &mut [(Prepared, Answer)],
+) -> Result<Accepted, StoreError> {
+    for _ in 0..TRIES {
+        let jobs: Vec<&Prepared> = prepared.iter().map(|(job, _)| job).collect();
+        match commit(inner, store, &jobs) {
+            Ok(accepted) => {
+                let ours = prepared.iter_mut().zip(&accepted.is_ours).filter(|(_, is_ours)| **is_ours);
+                ours.filter_map(|((job, _), _)| job.mark.take()).for_each(Mark::remove);
+                // Whoever makes a database of the folders from now on finds these jobs. One that was made before may lack them.
+                if store.is_in_place() {
+                    return Ok(accepted);
+                }
+            }
+            // It may have been made without them, for their folders were marked.
+            Err(StoreError::Replaced { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(StoreError::Replaced { path: inner.data.database() })
 }
 
 /// Makes the folders, and answers those whose folder cannot be made.
@@ -239,21 +279,42 @@ fn prepare(inner: &Inner, new: &New) -> Result<Prepared, JobError> {
     if let Some(reason) = inner.lack() {
         return Err(JobError::NoRoom { reason, running: inner.running() });
     }
-    submission.prepare(&inner.data, inner.options.rules)
+    submission.prepare(&inner.data, inner.options.rules, &inner.starter.boot_id)
 }
 
 struct Accepted {
-    is_new: Vec<bool>,
+    /// Whether the row of each is its own, and not that of another job with its id.
+    is_ours: Vec<bool>,
     rows: Vec<Job>,
     admitted: Vec<JobId>,
+}
+
+/// Whether two records are of one submission, however far the job has come.
+fn is_same(one: &Record, other: &Record) -> bool {
+    let made = |record: &Record| {
+        (
+            record.created_at,
+            record.command.clone(),
+            record.folder.clone(),
+            record.name.clone(),
+            record.owner.clone(),
+        )
+    };
+    one.job_id == other.job_id && made(one) == made(other)
 }
 
 fn commit(inner: &Inner, store: &mut Store, jobs: &[&Prepared]) -> Result<Accepted, StoreError> {
     let handover = inner.handover();
     store.write(|transaction| {
-        let mut is_new = Vec::with_capacity(jobs.len());
+        let mut is_ours = Vec::with_capacity(jobs.len());
         for job in jobs {
-            is_new.push(store::insert(transaction, &job.record, job.files.as_ref())?);
+            let is_new = store::insert(transaction, &job.record, job.files.as_ref())?;
+            // Whoever made the table anew may have found the folder.
+            let is_known = || -> rusqlite::Result<bool> {
+                let row = store::get(transaction, job.record.job_id)?;
+                Ok(row.is_some_and(|row| is_same(&row.record, &job.record)))
+            };
+            is_ours.push(is_new || is_known()?);
         }
         let admitted = handover.admit(transaction)?;
         let mut rows = Vec::with_capacity(jobs.len());
@@ -261,6 +322,9 @@ fn commit(inner: &Inner, store: &mut Store, jobs: &[&Prepared]) -> Result<Accept
         for id in ids {
             rows.extend(store::get(transaction, id)?);
         }
-        Ok(Accepted { is_new, rows, admitted })
+        Ok(Accepted { is_ours, rows, admitted })
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,19 +7,26 @@
 //! - A result that had not reached the named state still does: such a job is taken in as one whose end has to be noted.
 //! - Nothing is thrown away: a folder that cannot be understood stays where it is and is named. The retention moves it to quarantine
 //!   later (`engine/quarantine.rs`).
-//! - What may have run is not queued again; it gets a slot, and is judged like every job that has one.
+//! - What may have run is not queued again; it gets a slot, and is judged like every job that has one. A folder whose lock is held has a
+//!   supervisor that lives.
+//! - A folder that is being submitted is passed by, and a job that was accepted while the folders were looked at stays.
 
-use std::{fs, path::PathBuf};
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    path::PathBuf,
+};
 
 use rusqlite::{Connection, params};
 use serde::Deserialize;
 
-use super::{Store, StoreError, TABLES, figures, files, insert};
+use super::{Job, Store, StoreError, TABLES, figures, files, insert};
 use crate::{
     folder::{DataFolder, EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN, STDERR, STDOUT},
     id::JobId,
     launch::{Launch, LaunchFiles},
     record::{Ending, FORMAT, JobState, Outcome, Reason, Record, Run},
+    submitting::was_not_accepted,
 };
 
 /// What was found in the folders.
@@ -53,6 +60,61 @@ impl Scan {
     pub(super) fn summary(&self) -> Rebuilt {
         Rebuilt { jobs: self.jobs.len(), damaged: self.damaged.clone() }
     }
+}
+
+impl Scan {
+    /// Brings what was found up to the table, which nobody changes any more: jobs were accepted, have ended, or were removed since.
+    fn catch_up(&mut self, data: &DataFolder, transaction: &Connection) -> rusqlite::Result<()> {
+        let known = states(transaction)?;
+        self.jobs.retain(|(record, _)| {
+            let has_ended_since = known.get(&record.job_id) == Some(&true) && !record.status.is_final();
+            !has_ended_since && data.job(record.job_id).is_there()
+        });
+        let found: HashSet<JobId> = self.jobs.iter().map(|(record, _)| record.job_id).collect();
+        for (id, has_ended) in known {
+            if found.contains(&id) || self.damaged_ids.contains(&id) {
+                continue;
+            }
+            match read(&data.job(id), id) {
+                Ok(Some(job)) => self.jobs.push(job),
+                Ok(None) if has_ended => {}
+                // It was accepted, whatever its folder says.
+                Ok(None) => {
+                    if let Some(job) = super::get(transaction, id)? {
+                        self.jobs.push(as_the_table_has_it(transaction, job)?);
+                    }
+                }
+                Err(error) => {
+                    self.damaged.push((data.job(id).path().to_owned(), error.to_string()));
+                    self.damaged_ids.push(id);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every job of the table, and whether it has ended.
+fn states(connection: &Connection) -> rusqlite::Result<HashMap<JobId, bool>> {
+    let mut statement = connection.prepare("SELECT id, state NOT IN ('queued', 'active') FROM jobs")?;
+    let mut rows = statement.query([])?;
+    let mut states = HashMap::new();
+    while let Some(row) = rows.next()? {
+        // What is no id has no folder.
+        if let Ok(id) = row.get::<_, String>(0)?.parse() {
+            states.insert(id, row.get(1)?);
+        }
+    }
+    Ok(states)
+}
+
+fn as_the_table_has_it(transaction: &Connection, job: Job) -> rusqlite::Result<Found> {
+    let files = files::of(transaction, job.sequence)?;
+    let mut record = job.record;
+    if job.is_active {
+        record.status = if record.call.is_some() { JobState::Running } else { JobState::Starting };
+    }
+    Ok((record, files))
 }
 
 /// Looks at every folder.
@@ -114,6 +176,8 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
     let orders: Result<Option<Launch>, FileError> = folder.read(LAUNCH);
     let mut record: Record = match (folder.read(RECORD), orders) {
         (Ok(Some(record)), _) => record,
+        // Looked at after the orders were read: a submitter marks the folder before it writes them.
+        (Ok(None), Ok(Some(_))) if was_not_accepted(folder) => return Ok(None),
         (_, Ok(Some(orders))) => orders.record,
         (Ok(None), Err(error)) | (Err(error), _) => return Err(error),
         (Ok(None), Ok(None)) => {
@@ -144,8 +208,8 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
         // Whether somebody still waits for its answer is up to whoever looks at it next.
         record.status = JobState::Running;
     } else if !record.status.is_final() {
-        // A damaged `run.json` also says that a shim was there.
-        let has_begun = !matches!(folder.read::<Run>(RUN), Ok(None));
+        // A damaged `run.json` also says that a shim was there, and one that lives holds the lock.
+        let has_begun = folder.is_locked() || !matches!(folder.read::<Run>(RUN), Ok(None));
         record.status = match has_begun {
             true => JobState::Starting,
             false if folder.has(LAUNCH) => JobState::Queued,
@@ -173,20 +237,20 @@ impl Store {
     /// Makes the whole table anew from the folders.
     pub(crate) fn rebuild(&mut self, data: &DataFolder) -> Result<Rebuilt, StoreError> {
         let found = scan(data)?;
-        let summary = found.summary();
+        self.rebuild_from(data, found)
+    }
+
+    pub(super) fn rebuild_from(&mut self, data: &DataFolder, found: Scan) -> Result<Rebuilt, StoreError> {
         self.write(|transaction| {
             let kept = super::counters(transaction)?;
             let shared = figures::all(transaction)?;
+            let mut found = found;
+            found.catch_up(data, transaction)?;
+            let summary = found.summary();
             let mut jobs = found.jobs;
             for id in &found.damaged_ids {
                 if let Some(job) = super::get(transaction, *id)? {
-                    let files = files::of(transaction, job.sequence)?;
-                    let mut record = job.record;
-                    if job.is_active {
-                        record.status =
-                            if record.call.is_some() { JobState::Running } else { JobState::Starting };
-                    }
-                    jobs.push((record, files));
+                    jobs.push(as_the_table_has_it(transaction, job)?);
                 }
             }
             jobs.sort_by_key(|(record, _)| (record.created_at, record.job_id));
@@ -198,9 +262,9 @@ impl Store {
             transaction
                 .execute("UPDATE counters SET value = ?1 WHERE name = 'removals'", params![kept.1 + 1])?;
             figures::keep_all(transaction, &shared)?;
-            insert_all(transaction, &jobs)
-        })?;
-        Ok(summary)
+            insert_all(transaction, &jobs)?;
+            Ok(summary)
+        })
     }
 
     /// Puts a damaged database aside and makes a new one from the folders. Returns where the old one lies.

@@ -28,7 +28,9 @@ impl Desk {
     fn accept(&mut self, change: impl FnOnce(&mut Submission)) -> Record {
         let mut submission = Submission::new(vec!["true".into()], "/".into()).unwrap();
         change(&mut submission);
-        let Prepared { record, files } = submission.prepare(&self.data, self.rules).unwrap();
+        let Prepared { record, files, mark } =
+            submission.prepare(&self.data, self.rules, "this boot").unwrap();
+        mark.unwrap().remove();
         assert!(self.store.write(|transaction| insert(transaction, &record, files.as_ref())).unwrap());
         record
     }
@@ -285,4 +287,27 @@ fn a_writer_waits_for_its_turn() {
     drop(others);
     is_inside.recv_timeout(turn::LIMIT).unwrap();
     writer.join().unwrap().unwrap();
+}
+
+/// What happens between the look at the folders and the new table.
+#[test]
+fn a_table_that_is_made_anew_has_what_was_accepted_and_what_has_ended_meanwhile() {
+    let mut desk = Desk::new();
+    let (ends, goes) = (desk.accept(|_| {}), desk.accept(|_| {}));
+    let _slots = (desk.admit(None), desk.admit(None));
+    desk.settle(goes.job_id, Outcome::Completed);
+    let found = rebuild::scan(&desk.data).unwrap();
+    let accepted = desk.accept(|_| {});
+    desk.settle(ends.job_id, Outcome::Failed);
+    desk.store.write(|transaction| remove(transaction, goes.job_id)).unwrap();
+    std::fs::remove_dir_all(desk.data.job(goes.job_id).path()).unwrap();
+    // A call has no files that say what it is, before its record is copied.
+    let call = desk.accept(|_| {});
+    std::fs::remove_file(desk.data.job(call.job_id).path().join("launch.json")).unwrap();
+    let data = desk.data.clone();
+    desk.store.rebuild_from(&data, found).unwrap();
+    assert_eq!(desk.get(accepted.job_id).record.status, JobState::Queued);
+    assert_eq!(desk.get(call.job_id).record.status, JobState::Queued);
+    assert_eq!(desk.get(ends.job_id).record.status, JobState::Failed);
+    assert!(desk.store.read(|connection| get(connection, goes.job_id)).unwrap().is_none());
 }

@@ -286,6 +286,15 @@ impl Helper {
         Self::start(&arguments)
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// What it says next; nothing where it has ended.
+    pub(crate) fn next_line(&mut self) -> Option<String> {
+        self.lines.next().map(Result::unwrap)
+    }
+
     /// What it says next.
     pub(crate) fn line(&mut self) -> String {
         self.lines.next().unwrap().unwrap()

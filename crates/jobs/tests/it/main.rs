@@ -14,6 +14,7 @@ mod layout;
 mod life;
 mod logs;
 mod replaced;
+mod submitted;
 mod survivors;
 mod sweeps;
 mod tickets;
