@@ -71,6 +71,7 @@ mod promise_8_fair;
 mod remote;
 mod remote_faults;
 mod remote_tls;
+mod removed_jobs;
 mod rooms;
 mod serve;
 mod slow_calls;

@@ -119,5 +119,8 @@ async fn outcome(
         }
     }
     let is_error = job.status != JobState::Completed;
-    Ok(telling::results(service.results(id).await?, service.names()).answer(is_error))
+    let results = service.results(id).await.map_err(|JobError(why)| {
+        JobError(format!("job {id} has ended ({}), and its results cannot be read: {why}", job.status))
+    })?;
+    Ok(telling::results(results, service.names()).answer(is_error))
 }

@@ -182,9 +182,7 @@ impl Memory {
 
     /// Forgets a job that was removed.
     pub(super) fn clear_ended(&self, id: JobId) {
-        let mut jobs = self.write();
-        jobs.known.remove(&id);
-        jobs.ended.retain(|other| *other != id);
+        self.forget(&HashSet::from([id]));
     }
 
     /// The jobs that are known by heart.
@@ -192,15 +190,21 @@ impl Memory {
         self.read().known.keys().copied().collect()
     }
 
-    /// Forgets these jobs, which were removed, and nothing else.
+    /// Forgets these jobs, which were removed, and nothing else. Whoever waits for one of them is told.
     pub(super) fn forget(&self, removed: &HashSet<JobId>) {
         let mut jobs = self.write();
+        let mut has_changed = false;
         for id in removed {
             if let Some(known) = jobs.known.remove(id) {
                 jobs.queued.remove(&known.job.sequence);
+                has_changed = true;
             }
         }
         jobs.ended.retain(|id| !removed.contains(id));
+        drop(jobs);
+        if has_changed {
+            self.changed();
+        }
     }
 
     /// Takes these for all open jobs that there are, and forgets every other: the database is another one, and what it says of changes

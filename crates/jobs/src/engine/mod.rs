@@ -344,7 +344,7 @@ impl Engine {
     /// Takes a job in. When this returns, the job is on the disk and will reach its end, whoever dies.
     ///
     /// # Errors
-    /// Why it was not accepted; then there is no trace of it. Only [`JobError::Uncertain`] leaves that open.
+    /// Why it was not accepted; then there is no trace of it. Only [`JobError::Uncertain`] and [`JobError::Unconfirmed`] leave that open.
     pub async fn submit(&self, submission: Submission) -> Result<Status, JobError> {
         let id = submission.id;
         let (answer, outcome) = oneshot::channel();
@@ -403,12 +403,15 @@ impl Engine {
     /// Waits until a job has ended, but not beyond the deadline, and says where it is then.
     ///
     /// # Errors
-    /// Where there is no such job.
+    /// Where there is no such job, or none any more.
     pub async fn wait(&self, id: JobId, deadline: Deadline) -> Result<Status, JobError> {
         let mut changes = self.inner.memory.changes();
+        let mut was_seen = false;
         loop {
             changes.mark_unchanged();
-            let status = self.status(id).await?;
+            let status = self.status(id).await;
+            let status = if was_seen { status.map_err(JobError::of_known)? } else { status? };
+            was_seen = true;
             // A timer would round a wait of no length up to its next millisecond, and a mere look shall not take that.
             let is_over = deadline.is_past() && stands("no-timer-for-a-look");
             if status.record.status.is_final() || is_over {
@@ -417,7 +420,7 @@ impl Engine {
             match deadline.timeout(changes.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return Err(JobError::Closed),
-                Err(_) => return self.status(id).await,
+                Err(_) => return self.status(id).await.map_err(JobError::of_known),
             }
         }
     }

@@ -129,7 +129,8 @@ pub(super) async fn until_ended(
             }
         }
         for status in statuses.iter_mut().filter(|status| !has_ended(status)) {
-            *status = engine.status(status.record.job_id).await.map_err(|error| failure(&error))?;
+            let seen = engine.status(status.record.job_id).await;
+            *status = seen.map_err(|error| failure(&error.of_known()))?;
             if has_ended(status) {
                 bar.aside(|| tell(status));
             }
