@@ -148,6 +148,35 @@ fn a_disk_that_fills_up_meanwhile_loses_no_job() {
     assert_eq!(jobs.tally("marks"), ["second"]);
 }
 
+/// The finding: the wish could not be written down, so that no job could be ended to make room.
+#[test]
+fn on_a_full_disk_a_job_can_be_cancelled() {
+    let jobs = Jobs::new();
+    let any = jobs.command(&[]);
+    let apart = Apart::new(&any, "mount -t tmpfs -o size=1g,mode=700 none \"$UNHANG_HOME\"");
+    let unhang = |words: &[&str]| run_to_end(apart.enter(&jobs.command(words)));
+    let (id, waits) = (submit(&jobs, &apart, UNTIL_GO), submit(&jobs, &apart, "echo never >> marks"));
+    let folder = apart.path(&jobs.folder(&id));
+    wait_until("it runs", PATIENCE, || {
+        fs::read_to_string(folder.join("job.json")).is_ok_and(|record| record.contains("\"running\""))
+    });
+    let run = fs::read_to_string(folder.join("run.json")).expect("it is there");
+    let run: Value = serde_json::from_str(&run).expect("JSON");
+    let work = i32::try_from(run["work"]["pid"].as_i64().expect("a pid")).expect("a pid");
+    apart.shell(&any, SHRINK);
+    // The queued one first, so that it does not start.
+    for id in [&waits, &id] {
+        let (code, _, stderr) = unhang(&["job", "cancel", id]);
+        assert!(code == 0 || stderr.contains("was told to end"), "{code}: {stderr}");
+    }
+    wait_until("its work has gone", PATIENCE, || !is_alive(work));
+    apart.shell(&any, GROW);
+    wait_until("both are cancelled", PATIENCE, || {
+        [&waits, &id].iter().all(|id| unhang(&["job", "show", id]).1.contains("\"cancelled\""))
+    });
+    assert_eq!(jobs.tally("marks"), [""; 0]);
+}
+
 /// Lets a job start in a folder that has so many free blocks, which is too few, and demands that it goes on once there are more.
 #[track_caller]
 fn started_without_room(free_blocks: u32, runs_meanwhile: bool) {

@@ -1,8 +1,11 @@
 //! Ends a job because somebody wants it to end.
 //!
 //! Theory of operation. The wish is written into the job's folder first. Whoever has the job's lock next sees it: the shim,
-//! before it starts the work and whenever it is signalled, or we ourselves, if no shim has the job. So it does not matter
-//! how far the job has come, nor who dies meanwhile.
+//! before it starts the work and as soon as the wish is there, or we ourselves, if no shim has the job. So it does not matter
+//! how far the job has come, nor who dies meanwhile, nor in which container the shim is.
+//!
+//! The wish is an empty file, for which a full disk has room as a rule. Where it has none, the signal says it all the same to a shim
+//! that can be signalled from here.
 //!
 //! Invariants
 //!
@@ -12,8 +15,10 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::json;
-use unhang_proc::identity::Identity;
+use unhang_proc::{
+    identity::{Identity, boot_id},
+    pressure::free_disk,
+};
 use unhang_switches::stands;
 
 use super::{Inner, memory::Status};
@@ -22,9 +27,8 @@ use crate::{
     folder::{CANCEL, JobFolder, RUN},
     id::JobId,
     judge::{Finding, judge},
-    moment::Moment,
     record::{JobState, Record, Run},
-    store::{self, Store},
+    store::{self, Store, StoreError},
     wait::{Limit, pause},
 };
 
@@ -33,6 +37,12 @@ const SHIM_LIMIT: Duration = Duration::from_secs(5);
 
 /// What the end may take after the shim itself was killed.
 const FORCE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long the end of work that has gone may stay unwritten before a full disk is taken for the cause: a sweep takes two seconds.
+const UNWRITTEN: Duration = Duration::from_secs(3);
+
+/// Bytes that a disk without room has free at most.
+const NO_ROOM: u64 = 64 << 10;
 
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(5);
@@ -52,13 +62,16 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
     if !folder.is_something_else() {
         // Of a call, a power failure may have taken it.
         folder.create_if_missing()?;
-        if !folder.has(CANCEL) {
-            folder.write(CANCEL, &json!({ "requested_at": Moment::now() }))?;
+        match folder.make_if_missing(CANCEL) {
+            Err(error) if error.is_for_lack_of_room() && signal_shim(&folder, Signal::TERM) => {
+                tracing::warn!("{error}; its supervisor was told by a signal alone");
+            }
+            made => made?,
         }
     }
     let patience = Limit::after(status.record.stop_grace() + SHIM_LIMIT);
     let end = Limit::after(longest(&status.record));
-    let (mut was_told, mut was_killed) = (false, false);
+    let (mut was_told, mut was_killed, mut gone) = (false, false, None);
     // One of our own: to settle a job may take as long as others hold the state, and whoever only looks is not to wait for that.
     let (mut store, _) = Store::open(&inner.data)?;
     loop {
@@ -72,7 +85,8 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
                 status => Err(JobError::HasEnded { id, status }),
             };
         }
-        match judge(&inner.data, &mut store, &job, &inner.handover())? {
+        let judged = judge(&inner.data, &mut store, &job, &inner.handover());
+        match judged.map_err(|error| without_room(inner, id, error))? {
             Finding::Settled(settled) => inner.start_shims(&settled.admitted),
             Finding::StartIt => {}
             Finding::Alive if job.record.call.is_some() => {
@@ -81,7 +95,14 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
             }
             Finding::Alive => {
                 was_told = was_told || signal_shim(&folder, Signal::TERM);
-                if patience.is_over() && !was_killed && stands("deaf-shim-killed") {
+                if has_gone(&folder) {
+                    // To kill the shim would lose what it alone knows.
+                    let gone = gone.get_or_insert_with(|| Limit::after(UNWRITTEN));
+                    if gone.is_over() && is_full(inner) {
+                        let cause = "its work has ended, and the disk is full".to_owned();
+                        return Err(JobError::EndUnwritten { id, cause });
+                    }
+                } else if patience.is_over() && !was_killed && stands("deaf-shim-killed") {
                     was_killed = signal_shim(&folder, Signal::KILL);
                 }
             }
@@ -93,8 +114,31 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
     }
 }
 
+/// Whether the work of this job has begun and has gone.
+fn has_gone(folder: &JobFolder) -> bool {
+    let run: Option<Run> = folder.read(RUN).ok().flatten();
+    run.filter(is_of_here).and_then(|run| run.work).is_some_and(|work| !Identity::from(work).is_alive())
+}
+
+fn is_full(inner: &Inner) -> bool {
+    free_disk(inner.data.path()).is_ok_and(|free| free < NO_ROOM)
+}
+
+/// What a full disk means for a job that was told to end.
+fn without_room(inner: &Inner, id: JobId, error: StoreError) -> JobError {
+    match is_full(inner) {
+        true => JobError::EndUnwritten { id, cause: error.to_string() },
+        false => error.into(),
+    }
+}
+
+/// The numbers of another container are those of strangers.
+fn is_of_here(run: &Run) -> bool {
+    boot_id().is_ok_and(|own| own == run.boot_id)
+}
+
 /// Signals the shim that holds the job. False where there is none to be seen yet.
 fn signal_shim(folder: &JobFolder, signal: Signal) -> bool {
     let run: Option<Run> = folder.read(RUN).ok().flatten();
-    run.is_some_and(|run| Identity::from(run.shim).signal(signal))
+    run.filter(is_of_here).is_some_and(|run| Identity::from(run.shim).signal(signal))
 }

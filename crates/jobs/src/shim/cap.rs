@@ -94,13 +94,13 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    pub(super) fn create(stdout: &Path, stderr: &Path, limit: u64) -> Result<Self, FileError> {
+    pub(super) fn create(stdout: &Path, stderr: &Path, folder: &Path, limit: u64) -> Result<Self, FileError> {
         let logs = (Log::create(stdout, limit)?, Log::create(stderr, limit)?);
-        let watch = watch([stdout, stderr]).map(ManuallyDrop::new);
+        let watch = watch([stdout, stderr], folder).map(ManuallyDrop::new);
         Ok(Self { stdout: logs.0, stderr: logs.1, watch })
     }
 
-    /// Waits for something of the tree or a write to a log, but not longer than `limit`, and keeps the logs short.
+    /// Waits for something of the tree, a new file in the folder or a write to a log, but not longer than `limit`, and keeps the logs short.
     pub(super) fn wait(&mut self, tree: &Tree, limit: Option<Duration>) -> io::Result<()> {
         let limit = match &self.watch {
             Some(_) => limit,
@@ -133,10 +133,12 @@ impl Logs {
     }
 }
 
-fn watch(paths: [&Path; 2]) -> Option<OwnedFd> {
+/// Tells of writes to these files, and of new ones in this folder.
+fn watch(paths: [&Path; 2], folder: &Path) -> Option<OwnedFd> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok()?;
     for path in paths {
         inotify::add_watch(&watch, path, inotify::WatchFlags::MODIFY).ok()?;
     }
+    inotify::add_watch(&watch, folder, inotify::WatchFlags::CREATE).ok()?;
     Some(watch)
 }

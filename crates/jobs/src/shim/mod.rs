@@ -294,7 +294,7 @@ impl<'a> Shim<'a> {
         let (stdout, stderr) = (self.folder.file(STDOUT), self.folder.file(STDERR));
         let logs = with_room(stands("start-waits-for-room"), || {
             self.folder.work(orders.record.format).create_if_missing()?;
-            Logs::create(&stdout, &stderr, orders.record.log_limit)
+            Logs::create(&stdout, &stderr, self.folder.path(), orders.record.log_limit)
         })?;
         let plan =
             Plan { best_tier: Tier::ControlGroup, stop_signals: &[Signal::TERM, Signal::INT, Signal::HUP] };
@@ -329,6 +329,11 @@ impl<'a> Shim<'a> {
         told
     }
 
+    /// Whether somebody wants the work to end: a signal says so, or the wish in the folder, where no signal comes from another container.
+    fn is_unwanted(&self, tree: &Tree) -> bool {
+        tree.stop_asked() || self.folder.has(CANCEL)
+    }
+
     /// Holds the work until it has ended, by itself or because it has to.
     fn hold(&self, mut tree: Tree, mut logs: Logs, mut untold: Untold<'_>) -> (Exit, Option<Stopped>, Swept) {
         let record = untold.record;
@@ -347,7 +352,7 @@ impl<'a> Shim<'a> {
             }
             let why = is_due
                 .then_some(Stopped::Timeout)
-                .or_else(|| tree.stop_asked().then_some(Stopped::Cancelled));
+                .or_else(|| self.is_unwanted(&tree).then_some(Stopped::Cancelled));
             if let Some(why) = why
                 && stop.is_none()
             {
@@ -376,13 +381,17 @@ impl<'a> Shim<'a> {
             let written =
                 with_room(stands("end-waits-for-room"), || write_ending(&self.data, self.id, ending));
             match written {
-                // Somebody may have moved the data folder, and may move it back.
-                Err(error) if self.is_away(&error) && !limit.is_over() => pause(ROOM_LOOK),
+                // Somebody may have moved the data folder, and may move it back: now or, where the end lies in the folder, later.
+                Err(error) if self.is_away(&error) && !limit.is_over() => {
+                    let _ = write_ending_here(ending);
+                    pause(ROOM_LOOK);
+                }
                 written => return written,
             }
         }
     }
 
+    /// Whether the data folder is not where it was.
     fn is_away(&self, error: &FileError) -> bool {
         error.kind() == Some(io::ErrorKind::NotFound) && !self.data.path().is_dir()
     }
@@ -430,20 +439,20 @@ impl<'a> Shim<'a> {
     }
 }
 
+/// Writes down how the job ended where we stand, which is its folder wherever somebody has moved that.
+fn write_ending_here(ending: &Ending) -> Result<(), FileError> {
+    let here = JobFolder::at(Path::new("."));
+    if here.has(EXIT) { Ok(()) } else { here.write(EXIT, ending) }
+}
+
 /// Does what takes room on the disk, again and again while there is none, if that may be waited for.
 fn with_room<T>(waits: bool, mut work: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
     loop {
         match work() {
-            Err(error) if lacks_room(&error) && waits => pause(ROOM_LOOK),
+            Err(error) if error.is_for_lack_of_room() && waits => pause(ROOM_LOOK),
             done => return done,
         }
     }
-}
-
-/// Whether what failed may well succeed later, when somebody has made room.
-fn lacks_room(error: &FileError) -> bool {
-    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    matches!(error.kind(), Some(StorageFull | QuotaExceeded | ReadOnlyFilesystem))
 }
 
 fn failed_start(reason: Reason, error: &dyn std::fmt::Display) -> Ending {

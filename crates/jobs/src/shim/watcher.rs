@@ -17,7 +17,7 @@ use std::{process::ExitCode, time::Duration};
 
 use unhang_proc::{give_back_code, survivors::end_orphans, watch::Watched};
 
-use super::{ROOM_LOOK, Shim, Trouble, lacks_room};
+use super::{ROOM_LOOK, Shim, Trouble};
 use crate::{
     folder::EXIT,
     judge::{Finding, Judge, judge_as},
@@ -135,7 +135,7 @@ impl Shim<'_> {
 
 fn is_for_lack_of_room(error: &(dyn std::error::Error + 'static)) -> bool {
     match error.downcast_ref::<StoreError>() {
-        Some(StoreError::File(error)) => lacks_room(error),
+        Some(StoreError::File(error)) => error.is_for_lack_of_room(),
         _ => false,
     }
 }

@@ -60,6 +60,23 @@ async fn f_04_a_job_that_runs_in_another_container_is_judged_by_its_lock() {
     assert_eq!(ending.reason, Some(Reason::ShimKilled));
 }
 
+/// The finding: its shim could not be signalled from there, and looked at no wish.
+#[tokio::test]
+async fn a_job_that_runs_in_another_container_is_cancelled_by_the_wish_in_its_folder() {
+    let bench = Bench::new();
+    let id = bench.submit("trap 'exit 3' TERM; while :; do sleep 0.01; done").await;
+    bench.until(id, JobState::Running).await;
+    until("its shim", || bench.shim(id)).await;
+    let path = bench.job(id).join("run.json");
+    let text = std::fs::read_to_string(&path).unwrap().replace(&boot_id().unwrap(), &elsewhere());
+    let mut run: serde_json::Value = serde_json::from_str(&text).unwrap();
+    run["shim"]["pid"] = (u32::MAX >> 1).into();
+    std::fs::write(&path, run.to_string()).unwrap();
+    let record = bench.engine.cancel(id).await.unwrap().record;
+    let ending = record.ending.unwrap();
+    assert_eq!((record.status, ending.exit_code, ending.reason), (JobState::Cancelled, Some(3), None));
+}
+
 #[tokio::test]
 async fn f_04_a_call_that_is_waited_for_in_another_container_is_left_to_it() {
     let bench = Bench::new();
