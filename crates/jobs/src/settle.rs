@@ -12,6 +12,7 @@
 //!
 //! Invariants
 //!
+//! - An end that somebody saw counts for more than that nobody knows it, whichever was noted first.
 //! - A result reaches the named state exactly once, and in the order in which the jobs ended.
 //! - A document keeps its value where the result cannot be read or the pointer finds nothing; the record says why.
 //! - Whoever sees a job as completed finds the state already changed (J-139).
@@ -74,7 +75,8 @@ pub(crate) fn settle(
     };
     let mut record = job.record;
     remove_orders(data, &record);
-    if record.status.is_final() {
+    let is_found_again = record.status == JobState::Lost && ending.outcome != Outcome::Lost;
+    if record.status.is_final() && !is_found_again {
         return Ok(Settled { admitted: store.write(|transaction| handover.admit(transaction))? });
     }
     record.end(ending);
@@ -117,16 +119,17 @@ fn patch(data: &DataFolder, store: &mut Store, record: &mut Record) -> Result<Tu
     finish_patches(data, store, &turn)?;
     // The one before may have come as far as the document, and no further.
     let current = store.read(|connection| store::get(connection, record.job_id))?;
-    if let Some(current) =
-        current.filter(|current| current.record.state_applied.is_some() && stands("patch-applied-once"))
-    {
+    let Some(current) = current else { return Ok(turn) };
+    if current.record.state_applied.is_some() && stands("patch-applied-once") {
         record.state_applied = current.record.state_applied;
         record.state_reason = current.record.state_reason;
         return Ok(turn);
     }
     let mut open = record.clone();
-    open.status = JobState::Running;
-    open.ending = None;
+    // One that was lost stays that until its row says otherwise.
+    let was_lost = current.record.status == JobState::Lost;
+    open.status = if was_lost { JobState::Lost } else { JobState::Running };
+    open.ending = if was_lost { current.record.ending } else { None };
     store.write(|transaction| store::note_patch(transaction, &open, true))?;
     apply(data, &turn, record)?;
     Ok(turn)
@@ -197,13 +200,15 @@ pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &Ending) -> Res
     if stands("unfinished-files-removed") {
         folder.remove_unfinished();
     }
-    let earlier = match folder.read(EXIT) {
+    let earlier = match folder.read::<Ending>(EXIT) {
         // Half an end is none, and what is no file has none in it.
         Err(FileError::Damaged { .. }) => folder.put_aside(EXIT).map(|()| None),
         read => read,
     };
     if stands("exit-written-once")
         && let Some(earlier) = earlier?
+        // Whoever wrote that took the supervisor for dead, and it has seen the end.
+        && (earlier.outcome != Outcome::Lost || ending.outcome == Outcome::Lost)
     {
         return Ok(earlier);
     }

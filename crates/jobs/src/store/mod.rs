@@ -8,7 +8,7 @@
 //! - What a caller was told is on the disk (`synchronous=FULL`): an accepted job outlives a power failure.
 //! - Jobs run in the order of their acceptance, and never more than the limit that counts for the next one.
 //! - A slot is taken and given back in the transaction that changes the state, so that it cannot leak.
-//! - A state that is final stays as it is.
+//! - A state that is final stays as it is, but for `lost` where the true end is found after all.
 //! - A record that cannot be read, as one of a newer unhang, is passed over and told of; no other job is missing for that.
 //! - Tables of a newer unhang are not written, whenever they became that.
 //! - What is known only here can be found again in the folders: see `rebuild.rs`.
@@ -288,7 +288,8 @@ impl Store {
         Ok(())
     }
 
-    fn is_in_place(&self) -> bool {
+    /// Whether the database that lies there is the one that we are connected to.
+    pub(crate) fn is_in_place(&self) -> bool {
         (self.file.is_some() && lies_at(&self.path) == self.file) || !stands("replaced-database-followed")
     }
 
@@ -460,7 +461,7 @@ pub(crate) fn finish(connection: &Connection, record: &Record) -> rusqlite::Resu
     let changed = connection
         .prepare_cached(
             "UPDATE jobs SET state = ?2, record = ?3, completed_at = ?4, revision = ?5, starter = NULL, is_patching = 0
-             WHERE id = ?1 AND state IN ('queued', 'active')",
+             WHERE id = ?1 AND (state IN ('queued', 'active') OR state = 'lost' AND ?2 <> 'lost')",
         )?
         .execute(params![
             record.job_id,

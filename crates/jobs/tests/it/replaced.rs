@@ -137,6 +137,70 @@ async fn a_data_folder_that_was_moved_and_moved_back_has_the_end_of_its_jobs() {
     );
 }
 
+/// However long it is away: its shim does not wait for ever.
+#[tokio::test]
+async fn the_end_of_a_job_goes_along_with_a_data_folder_that_was_moved() {
+    let bench = Bench::new();
+    let outside = tempfile::tempdir().unwrap();
+    let gate = outside.path().join("gate");
+    let id = bench.submit(&format!("until [ -e {} ]; do sleep 0.01; done; exit 6", gate.display())).await;
+    let shim = until("its shim", || bench.shim(id)).await;
+    let Bench { folder, engine, .. } = bench;
+    engine.close().await.unwrap();
+    let (data, away) = (folder.path(), outside.path().join("away"));
+    fs::rename(data, &away).unwrap();
+    fs::write(&gate, "").unwrap();
+    until("its end is noted", || {
+        away.join("jobs").join(id.as_str()).join("exit.json").exists().then_some(())
+    })
+    .await;
+    // As where it has waited for long enough.
+    rustix::process::kill_process(shim, rustix::process::Signal::KILL).unwrap();
+    fs::rename(&away, data).unwrap();
+    let (engine, opened) = open(data, |_| {});
+    let bench = Bench { folder, engine, opened };
+    let record = bench.end(id).await.record;
+    assert_eq!((record.status, record.ending.unwrap().exit_code), (JobState::Failed, Some(6)));
+}
+
+/// The finding: it was called lost for good, because there was no `launch.json` any more.
+#[tokio::test]
+async fn a_job_that_runs_is_not_lost_when_the_table_is_made_anew_without_its_run_json() {
+    let bench = Bench::new();
+    let id = bench.submit(&gated(&bench, "exit 7")).await;
+    bench.until(id, JobState::Running).await;
+    bench.copied(id, JobState::Running).await;
+    fs::remove_file(bench.job(id).join("run.json")).unwrap();
+    bench.engine.rebuild().await.unwrap();
+    let bench = bench.reopen();
+    assert!(!bench.engine.status(id).await.unwrap().record.status.is_final());
+    open_gate(&bench);
+    assert_eq!(bench.end(id).await.record.ending.unwrap().exit_code, Some(7));
+}
+
+#[tokio::test]
+async fn an_end_that_the_shim_saw_counts_for_more_than_lost() {
+    let bench = Bench::new();
+    let id = bench.submit(&gated(&bench, "exit 7")).await;
+    bench.until(id, JobState::Running).await;
+    let shim = until("its shim", || bench.shim(id)).await;
+    bench.copied(id, JobState::Running).await;
+    // Nothing says any more that it lives.
+    rustix::process::kill_process(shim, rustix::process::Signal::STOP).unwrap();
+    for name in ["lock", "run.json"] {
+        fs::remove_file(bench.job(id).join(name)).unwrap();
+    }
+    bench.engine.rebuild().await.unwrap();
+    let lost = bench.engine.status(id).await.unwrap().record;
+    assert_eq!(bench.end(id).await.record.status, JobState::Lost, "{lost:?}");
+    open_gate(&bench);
+    rustix::process::kill_process(shim, rustix::process::Signal::CONT).unwrap();
+    bench.until(id, JobState::Failed).await;
+    let ending = bench.engine.status(id).await.unwrap().record.ending.unwrap();
+    assert_eq!(ending.exit_code, Some(7), "{ending:?}");
+    assert_eq!(bench.copied(id, JobState::Failed).await["ending"]["exit_code"], 7);
+}
+
 #[test]
 fn a_link_in_the_place_of_the_folder_of_jobs_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
