@@ -23,7 +23,10 @@ use std::{
 };
 
 use ring::digest::{SHA256, digest};
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{MapAccess, SeqAccess, Visitor},
+};
 use serde_json::Value;
 use unhang_proc::lock::Lock;
 use unhang_switches::stands;
@@ -321,9 +324,61 @@ fn changed_at(path: &Path) -> Result<Moment, FileError> {
     Ok(changed.map_err(|error| FileError::system("cannot read", path, error))?.into())
 }
 
-/// Whether it is one JSON value and nothing else.
+/// Whether it is one JSON value and nothing else, and one that can be read later: not nested too deep, and without numbers that are out
+/// of range. Nothing of it is kept.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), serde_json::Error> {
-    serde_json::from_slice::<serde::de::IgnoredAny>(bytes).map(drop)
+    serde_json::from_slice::<Readable>(bytes).map(drop)
+}
+
+/// Whatever [`Value`] can hold, without holding it. What is ignored is not looked at as closely.
+struct Readable;
+
+impl<'de> Deserialize<'de> for Readable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Readable)
+    }
+}
+
+impl<'de> Visitor<'de> for Readable {
+    type Value = Readable;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Readable>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self, A::Error> {
+        while members.next_entry::<Readable, Readable>()?.is_some() {}
+        Ok(self)
+    }
 }
 
 /// Where the documents of this owner lie. Owners have names of any length and letters; whose a folder is says the jobs' `owner`.
@@ -354,6 +409,38 @@ mod tests {
         for name in ["", ".", "..", ".lock", "1a", "a/b", "../x", "a b", "ä", "a\n", &"a".repeat(65)] {
             assert!(name.parse::<Field>().is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_checked_is_what_can_be_read() {
+        let deep = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let texts = [
+            "null",
+            "true",
+            "-1",
+            "18446744073709551615",
+            "1e308",
+            "1e400",
+            "-1e999",
+            "\"a\"",
+            "\"\\ud800\"",
+            "[1, 2,]",
+            "{}",
+            "{\"a\": [1, {\"b\": null}], \"a\": 2}",
+            "{\"a\": 1e400}",
+            "{1: 2}",
+            "1 2",
+            "",
+            " ",
+            "[",
+            "NaN",
+        ];
+        let texts = texts.map(str::to_owned).into_iter().chain([1, 100, 127, 128, 200].map(deep));
+        for text in texts {
+            let read = serde_json::from_str::<Value>(&text);
+            assert_eq!(check(text.as_bytes()).is_ok(), read.is_ok(), "{text}: {read:?}");
+        }
+        assert!(check(b"\"\xff\"").is_err());
     }
 
     #[test]

@@ -166,3 +166,33 @@ fn what_disappears_while_the_job_waits_is_told_in_its_outcome() {
         assert!(shown["detail"].as_str().is_some_and(|detail| detail.contains(said)), "{said}: {shown}");
     }
 }
+
+/// The finding: such a job was completed, with a result that nobody could ever read.
+#[test]
+fn a_result_that_cannot_be_read_fails_its_job_with_the_reason() {
+    let jobs = Jobs::new();
+    let deep = "[".repeat(200) + &"]".repeat(200);
+    for result in [deep.as_str(), "1e400", "{"] {
+        let script = format!("printf %s '{result}' > \"$UNHANG_JOB_DIR/r.json\"");
+        let id = jobs.submit(&["--result", "r.json"], &script);
+        jobs.demand(1, &["job", "wait", &id]);
+        let shown = jobs.json(&["job", "show", &id]);
+        assert_eq!(
+            (&shown["status"], &shown["reason"]),
+            (&json!("failed"), &json!("results_invalid")),
+            "{shown}"
+        );
+        assert!(shown["detail"].to_string().contains("r.json"), "{shown}");
+    }
+}
+
+#[test]
+fn an_input_that_is_too_large_is_refused_with_the_limit() {
+    let jobs = Jobs::new();
+    let large = jobs.sandbox.path().join("large.bin");
+    fs::File::create(&large).and_then(|file| file.set_len(65 << 20)).expect("the sandbox can be written");
+    let (_, stderr) = jobs.demand(1, &["job", "run", "--input", "large.bin", "--", "true"]);
+    assert!(stderr.contains("an input of a job has 64 MiB at most"), "{stderr}");
+    assert!(!stderr.contains("damaged") && !stderr.contains("Serialization"), "{stderr}");
+    assert_eq!(fs::read_dir(jobs.sandbox.path().join("state/jobs")).expect("a folder").count(), 0);
+}

@@ -72,3 +72,24 @@ fn f_95_jobs_and_servers_are_ended_by_the_limit_as_elsewhere() {
     assert_eq!(guarded.tool_text("echo", json!({"text": "hello"})), "hello");
     guarded.finish();
 }
+
+/// The finding: "Serialization failed: … Too many open files", without a word of the limit.
+#[test]
+fn where_too_few_files_may_be_open_the_limit_is_named() {
+    let jobs = Jobs::new();
+    jobs.demand(0, &["job", "run", "--wait", "--", "true"]);
+    let mut told = 0;
+    for limit in ["12", "14", "16", "18", "20", "22", "24"] {
+        let command = jobs.command(&["job", "run", "--", "true"]);
+        let mut limited = beside(&command, "sh");
+        limited.args(["-c", "ulimit -n \"$1\"; shift; exec \"$@\"", "sh", limit]);
+        limited.arg(command.get_program()).args(command.get_args());
+        let (code, _, stderr) = run_to_end(limited);
+        assert!(!stderr.contains("Serialization"), "{limit}: {stderr}");
+        if code != 0 && stderr.contains("Too many open files") {
+            assert!(stderr.contains("`ulimit -n`"), "{limit}: {stderr}");
+            told += 1;
+        }
+    }
+    assert!(told > 0, "one of them is too few");
+}

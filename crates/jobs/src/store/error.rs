@@ -103,6 +103,10 @@ pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
             let limit = file_limit::told().map(|limit| format!("; {limit}")).unwrap_or_default();
             StoreError::Failed { path, detail: detail + &limit }
         }
+        Some(ErrorCode::CannotOpen) => {
+            let limit = file_limit::open_told_if_reached().map(|limit| format!("; {limit}"));
+            StoreError::Failed { path, detail: detail + &limit.unwrap_or_default() }
+        }
         _ => StoreError::Failed { path, detail },
     }
 }
