@@ -28,7 +28,7 @@ use crate::{
     moment::Moment,
     record::{FORMAT, JobState, Patch, Record},
     room::Rules,
-    submitting::Mark,
+    submitting::{Mark, SUBMITTING},
 };
 
 /// Bytes on the disk for each of a job's logs.
@@ -300,11 +300,23 @@ pub(crate) fn discard(folder: &JobFolder) {
     // First the orders: a folder with them and without a mark is a job's.
     let removed = match fs::remove_file(folder.file(LAUNCH)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => fs::remove_dir_all(folder.path()),
+        // To look into a folder takes an open file, and where there are none to be had there is little in it.
+        _ => fs::remove_dir_all(folder.path()).or_else(|error| remove_empty(folder).map_err(|_| error)),
     };
     if let Err(error) = removed {
         tracing::warn!("cannot remove {}: {error}", folder.path().display());
     }
+}
+
+/// Removes a folder in which a submission has just begun, without a look into it.
+fn remove_empty(folder: &JobFolder) -> io::Result<()> {
+    for removed in [fs::remove_file(folder.file(SUBMITTING)), fs::remove_dir(folder.work(FORMAT).path())] {
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    fs::remove_dir(folder.path())
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {

@@ -78,7 +78,7 @@ fn f_95_jobs_and_servers_are_ended_by_the_limit_as_elsewhere() {
 fn where_too_few_files_may_be_open_the_limit_is_named() {
     let jobs = Jobs::new();
     jobs.demand(0, &["job", "run", "--wait", "--", "true"]);
-    let mut told = 0;
+    let (mut told, mut accepted) = (0, 1);
     for limit in ["12", "14", "16", "18", "20", "22", "24"] {
         let command = jobs.command(&["job", "run", "--", "true"]);
         let mut limited = beside(&command, "sh");
@@ -86,6 +86,9 @@ fn where_too_few_files_may_be_open_the_limit_is_named() {
         limited.arg(command.get_program()).args(command.get_args());
         let (code, _, stderr) = run_to_end(limited);
         assert!(!stderr.contains("Serialization"), "{limit}: {stderr}");
+        accepted += usize::from(code == 0);
+        let left = names(&jobs.sandbox.path().join("state/jobs"));
+        assert_eq!(left.len(), accepted, "{limit}: what was refused leaves nothing: {stderr}");
         if code != 0 && stderr.contains("Too many open files") {
             assert!(stderr.contains("`ulimit -n`"), "{limit}: {stderr}");
             told += 1;
