@@ -19,7 +19,7 @@ use unhang::{
         Agent, Authorization, AuthorizationError, AuthorizationSpec, Browser, ClientSettings, LoggedIn,
         LoggedOut, Nobody, RequestLimits, TokenStore,
     },
-    settings::{ServerSettings, Transport},
+    settings::{ServerSettings, Transport, without_secrets},
 };
 
 use super::{
@@ -121,6 +121,7 @@ async fn logged_out(common: &LoginCommon) -> Outcome {
 
 /// A server that is spoken to over HTTP.
 struct Remote {
+    /// As it is told: a URL is without what may be secret in it.
     name: String,
     url: String,
     settings: ClientSettings,
@@ -130,7 +131,8 @@ impl Remote {
     async fn find(common: &LoginCommon) -> Result<Self, Failure> {
         let name = &common.server;
         if name.contains("://") {
-            return Ok(Self { name: name.clone(), url: name.clone(), settings: ClientSettings::default() });
+            let (name, url) = (without_secrets(name), name.clone());
+            return Ok(Self { name, url, settings: ClientSettings::default() });
         }
         let known = find(common.files.choice()).await?;
         known.warnings.iter().for_each(|warning| output::error(warning, None));

@@ -266,6 +266,7 @@ fn what_cannot_be_trusted_is_refused_before_a_person_is_asked() {
     command.args(["login", &server.url]);
     let (code, _, stderr) = run_to_end(command);
     assert!(code == 5 && stderr.contains("redirect to non-same-origin URL rejected"), "{stderr}");
+    assert!(stderr.contains("/elsewhere?key=…") && !stderr.contains("HUSH"), "{stderr}");
     assert!(token_files(&sandbox).is_empty());
 }
 
@@ -441,6 +442,35 @@ fn what_has_no_logins_is_told() {
     let nowhere = "unhang: there is no place for tokens: neither UNHANG_HOME nor HOME is set\n\
          hint: set UNHANG_HOME to the folder that shall hold them\n";
     assert_eq!(said(&["login", "http://127.0.0.1:1/mcp"], false), (2, nowhere.to_owned()));
+}
+
+#[test]
+fn what_may_be_secret_in_a_url_is_in_no_word_about_a_login() {
+    let sandbox = Sandbox::with_logins();
+    let server = AuthServer::start(&sandbox, &[]);
+    let url = format!("{}?api_key=QSECRET#FSECRET", server.url.replace("://", "://bob:PWPWPWPW@"));
+    let told = format!("{}?api_key=…#…", server.url.replace("://", "://…@"));
+    let to_log_in = format!("{told} wants you to be logged in: run `unhang login {told}`");
+    let to_open = format!("to log in to {told}, open this page");
+    let nobody = format!("there was no login to {told}");
+    for (words, expect) in [
+        (&["-v", "tools", "URL"][..], &to_log_in),
+        (&["-v", "call", "URL", "echo", "text=x"], &to_log_in),
+        (&["-v", "ping", "URL"], &to_log_in),
+        (&["-v", "doctor", "URL", "--output", "json"], &to_log_in),
+        (&["-v", "login", "URL", "--login-timeout", "1s"], &to_open),
+        (&["-v", "logout", "URL", "--output", "text"], &nobody),
+    ] {
+        let mut command = sandbox.unhang();
+        command.args(words.iter().map(|word| word.replace("URL", &url)));
+        command.env("UNHANG_LOG", "trace").env("RUST_LOG", "trace");
+        let (code, stdout, stderr) = run_to_end(command);
+        let all = format!("{stdout}{stderr}");
+        assert!(all.contains(expect.as_str()), "{words:?}: {code} {all}");
+        for secret in ["bob", "PWPW", "QSECRET", "FSECRET"] {
+            assert!(!all.contains(secret), "{words:?}: {all}");
+        }
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use reqwest::{Method, Request, Url, header::LOCATION};
 use url::form_urlencoded;
 
 use super::{
-    error::{AuthorizationError, told_url},
+    error::{AuthorizationError, told, told_as_url, told_url},
     requests::{Plain, RequestLimits, Requests},
 };
 
@@ -82,7 +82,7 @@ pub struct Nobody {
 
 impl Nobody {
     fn login_needed(&self) -> AuthorizationError {
-        AuthorizationError::LoginNeeded { server: self.server.clone() }
+        AuthorizationError::LoginNeeded { server: told(&self.server) }
     }
 }
 
@@ -113,7 +113,7 @@ impl Follower {
     }
 
     async fn follow(&self, url: String) -> Result<Redirect, AuthorizationError> {
-        let parsed = Url::parse(&url).map_err(|_| AuthorizationError::NoUrl { url: url.clone() })?;
+        let parsed = Url::parse(&url).map_err(|_| AuthorizationError::NoUrl { url: told_as_url(&url) })?;
         let nothing = || AuthorizationError::EmptyRedirect { issuer: told_url(&parsed) };
         let answer = self.requests.send(Request::new(Method::GET, parsed.clone())).await?;
         let location = answer.headers().get(LOCATION).and_then(|location| location.to_str().ok());

@@ -30,7 +30,7 @@ use unhang_switches::stands;
 use super::{
     ClientSettings,
     agent::Agent,
-    error::{AuthorizationError, told},
+    error::{AuthorizationError, told, told_as_url},
     flow::{Refreshed, Server, Wanted, discover, revoke, union},
     requests::{Plain, RequestLimits, Requests, require_secure},
     store::{Login, TokenStore},
@@ -156,9 +156,9 @@ impl Authorization {
     pub fn new(spec: AuthorizationSpec) -> Result<Self, AuthorizationError> {
         let AuthorizationSpec { name, url, store, settings, limits, agent } = spec;
         let parsed = Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-        let mut url = parsed.ok_or_else(|| AuthorizationError::NoUrl { url: told(&url) })?;
+        let mut url = parsed.ok_or_else(|| AuthorizationError::NoUrl { url: told_as_url(&url) })?;
         url.set_fragment(None);
-        let server = Server { name, url, settings, limits };
+        let server = Server { name: told(&name), url, settings, limits };
         let known = Mutex::default();
         Ok(Self(Arc::new(Inner {
             server,

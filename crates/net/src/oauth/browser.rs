@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     agent::{Agent, Redirect, Visit},
-    error::{AuthorizationError, told},
+    error::{AuthorizationError, told_as_url},
 };
 
 /// Where the browser is sent.
@@ -93,7 +93,7 @@ impl<Show: Fn(&str) + Send + Sync> Agent for Browser<Show> {
 
     fn authorize(&self, url: String) -> Visit<'_> {
         Box::pin(async move {
-            let asked = Url::parse(&url).map_err(|_| AuthorizationError::NoUrl { url: told(&url) })?;
+            let asked = Url::parse(&url).map_err(|_| AuthorizationError::NoUrl { url: told_as_url(&url) })?;
             let state = asked.query_pairs().find(|(name, _)| name == "state").map(|(_, state)| state);
             (self.show)(&url);
             // Without a state nobody could tell an answer from anything else.

@@ -4,6 +4,7 @@
 //!
 //! - No token, code, secret or verifier is ever part of an error.
 //! - What others wrote is told without control characters, and no more than [`MAX_TOLD`] characters of it.
+//! - No URL is told with its user, query or fragment, whoever wrote it: names of servers are URLs too where nothing else is known.
 
 use std::time::Duration;
 
@@ -208,11 +209,68 @@ pub(super) fn told_url(url: &Url) -> String {
 
 /// What somebody else wrote, as it is told.
 pub(super) fn told(text: &str) -> String {
+    let text = without_url_secrets(text);
     let mut told: String = text.chars().filter(|character| !character.is_control()).take(MAX_TOLD).collect();
     if text.chars().count() > MAX_TOLD {
         told.push_str("...");
     }
     told
+}
+
+/// What was given as a URL and may be none, as it is told.
+pub(super) fn told_as_url(text: &str) -> String {
+    told(&url_without_secrets(text))
+}
+
+/// Stands for what is left out of a URL.
+const LEFT_OUT: char = '…';
+
+/// The text, and of each URL in it no user, no query and no fragment. That something is left out is seen.
+fn without_url_secrets(text: &str) -> String {
+    let (mut cut, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find("://") {
+        let (before, url) = rest.split_at(at);
+        cut.push_str(before);
+        // These are in no URL as it is written out.
+        let end = url.find(|sign: char| sign.is_whitespace() || "\"'<>".contains(sign)).unwrap_or(url.len());
+        // And these are the sentence's at its end.
+        let length = url[..end].trim_end_matches(['`', '.', ',', ';', ':', ')', ']', '}']).len();
+        cut.push_str(&url_without_secrets(&url[..length]));
+        rest = &url[length..];
+    }
+    cut.push_str(rest);
+    cut
+}
+
+/// The same for one URL, which may begin behind its scheme.
+fn url_without_secrets(url: &str) -> String {
+    let start = url.find("://").map_or(0, |at| at + "://".len());
+    let (scheme, rest) = url.split_at(start);
+    let mark = |text: &str, marks: &[char]| text.find(marks).unwrap_or(text.len());
+    let (authority, path) = rest.split_at(mark(rest, &['/', '\\', '?', '#']));
+    let mut cut = scheme.to_owned();
+    match authority.rsplit_once('@') {
+        Some((_, host)) => cut.extend([LEFT_OUT, '@'].into_iter().chain(host.chars())),
+        None => cut.push_str(authority),
+    }
+    let (path, fragment) = path.split_at(mark(path, &['#']));
+    let (path, query) = path.split_at(mark(path, &['?']));
+    cut.push_str(path);
+    // What is empty hides nothing.
+    let hidden = |part: &str| if part.is_empty() { String::new() } else { LEFT_OUT.to_string() };
+    if let Some(query) = query.strip_prefix('?') {
+        let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+            Some((name, value)) => format!("{name}={}", hidden(value)),
+            None => hidden(pair),
+        });
+        cut.push('?');
+        cut.push_str(&pairs.collect::<Vec<_>>().join("&"));
+    }
+    if let Some(fragment) = fragment.strip_prefix('#') {
+        cut.push('#');
+        cut.push_str(&hidden(fragment));
+    }
+    cut
 }
 
 /// `30 s`, `5 min`.
@@ -234,6 +292,28 @@ mod tests {
         assert_eq!(told(&"a".repeat(1000)).len(), MAX_TOLD + 3);
         let url = Url::parse("https://me:secret@example.org/mcp?code=secret#secret").expect("a URL");
         assert_eq!(told_url(&url), "https://example.org/mcp");
+    }
+
+    #[test]
+    fn a_url_is_told_without_what_may_be_secret_wherever_it_stands() {
+        for (text, expect) in [
+            ("https://h/mcp", "https://h/mcp"),
+            ("http://bob:pw@h:1/m?key=s&a=&t#f", "http://…@h:1/m?key=…&a=&…#…"),
+            ("http://…@h:1/m?key=…&a=&…#…", "http://…@h:1/m?key=…&a=&…#…"),
+            ("rejected: https://h/m?key=s", "rejected: https://h/m?key=…"),
+            (
+                "`https://h/m?key=s` is none, (http://a@b/#c) neither.",
+                "`https://h/m?key=…` is none, (http://…@b/#…) neither.",
+            ),
+            ("\"https://h?k\" <ws://u@h> x", "\"https://h?…\" <ws://…@h> x"),
+            ("https://a@b://c?d", "https://…@b://c?…"),
+            ("https://h/@scope/x? and a@b?c://", "https://h/@scope/x? and a@b?c://"),
+            ("https://good\\@evil/?k=s", "https://good\\@evil/?k=…"),
+        ] {
+            assert_eq!(told(text), expect, "{text}");
+        }
+        assert_eq!(told_as_url("http://bob:p w@h:99999/?a b"), "http://…@h:99999/?…");
+        assert_eq!(told_as_url("bob:pw@h?s"), "…@h?…");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use url::form_urlencoded;
 use super::{
     ClientSettings,
     agent::{Agent, Redirect},
-    error::{AuthorizationError, told, told_url},
+    error::{AuthorizationError, told, told_as_url, told_url},
     requests::{Plain, RequestLimits, Requests, require_secure},
     store::{Login, now},
 };
@@ -100,7 +100,7 @@ pub(super) async fn discover<'a>(
     for endpoint in [&metadata.authorization_endpoint, &metadata.token_endpoint] {
         let url = Url::parse(endpoint).map_err(|_| AuthorizationError::Metadata {
             server: server.name.clone(),
-            why: format!("`{}` is no URL", told(endpoint)),
+            why: format!("`{}` is no URL", told_as_url(endpoint)),
         })?;
         require_secure(&url, plain)?;
     }
@@ -360,7 +360,7 @@ pub(super) async fn revoke(
     limits: RequestLimits,
 ) -> Result<bool, AuthorizationError> {
     let Some(endpoint) = &login.revocation_endpoint else { return Ok(false) };
-    let url = Url::parse(endpoint).map_err(|_| AuthorizationError::NoUrl { url: told(endpoint) })?;
+    let url = Url::parse(endpoint).map_err(|_| AuthorizationError::NoUrl { url: told_as_url(endpoint) })?;
     let requests = Requests::new(limits, Plain::of(server))?;
     // With the refresh token go the access tokens that it gave; not everywhere.
     let tokens =

@@ -182,7 +182,7 @@ impl Server {
             _ if habits.has("no-metadata") => Answer::new(404),
             "/.well-known/oauth-protected-resource/mcp" if habits.has("redirects") => {
                 let elsewhere = self.base.replace("127.0.0.1", "localhost");
-                Answer::new(302).with("Location", format!("{elsewhere}/elsewhere"))
+                Answer::new(302).with("Location", format!("{elsewhere}/elsewhere?key=HUSHHUSH"))
             }
             "/.well-known/oauth-protected-resource/mcp" => Answer::json(200, &self.metadata()),
             _ => self.authority.answer(request).unwrap_or_else(|| Answer::new(404)),

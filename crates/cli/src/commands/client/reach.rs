@@ -10,7 +10,7 @@ use unhang::{
     config::Limits,
     oauth::{ClientSettings, Nobody},
     process::{server::ServerSpec, spawn::Environment},
-    settings::{HttpDialect, LimitSettings, ServerSettings, Transport},
+    settings::{HttpDialect, LimitSettings, ServerSettings, Transport, without_secrets},
 };
 
 use crate::{
@@ -87,7 +87,9 @@ pub(super) fn by_url(
         let message = "--env and --cwd are for a command after `--`, and what is asked is a URL".to_owned();
         return Err(Failure::usage(message, Some("--header sends a header to a URL")));
     }
-    let server = remote(url, checked(url, &ad_hoc.header)?, None, ClientSettings::default(), flags)?;
+    let address = checked(url, &ad_hoc.header)?;
+    // As it is told in errors: whoever is to log in sees what of it to add.
+    let server = remote(&without_secrets(url), address, None, ClientSettings::default(), flags)?;
     Ok(spec(name, Endpoint::Http(server), &LimitSettings::default(), flags, listener))
 }
 
