@@ -346,10 +346,15 @@ pub(super) async fn answer(
                 Err(refusal) => *refusal,
             }
         }
-        Reply::Whole(line, _) => match roomy(gate, peer, [b"data: ", &*line, b"\n\n"].concat()).await {
-            Ok(event) => events(Body::from(event)),
-            Err(refusal) => *refusal,
-        },
+        Reply::Whole(line, _) => {
+            let event = [b"data: ", &*line, b"\n\n"].concat();
+            // It may wait for its room, and is there once.
+            drop(line);
+            match roomy(gate, peer, event).await {
+                Ok(event) => events(Body::from(event)),
+                Err(refusal) => *refusal,
+            }
+        }
         Reply::Events(body) => events(Body::new(body)),
         Reply::Gone => StatusCode::NOT_FOUND.into_response(),
     }

@@ -6,9 +6,13 @@
 //! in a queue: the first of them has the turn, and others get only what it will not need, so that those that each have a part of what
 //! they need do not keep one another from the rest. Whoever waits too long is refused, and gives back what it had.
 //!
+//! A body that waits is not read on. A reply that waits is in memory already, so replies that wait have a budget of their own, the overdraft:
+//! half as much, or one of the longest. What is over that is refused at once, and its bytes are free again.
+//!
 //! Invariants
 //!
-//! - Rooms never come to more than the budget, which has room for the longest message that there may be.
+//! - Rooms never come to more than the budget, which has room for the longest message that there may be; and replies that wait for theirs
+//!   never to more than the overdraft, which has that too.
 //! - Messages up to [`SMALL_MESSAGE`] need no room: connections bound them, and nobody makes them wait.
 //! - All the waits of a message have one end, also of the one that has the turn. Dropping a room gives back all of it.
 //! - Where nobody waits, taking room is one exchange of an atomic, and giving it back two operations.
@@ -38,6 +42,9 @@ const FREE_OF_MESSAGE: usize = 4;
 /// The part of the budget that is left free behind it at most, beyond that.
 const FREE_OF_ALL: usize = 8;
 
+/// The part of the budget that replies may come to, besides, while they wait for their room.
+const OVERDRAFT_OF_ALL: usize = 2;
+
 /// How many as long as itself a message leaves room for, up to that.
 const FREE_TIMES: usize = 16;
 
@@ -50,6 +57,10 @@ struct Shared {
     used: AtomicUsize,
     /// How many wait.
     waiting: AtomicUsize,
+    /// The bytes of the replies among them.
+    overdrawn: AtomicUsize,
+    /// What those may come to.
+    overdraft: usize,
     turn: Arc<Semaphore>,
     /// What the message that has the turn may still need.
     rest: AtomicUsize,
@@ -77,8 +88,11 @@ impl Budget {
     /// [`MESSAGE_MEMORY`].
     pub(super) fn new(bytes: Option<usize>, longest: usize) -> Budget {
         let bytes = bytes.unwrap_or(MESSAGE_MEMORY.max(longest.saturating_mul(2)));
+        let bytes = bytes.max(longest.saturating_add(longest / FREE_OF_MESSAGE));
         Budget(Arc::new(Shared {
-            bytes: bytes.max(longest.saturating_add(longest / FREE_OF_MESSAGE)),
+            bytes,
+            overdrawn: AtomicUsize::new(0),
+            overdraft: longest.max(bytes / OVERDRAFT_OF_ALL),
             used: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             turn: Arc::new(Semaphore::new(1)),
@@ -87,17 +101,18 @@ impl Budget {
         }))
     }
 
-    /// Room for a message of this length, which may be waited for; nothing where it needs none.
+    /// Room for a reply of this length, which is there already; nothing where it needs none. It may be waited for within the overdraft.
     pub(super) async fn room_for(&self, length: usize) -> Result<Option<Room>, NoRoom> {
-        let mut room = None;
-        self.grown(&mut room, length, length).await?;
-        if let Some(room) = &mut room {
-            room.is_whole();
+        if length <= SMALL_MESSAGE {
+            return Ok(None);
         }
-        Ok(room)
+        let mut room = self.room(length);
+        room.grow(length, length).await?;
+        room.is_whole();
+        Ok(Some(room))
     }
 
-    /// The same for a message that has come to this length, and may grow to `most`. Cancel-safe: what was taken is in `room`.
+    /// Room for a body that has come to this length, and may grow to `most`. Cancel-safe: what was taken is in `room`.
     pub(super) async fn grown(
         &self,
         room: &mut Option<Room>,
@@ -107,8 +122,11 @@ impl Budget {
         if length <= SMALL_MESSAGE {
             return Ok(());
         }
-        let new = || Room { budget: self.clone(), bytes: 0, most, patience: ROOM_PATIENCE, turn: None };
-        room.get_or_insert_with(new).grow(length).await
+        room.get_or_insert_with(|| self.room(most)).grow(length, 0).await
+    }
+
+    fn room(&self, most: usize) -> Room {
+        Room { budget: self.clone(), bytes: 0, most, patience: ROOM_PATIENCE, turn: None }
     }
 
     /// Bytes that are taken.
@@ -143,7 +161,8 @@ impl Shared {
 }
 
 impl Room {
-    async fn grow(&mut self, length: usize) -> Result<(), NoRoom> {
+    /// Grows to this length. While that is waited for, so many bytes are there without room.
+    async fn grow(&mut self, length: usize, without: usize) -> Result<(), NoRoom> {
         // A reply that is longer than any message may be counts as the longest.
         let length = length.min(self.budget.0.longest());
         let more = length.saturating_sub(self.bytes);
@@ -151,7 +170,7 @@ impl Room {
             return Ok(());
         }
         let shared = Arc::clone(&self.budget.0);
-        let _waiting = Waiting::begin(&shared).ok_or(NoRoom)?;
+        let _waiting = Waiting::begin(&shared, without).ok_or(NoRoom)?;
         let mut turn = pin!(Arc::clone(&shared.turn).acquire_owned());
         let mut until = Instant::now() + self.patience;
         loop {
@@ -233,21 +252,29 @@ impl AsRef<[u8]> for Kept {
     }
 }
 
-/// One who waits, until this is dropped.
-struct Waiting<'a>(&'a Shared);
+/// One who waits, until this is dropped, with what it has in memory without room.
+struct Waiting<'a>(&'a Shared, usize);
 
 impl<'a> Waiting<'a> {
-    /// Nothing where too many wait already.
-    fn begin(shared: &'a Shared) -> Option<Self> {
+    /// Nothing where too many wait already, or too much.
+    fn begin(shared: &'a Shared, bytes: usize) -> Option<Self> {
         let one_more = |waiting: usize| (waiting < MESSAGES_WAITING).then_some(waiting + 1);
         shared.waiting.fetch_update(SeqCst, SeqCst, one_more).ok()?;
-        Some(Self(shared))
+        // Dropped, it gives back its place.
+        let mut one = Self(shared, 0);
+        let more = |overdrawn: usize| {
+            overdrawn.checked_add(bytes).filter(|all| bytes == 0 || *all <= shared.overdraft)
+        };
+        shared.overdrawn.fetch_update(SeqCst, SeqCst, more).ok()?;
+        one.1 = bytes;
+        Some(one)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, SeqCst);
+        self.0.overdrawn.fetch_sub(self.1, SeqCst);
     }
 }
 
@@ -360,17 +387,50 @@ mod tests {
         let _taken = budget.room_for(64 * MIB).await.expect("there is room");
         let waits = || {
             let budget = budget.clone();
-            tokio::spawn(async move { budget.room_for(64 * MIB).await.err() })
+            tokio::spawn(async move { budget.grown(&mut None, 64 * MIB, 64 * MIB).await.err() })
         };
         let waiting: Vec<_> = (0..MESSAGES_WAITING).map(|_| waits()).collect();
         tokio::time::sleep(ROOM_PATIENCE / 5).await;
         assert_eq!(budget.0.waiting.load(SeqCst), MESSAGES_WAITING);
         let before = Instant::now();
-        assert_eq!(budget.room_for(64 * MIB).await.err(), Some(NoRoom));
+        assert_eq!(budget.grown(&mut None, 64 * MIB, 64 * MIB).await.err(), Some(NoRoom));
         assert_eq!(before.elapsed().as_nanos(), 0, "it has not waited");
         for one in waiting {
             assert_eq!(one.await.expect("no panic"), Some(NoRoom));
         }
         assert_eq!(budget.0.waiting.load(SeqCst), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn f_32_replies_that_wait_have_an_overdraft_and_what_is_over_it_is_refused_at_once() {
+        let budget = budget();
+        let taken = budget.room_for(64 * MIB).await.expect("there is room");
+        let waits = |length| {
+            let budget = budget.clone();
+            tokio::spawn(async move { budget.room_for(length).await.map(drop) })
+        };
+        let mut waiting: Vec<_> = (0..2).map(|_| waits(60 * MIB)).collect();
+        waiting.extend((0..40).map(|_| waits(24 * MIB)));
+        tokio::time::sleep(ROOM_PATIENCE / 5).await;
+        let refused = waiting.extract_if(.., |one| one.is_finished());
+        let refused: Vec<_> = refused.collect();
+        let held = budget.used() + budget.0.overdrawn.load(SeqCst);
+        assert!(held <= (128 + 64) * MIB && held > 100 * MIB, "{held}");
+        assert!(refused.len() >= 38, "{}", refused.len());
+        for one in refused {
+            assert_eq!(one.await.expect("no panic"), Err(NoRoom));
+        }
+        // Bodies have nothing of it: what waits of them is not there yet.
+        let body = budget.clone();
+        let body = tokio::spawn(async move { body.grown(&mut None, 60 * MIB, 60 * MIB).await });
+        drop(taken);
+        for one in waiting {
+            assert_eq!(one.await.expect("no panic"), Ok(()), "it waits for what is freed");
+        }
+        assert_eq!(body.await.expect("no panic"), Ok(()));
+        assert_eq!(
+            (budget.used(), budget.0.overdrawn.load(SeqCst), budget.0.waiting.load(SeqCst)),
+            (0, 0, 0)
+        );
     }
 }

@@ -147,3 +147,25 @@ async fn f_32_a_reply_without_room_is_an_error_with_the_id_of_its_request() {
     assert_eq!(web.post(&headers, call(10, "long")).await.status(), 200);
     is_free(&web).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn f_32_replies_wait_for_room_only_as_long_as_there_is_memory_to_wait_in() {
+    let web = Web::new(Limits::default());
+    let session = web.begin().await;
+    for accept in ["application/json", "text/event-stream"] {
+        let taken = web.gate.budget.room_for(45_000).await.expect("there is room");
+        let headers = [("mcp-session-id", &*session), ("accept", accept)];
+        let before = Instant::now();
+        let asked = async |id| {
+            let response = web.post(&headers, call(id, "long")).await;
+            (response.status().as_u16(), before.elapsed().as_secs())
+        };
+        let (one, two, three) = tokio::join!(asked(1), asked(2), asked(3));
+        let mut all = [one, two, three];
+        all.sort_unstable();
+        let waited = ROOM_PATIENCE.as_secs();
+        assert_eq!(all, [(503, 0), (503, 0), (503, waited)], "{accept}");
+        drop(taken);
+    }
+    is_free(&web).await;
+}
