@@ -3,7 +3,8 @@
 //! Invariants
 //!
 //! - What comes out has no control character but line feed and tab, whatever went in and wherever it was cut; and none that misleads a
-//!   person: that turns the direction of text, separates lines, or is not seen. Joiners stay, which scripts and emoji need.
+//!   person: that turns the direction of text, separates lines, or is not seen. Joiners stay, which scripts and emoji need, and so does
+//!   what shows a sign as an emoji.
 //! - A sequence that does not end hides no more than the rest of its line.
 
 /// Makes a name or a message fit into one line: control characters and those that turn the direction of text are spelt out.
@@ -59,12 +60,36 @@ fn steers(character: char) -> bool {
 
 /// Whether a person would read something else than is there.
 fn misleads(character: char) -> bool {
+    // What joins, and what makes an emoji of a sign.
+    if matches!(character, '\u{200c}' | '\u{200d}' | '\u{fe0f}') {
+        return false;
+    }
+    // What separates lines and paragraphs in the midst of text.
+    matches!(character, '\u{2028}' | '\u{2029}')
+        || is_ignorable(character)
+        || is_format(character)
+        // Nothing is drawn for a pattern of Braille without dots and a head of a note that there is none.
+        || matches!(character, '\u{2800}' | '\u{1d159}')
+}
+
+/// `Default_Ignorable_Code_Point` of Unicode 16.0 (DerivedCoreProperties.txt): what is not seen unless a program knows what to do with it.
+/// It has places of which nothing is known yet.
+fn is_ignorable(character: char) -> bool {
     matches!(
         character,
-        // What turns the direction of text, and what separates lines and paragraphs in the midst of it.
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-        // What is not seen: a blank without a width, and letters that only programs read.
-        | '\u{200b}' | '\u{e0000}'..='\u{e007f}'
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}'
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
+/// What the general category `Cf` of Unicode 16.0 (DerivedGeneralCategory.txt) has besides: what turns the direction of text and the like. The signs
+/// in front of Arabic numbers and verses (U+0600 to U+0605, U+06DD, U+0890, U+0891, U+08E2) are seen, and stay.
+fn is_format(character: char) -> bool {
+    matches!(
+        character,
+        '\u{70f}' | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
     )
 }
 
@@ -206,7 +231,7 @@ mod tests {
         let misleading = "\u{202a}\u{202e}\u{2066}\u{2069}\u{200e}\u{200f}\u{61c}\u{2028}\u{2029}\u{200b}\u{e0001}\u{e007f}";
         check(&format!("a{misleading}b"), "ab");
         // Scripts and emoji need the joiners.
-        let joined = "\u{645}\u{6cc}\u{200c}\u{62e} \u{1f469}\u{200d}\u{1f52c}";
+        let joined = "\u{645}\u{6cc}\u{200c}\u{62e} \u{1f469}\u{200d}\u{1f52c} \u{2764}\u{fe0f}";
         check(joined, joined);
         assert_eq!((escaped(joined).as_str(), escaped_json(joined).as_str()), (joined, joined));
         for one in misleading.chars() {
@@ -217,6 +242,42 @@ mod tests {
             let escaped = escaped_json(&json);
             assert!(escaped.is_ascii(), "{escaped}");
             assert_eq!(serde_json::from_str::<String>(&escaped).expect("JSON"), one.to_string());
+        }
+    }
+
+    #[test]
+    fn f_40_what_unicode_says_is_not_seen_reaches_no_terminal() {
+        let unseen = [
+            0xad..=0xad,
+            0x34f..=0x34f,
+            0x61c..=0x61c,
+            0x70f..=0x70f,
+            0x115f..=0x1160,
+            0x17b4..=0x17b5,
+            0x180b..=0x180f,
+            0x200b..=0x200b,
+            0x200e..=0x200f,
+            0x2028..=0x202e,
+            0x2060..=0x206f,
+            0x2800..=0x2800,
+            0x3164..=0x3164,
+            0xfe00..=0xfe0e,
+            0xfeff..=0xfeff,
+            0xffa0..=0xffa0,
+            0xfff0..=0xfffb,
+            0x110bd..=0x110bd,
+            0x110cd..=0x110cd,
+            0x13430..=0x1343f,
+            0x1bca0..=0x1bca3,
+            0x1d159..=0x1d159,
+            0x1d173..=0x1d17a,
+            0xe0000..=0xe0fff,
+        ];
+        for number in 0xa0..=0x10_ffff {
+            let Some(one) = char::from_u32(number) else { continue };
+            let is_unseen = unseen.iter().any(|range| range.contains(&number));
+            let expect = if is_unseen { format!("a\\u{{{number:x}}}b") } else { format!("a{one}b") };
+            assert_eq!(escaped(&format!("a{one}b")), expect, "U+{number:04X}");
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) const ANIMAL: Animal = Animal {
 
 /// Fills the clipboard, in the two spellings that terminals know, and colours what follows in the short one. Then what misleads a person:
 /// turns of the direction, separators of lines, and characters that are not seen.
-const COMMANDS: &str = "\u{1b}]52;c;ZXZpbA==\u{7}\u{9d}52;c;ZXZpbA==\u{9c}\u{9b}31mred\u{202e}\u{2066}\u{200f}\u{61c}\u{2028}\u{2029}\u{200b}\u{e0041}";
+const COMMANDS: &str = "\u{1b}]52;c;ZXZpbA==\u{7}\u{9d}52;c;ZXZpbA==\u{9c}\u{9b}31mred\u{202e}\u{2066}\u{200f}\u{61c}\u{2028}\u{2029}\u{200b}\u{e0041}\u{ad}\u{2060}\u{3164}\u{feff}";
 
 fn run(_: &Arguments) -> io::Result<ExitCode> {
     Plain::new(ANIMAL.name).with_tool("fail").with_tool("error").serve_calls(|message, _| {
