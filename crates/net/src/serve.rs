@@ -25,7 +25,12 @@ use std::{
 };
 
 pub use axum;
-use axum::{Router, body::Body, http::Request, response::Response};
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, StatusCode, header},
+    response::{IntoResponse, Response},
+};
 use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -369,7 +374,11 @@ async fn talk(
         speaker.speaks();
         let (site, speaker) = (site.clone(), Arc::clone(&speaker));
         async move {
-            let answer = site.answer(from, request.map(Body::new)).await;
+            let answer = match head_length(&request) {
+                0..=READ_AHEAD => site.answer(from, request.map(Body::new)).await,
+                // What comes in one piece may be longer than what is read ahead.
+                _ => head_too_long(from.peer),
+            };
             speaker.was_answered(answer.extensions().get::<Unproven>().is_none());
             Ok::<_, Infallible>(answer)
         }
@@ -412,6 +421,28 @@ async fn talk(
 /// The end, for whoever has come and may still be about to ask.
 async fn over(ending: &mut watch::Receiver<bool>, peer: Peer) {
     // What it gives is not to be held over the next wait.
+/// How long the head of a request is, as heads are usually written: blanks beyond that, and what stands behind `#`, are not told to us.
+fn head_length<B>(request: &Request<B>) -> usize {
+    let uri = request.uri();
+    let scheme = uri.scheme_str().map_or(0, |scheme| scheme.len() + "://".len());
+    let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
+    let path = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let line = request.method().as_str().len() + scheme + authority + path + "  HTTP/1.1\r\n".len();
+    let field = |(name, value): (&header::HeaderName, &header::HeaderValue)| {
+        name.as_str().len() + value.len() + ": \r\n".len()
+    };
+    line + request.headers().iter().map(field).sum::<usize>() + "\r\n".len()
+}
+
+fn head_too_long(peer: Peer) -> Response {
+    tracing::info!("{peer} was refused with 431: the head of its request is longer than {READ_AHEAD} bytes");
+    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    let why = format!("the head of a request has {READ_AHEAD} bytes at most\n");
+    let mut response = (status, [(header::CONNECTION, "close")], why).into_response();
+    response.extensions_mut().insert(Unproven);
+    response
+}
+
     let _over_or_gone = ending.wait_for(|ending| *ending).await.is_ok();
     if matches!(peer, Peer::Local { .. }) {
         sleep(LAST_HEAD).await;

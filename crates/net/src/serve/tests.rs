@@ -106,6 +106,31 @@ async fn who_is_slow_with_a_head_is_let_go() {
 }
 
 #[tokio::test]
+async fn a_head_has_its_limit_however_it_comes() {
+    let up = Up::new(Bounds { connections: 10, ..ONE }).await;
+    for (target, length, is_taken) in [
+        ("/", READ_AHEAD, true),
+        ("/", READ_AHEAD + 1, false),
+        ("/", 110_000, false),
+        ("http://x/", READ_AHEAD, true),
+        ("http://x/", READ_AHEAD + 1, false),
+    ] {
+        let (begin, end) = (format!("GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"), "\r\n\r\n");
+        let names = ["x-one: ", "\r\nx-two: "];
+        let rest = length - begin.len() - end.len() - names.concat().len();
+        let (one, two) = ("a".repeat(rest / 2), "b".repeat(rest - rest / 2));
+        let head = [begin.as_str(), names[0], &one, names[1], &two, end].concat();
+        assert_eq!(head.len(), length);
+        let mut stream = up.says(&head).await;
+        let mut answer = Vec::new();
+        let read = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("it ends");
+        let answer = String::from_utf8_lossy(&answer);
+        let status = if is_taken { "HTTP/1.1 200" } else { "HTTP/1.1 431" };
+        assert!(answer.starts_with(status), "{target} {length}: {read:?} {answer}");
+    }
+}
+
+#[tokio::test]
 async fn of_one_address_there_are_so_many_connections() {
     let up = Up::new(Bounds { connections: 10, of_one: 1, ..ONE }).await;
     let first = up.heard().await;
