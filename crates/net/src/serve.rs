@@ -127,6 +127,8 @@ pub struct Origin {
     pub peer: Peer,
     /// The address of ours that it came to, over the network. Where we listen at all addresses, it tells which.
     pub arrived: Option<SocketAddr>,
+    /// Whether TLS is spoken with them.
+    pub speaks_tls: bool,
 }
 
 /// On an answer, as an extension: whoever asked has not shown that they may, where that is wanted. A connection on which nobody has is
@@ -299,7 +301,7 @@ impl Origin {
         let credentials = stream.peer_cred().ok();
         let process = credentials.and_then(|credentials| credentials.pid());
         let user = credentials.map(|credentials| credentials.uid());
-        Origin { peer: Peer::Local { process, user }, arrived: None }
+        Origin { peer: Peer::Local { process, user }, arrived: None, speaks_tls: false }
     }
 }
 
@@ -345,7 +347,8 @@ async fn over_network(
     newcomer: Arc<Newcomer>,
     mut ending: watch::Receiver<bool>,
 ) {
-    let from = Origin { peer: Peer::Network(peer), arrived: stream.local_addr().ok() };
+    let arrived = stream.local_addr().ok();
+    let from = Origin { peer: Peer::Network(peer), arrived, speaks_tls: tls.is_some() };
     let Some(tls) = tls else { return talk(stream, from, site, bounds, newcomer, ending).await };
     let patience = if stands("slow-handshake-ends") { bounds.head } else { Duration::MAX };
     let shaken = tokio::select! {
@@ -418,9 +421,6 @@ async fn talk(
     }
 }
 
-/// The end, for whoever has come and may still be about to ask.
-async fn over(ending: &mut watch::Receiver<bool>, peer: Peer) {
-    // What it gives is not to be held over the next wait.
 /// How long the head of a request is, as heads are usually written: blanks beyond that, and what stands behind `#`, are not told to us.
 fn head_length<B>(request: &Request<B>) -> usize {
     let uri = request.uri();
@@ -443,6 +443,9 @@ fn head_too_long(peer: Peer) -> Response {
     response
 }
 
+/// The end, for whoever has come and may still be about to ask.
+async fn over(ending: &mut watch::Receiver<bool>, peer: Peer) {
+    // What it gives is not to be held over the next wait.
     let _over_or_gone = ending.wait_for(|ending| *ending).await.is_ok();
     if matches!(peer, Peer::Local { .. }) {
         sleep(LAST_HEAD).await;

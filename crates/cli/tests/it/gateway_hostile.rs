@@ -1,6 +1,10 @@
 //! The gateway over HTTP as a page, a neighbour or a client that means no good meets it.
 
-use std::{fs, io::Write, net::TcpStream};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+};
 
 use serde_json::{Value, json};
 
@@ -24,14 +28,43 @@ fn f_25_a_page_of_another_port_of_this_machine_calls_no_tool() {
     let (process, web) = gateway(&sandbox, &server("one", &["well-behaved"], ""));
     let session = web.begin();
     let own = format!("http://{}", web.address());
+    let by_tls = format!("https://{}", web.address());
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
-    for (origin, status) in
-        [("http://localhost:3000", 403), ("http://127.0.0.1", 403), ("null", 403), (&own, 200)]
-    {
+    for (origin, status) in [
+        ("http://localhost:3000", 403),
+        ("http://127.0.0.1", 403),
+        ("null", 403),
+        (&by_tls, 403),
+        (&own, 200),
+    ] {
         let answer =
             web.post(&[("host", web.address()), ("mcp-session-id", &session), ("origin", origin)], &message);
         assert_eq!(answer.status, status, "{origin}");
         assert_eq!(answer.header("access-control-allow-origin").is_some(), status == 200, "{origin}");
+    }
+    finish(process, &sandbox);
+}
+
+#[test]
+fn whom_a_request_asks_is_said_once_and_by_its_target_where_that_is_absolute() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = gateway(&sandbox, &server("one", &["well-behaved"], ""));
+    for (target, hosts, status) in [
+        ("/health", &["localhost"][..], "200"),
+        ("/health", &["localhost", "evil.com"], "400"),
+        ("/health", &["evil.com", "localhost"], "400"),
+        ("http://evil.com/status", &["localhost"], "403"),
+        ("http://localhost/status", &["localhost"], "200"),
+        ("http://localhost/status", &["localhost", "localhost"], "400"),
+    ] {
+        let hosts: String = hosts.iter().map(|host| format!("Host: {host}\r\n")).collect();
+        let mut stream = TcpStream::connect(web.address()).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        let request = format!("GET {target} HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it is read");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert_eq!(answer.split(' ').nth(1), Some(status), "{request}: {answer}");
     }
     finish(process, &sandbox);
 }

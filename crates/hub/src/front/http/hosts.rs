@@ -7,11 +7,15 @@
 //!
 //! Invariants: who cannot be told apart from such a page is refused. No page can have an address that stands for itself lead
 //! elsewhere, so the one that a connection came to is a name of ours, whichever it is. A page may ask if it was loaded from the very
-//! host and port that it asks, or if its origin is listed; that it is from this machine says nothing.
+//! scheme, host and port that it asks, or if its origin is listed; that it is from this machine says nothing. Of a listed name it may be
+//! loaded by https too where we speak plain HTTP: a proxy that asks for that name may speak TLS for us.
 
 use std::net::IpAddr;
 
-use unhang_net::http::Url;
+use unhang_net::{
+    http::Url,
+    serve::axum::http::{HeaderMap, Uri, header, uri::Authority},
+};
 
 /// The names of this machine for itself.
 const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
@@ -36,15 +40,35 @@ impl Hosts {
         Hosts { origins: origins.into_iter().collect(), ..self }
     }
 
-    /// Whether a request with these headers may be answered that came to this address of ours.
-    pub(super) fn allow(&self, host: Option<&str>, origin: Option<&str>, arrived: Option<IpAddr>) -> bool {
-        host.is_some_and(|host| self.has(&without_port(host), arrived))
-            && origin.is_none_or(|origin| self.may_ask(origin, host.unwrap_or_default()))
+    /// Whether such a request may be answered.
+    pub(super) fn allow(&self, asked: &Asked<'_>) -> bool {
+        asked.host.is_some_and(|host| self.has(&without_port(host), asked.arrived))
+            && asked.page.is_none_or(|page| self.may_ask(page, asked))
     }
 
-    fn may_ask(&self, origin: &str, host: &str) -> bool {
-        let Ok(page) = Url::parse(origin) else { return false };
-        is_of(&page, host) || self.origins.contains(&page.origin().ascii_serialization())
+    fn may_ask(&self, page: &str, asked: &Asked<'_>) -> bool {
+        let Ok(page) = Url::parse(page) else { return false };
+        self.is_of(&page, asked) || self.origins.contains(&page.origin().ascii_serialization())
+    }
+
+    /// Whether a page is of the scheme, host and port that it asks.
+    fn is_of(&self, page: &Url, asked: &Asked<'_>) -> bool {
+        let host = asked.host.unwrap_or_default();
+        let is_by = match page.scheme() {
+            "https" => asked.is_by_tls || self.may_have_a_proxy(&without_port(host)),
+            "http" => !asked.is_by_tls,
+            _ => false,
+        };
+        is_by
+            && Url::parse(&format!("{}://{host}", page.scheme())).is_ok_and(|asked| {
+                asked.host_str() == page.host_str()
+                    && asked.port_or_known_default() == page.port_or_known_default()
+            })
+    }
+
+    /// Whether a proxy that speaks TLS may ask for us under this name: it is listed, and no address that we listen at.
+    fn may_have_a_proxy(&self, name: &str) -> bool {
+        self.own.iter().any(|own| own == name) && address_in(name).is_none()
     }
 
     fn has(&self, name: &str, arrived: Option<IpAddr>) -> bool {
@@ -54,16 +78,33 @@ impl Hosts {
     }
 }
 
-/// Whether a page is of the host and port that it asks. Which scheme it asks by is not known behind a proxy that speaks TLS for us; one
-/// port has one scheme.
-fn is_of(page: &Url, host: &str) -> bool {
-    let asked = format!("{}://{host}", page.scheme());
-    matches!(page.scheme(), "http" | "https")
-        && Url::parse(&asked).is_ok_and(|asked| {
-            asked.host_str() == page.host_str()
-                && asked.port_or_known_default() == page.port_or_known_default()
-        })
+/// What a request says of whom it asks and where it is from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked<'a> {
+    /// The host that it asks, with its port.
+    pub(super) host: Option<&'a str>,
+    /// The origin of the page that asks, where one does.
+    pub(super) page: Option<&'a str>,
+    /// The address of ours that it came to.
+    pub(super) arrived: Option<IpAddr>,
+    /// Whether it came by TLS that we speak ourselves.
+    pub(super) is_by_tls: bool,
 }
+
+/// Whom a request asks: an absolute target decides, whatever `Host` says (RFC 9112, 3.2.2).
+pub(super) fn asked_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Option<&'a str>, SeveralHosts> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (first, second) = (hosts.next(), hosts.next());
+    if second.is_some() {
+        return Err(SeveralHosts);
+    }
+    let target = uri.authority().map(Authority::as_str);
+    Ok(target.or_else(|| first.and_then(|host| host.to_str().ok())))
+}
+
+/// There is more than one `Host`, and nobody can say which of them counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SeveralHosts;
 
 /// The name of a host as requests have it, in small letters; of IPv6 in brackets. None where the text is more or less than that.
 #[must_use]
@@ -121,7 +162,13 @@ pub fn name_of(address: IpAddr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use unhang_net::serve::axum::http::HeaderValue;
+
     use super::*;
+
+    fn allows(hosts: &Hosts, host: Option<&str>, page: Option<&str>) -> bool {
+        hosts.allow(&Asked { host, page, ..Asked::default() })
+    }
 
     #[test]
     fn only_our_own_names_are_answered_to() {
@@ -129,17 +176,17 @@ mod tests {
         let hosts = hosts.with_origins(["https://app.example.org".to_owned()]);
         for host in ["localhost", "LOCALHOST:8", "127.0.0.1:65000", "[::1]:1", "[::1]", "mcp.Example.org:443"]
         {
-            assert!(hosts.allow(Some(host), None, None), "{host}");
-            assert!(hosts.allow(Some(host), Some("https://app.example.org"), None), "{host}");
-            assert!(!hosts.allow(Some(host), Some("http://localhost:3000"), None), "{host}");
-            assert!(!hosts.allow(Some(host), Some("https://evil.example.com"), None), "{host}");
+            assert!(allows(&hosts, Some(host), None), "{host}");
+            assert!(allows(&hosts, Some(host), Some("https://app.example.org")), "{host}");
+            assert!(!allows(&hosts, Some(host), Some("http://localhost:3000")), "{host}");
+            assert!(!allows(&hosts, Some(host), Some("https://evil.example.com")), "{host}");
         }
         for host in
             ["evil.example.com", "localhost.evil.com:80", "127.0.0.1.nip.io", "::1", "", "[::1", "0.0.0.0"]
         {
-            assert!(!hosts.allow(Some(host), None, None), "{host}");
+            assert!(!allows(&hosts, Some(host), None), "{host}");
         }
-        assert!(!hosts.allow(None, None, None), "nobody says whom they ask");
+        assert!(!allows(&hosts, None, None), "nobody says whom they ask");
         for origin in [
             "null",
             "",
@@ -151,13 +198,13 @@ mod tests {
             "https://app.example.org:8443",
             "https://app.example.org.evil.com",
         ] {
-            assert!(!hosts.allow(Some("localhost"), Some(origin), None), "{origin}");
+            assert!(!allows(&hosts, Some("localhost"), Some(origin)), "{origin}");
         }
     }
 
     #[test]
     fn f_25_a_page_asks_the_host_and_port_that_it_is_from() {
-        let hosts = Hosts::new(["mcp.example.org".to_owned()]);
+        let hosts = Hosts::new(["mcp.example.org".to_owned(), "192.0.2.1".to_owned()]);
         for (host, origin, may) in [
             ("localhost:8808", "http://localhost:8808", true),
             ("LOCALHOST:8808", "http://localhost:8808", true),
@@ -169,6 +216,11 @@ mod tests {
             ("[::1]:8808", "http://[::1]:6274", false),
             ("localhost", "http://localhost", true),
             ("localhost", "http://localhost:80", true),
+            // One port has one scheme, and ours has no TLS.
+            ("localhost:8808", "https://localhost:8808", false),
+            ("127.0.0.1:8808", "https://127.0.0.1:8808", false),
+            ("192.0.2.1:8808", "https://192.0.2.1:8808", false),
+            ("localhost", "https://localhost", false),
             // Behind a proxy that speaks TLS for us.
             ("mcp.example.org", "https://mcp.example.org", true),
             ("mcp.example.org:443", "https://mcp.example.org", true),
@@ -177,8 +229,50 @@ mod tests {
             ("localhost:8808", "file://localhost:8808", false),
             ("localhost:8808", "null", false),
         ] {
-            assert_eq!(hosts.allow(Some(host), Some(origin), None), may, "{host} {origin}");
+            assert_eq!(allows(&hosts, Some(host), Some(origin)), may, "{host} {origin}");
         }
+    }
+
+    #[test]
+    fn f_25_where_tls_is_spoken_a_page_is_of_https() {
+        let hosts = Hosts::new(["mcp.example.org".to_owned()]);
+        for (host, page, may) in [
+            ("localhost:8808", "https://localhost:8808", true),
+            ("localhost:8808", "http://localhost:8808", false),
+            ("mcp.example.org:80", "http://mcp.example.org", false),
+            ("mcp.example.org", "https://mcp.example.org", true),
+        ] {
+            let asked = Asked { host: Some(host), page: Some(page), is_by_tls: true, ..Asked::default() };
+            assert_eq!(hosts.allow(&asked), may, "{host} {page}");
+        }
+        let listed = hosts.with_origins(["https://localhost:8808".to_owned()]);
+        assert!(allows(&listed, Some("localhost:8808"), Some("https://localhost:8808")), "it is listed");
+    }
+
+    #[test]
+    fn the_host_of_the_target_counts_and_there_is_one_host_alone() {
+        let headers = |hosts: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append(header::HOST, HeaderValue::from_static(host));
+            }
+            headers
+        };
+        for (target, hosts, expect) in [
+            ("/mcp", &["localhost"][..], Ok(Some("localhost"))),
+            ("/mcp", &[], Ok(None)),
+            ("/mcp", &["localhost", "evil.example.com"], Err(SeveralHosts)),
+            ("/mcp", &["localhost", "localhost"], Err(SeveralHosts)),
+            ("http://evil.example.com:1/mcp", &["localhost"], Ok(Some("evil.example.com:1"))),
+            ("http://localhost/mcp", &["evil.example.com"], Ok(Some("localhost"))),
+            ("http://localhost@evil.example.com/", &["localhost"], Ok(Some("localhost@evil.example.com"))),
+            ("http://localhost/mcp", &["localhost", "localhost"], Err(SeveralHosts)),
+        ] {
+            let uri: Uri = target.parse().expect("a target");
+            assert_eq!(asked_host(&uri, &headers(hosts)), expect, "{target} {hosts:?}");
+        }
+        let asked = Some("localhost@evil.example.com");
+        assert!(!allows(&Hosts::default(), asked, None), "nobody's name has a user");
     }
 
     #[test]
@@ -197,7 +291,8 @@ mod tests {
             ("evil.example.com", "192.0.2.1", false),
         ] {
             let arrived = Some(arrived.parse().expect("an address"));
-            assert_eq!(hosts.allow(Some(host), None, arrived), is_ours, "{host}");
+            let asked = Asked { host: Some(host), arrived, ..Asked::default() };
+            assert_eq!(hosts.allow(&asked), is_ours, "{host}");
         }
     }
 

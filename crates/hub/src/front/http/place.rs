@@ -26,7 +26,8 @@ use unhang_switches::stands;
 use super::{
     Gate,
     admission::{admitted, counted, of_stranger},
-    handlers::{ended, listened, no_such_verb, nowhere, posted, refused, resource_metadata, text},
+    handlers::{ended, listened, no_such_verb, nowhere, posted, refused, resource_metadata},
+    hosts::{Asked, asked_host},
     old,
     operators::{health, metrics, ready, status},
 };
@@ -66,10 +67,17 @@ impl Place {
     /// a token what it may ask.
     async fn guarded(&self, from: Origin, request: Request) -> Response {
         let headers = request.headers();
-        let (host, origin) = (text(headers, &header::HOST), headers.get(header::ORIGIN));
+        let Ok(host) = asked_host(request.uri(), headers) else {
+            let happened = "a request with several `Host` came here".to_owned();
+            let hint = "say once which host is asked";
+            let refusal = refused(from.peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint);
+            return of_stranger(&self.gate.door().access, refusal);
+        };
+        let origin = headers.get(header::ORIGIN);
         let page = origin.map(|origin| origin.to_str().unwrap_or_default());
         let arrived = from.arrived.map(|address| address.ip());
-        if !self.gate.door().hosts.allow(host, page, arrived) && stands("strangers-are-refused") {
+        let asked = Asked { host, page, arrived, is_by_tls: from.speaks_tls };
+        if !self.gate.door().hosts.allow(&asked) && stands("strangers-are-refused") {
             let happened = format!(
                 "a request for the host `{}`{} came here",
                 host.unwrap_or_default().escape_debug(),

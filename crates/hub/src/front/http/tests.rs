@@ -164,7 +164,7 @@ impl Web {
         }
         let peer = Peer::Network(([127, 0, 0, 1], 1).into());
         let request = request.body(body.into()).expect("a request");
-        self.place.answer(Origin { peer, arrived: None }, request).await
+        self.place.answer(Origin { peer, arrived: None, speaks_tls: false }, request).await
     }
 
     async fn post(&self, headers: &[Header<'_>], body: impl Into<Body>) -> Response {
