@@ -4,7 +4,13 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use unhang_proc::spawn::SpawnError;
 
-use crate::{document::Field, folder::FileError, id::JobId, record::JobState, store::StoreError};
+use crate::{
+    document::Field,
+    folder::{ARGUMENTS, FileError},
+    id::JobId,
+    record::JobState,
+    store::StoreError,
+};
 
 /// Why the engine did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +76,9 @@ pub enum JobError {
     /// There is nothing to run.
     #[error("the command is empty")]
     NoCommand,
+    /// An input or the result has the name of the file that its arguments are written to.
+    #[error("`{ARGUMENTS}` can be no input and no result of a job with arguments: they are written there")]
+    ArgumentsTaken,
     /// The command cannot be started.
     #[error(transparent)]
     Command(SpawnError),

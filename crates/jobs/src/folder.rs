@@ -17,8 +17,6 @@
 //!   [`Field`](crate::document::Field).
 //! - No file is read without a limit.
 
-mod layout;
-
 use std::{
     fmt,
     fs::{self, DirBuilder, File, OpenOptions},
@@ -35,7 +33,11 @@ use serde::{Serialize, de::DeserializeOwned};
 use unhang_proc::{file_limit, identity::ask_for_short_turns, lock::is_held};
 use unhang_switches::stands;
 
+pub use self::name::{FileName, InputName, NotAFileName};
 use crate::{id::JobId, submitting::SUBMITTING};
+
+mod layout;
+mod name;
 
 /// The database, in the data folder.
 pub(crate) const DATABASE: &str = "unhang.db";
@@ -68,9 +70,6 @@ const WORK: &str = "work";
 
 /// The first format of records in which the work has a folder of its own.
 const OWN_WORK_FOLDER: u32 = 2;
-
-/// Names that are not for inputs and results, since they mean something in the folder of the work.
-const OURS: [&str; 2] = [ARGUMENTS, ERROR];
 
 /// The largest of our own files that is read. They have a few kilobytes; the command may have many arguments.
 const MAX_FILE: u64 = 16 << 20;
@@ -132,9 +131,6 @@ impl FileError {
     }
 }
 
-/// Bytes of the longest name that file systems of Linux have.
-const LONGEST_NAME: usize = 255;
-
 /// Whether something of another kind lies where a file or a folder of ours belongs: a folder, a link, a socket.
 pub(crate) fn is_of_the_place(error: &io::Error) -> bool {
     use io::ErrorKind::{DirectoryNotEmpty, IsADirectory, NotADirectory};
@@ -145,42 +141,6 @@ pub(crate) fn is_of_the_place(error: &io::Error) -> bool {
 
 fn limited(source: &io::Error) -> String {
     file_limit::cause_of(source).map_or_else(String::new, |cause| format!("; {cause}"))
-}
-
-/// The name of an input or of a result in a job's folder: one part of a path, and none of ours.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileName(String);
-
-/// A text that cannot be the name of a file in a job's folder.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` cannot be a file of a job: a name has 1 to {LONGEST_NAME} bytes, no `/` and no zero byte, and is none of ., .., {ours}",
-    ours = OURS.join(", ")
-)]
-pub struct NotAFileName(String);
-
-impl FileName {
-    /// Checks a name.
-    ///
-    /// # Errors
-    /// A sentence that says what a name is.
-    pub fn new(name: &str) -> Result<Self, NotAFileName> {
-        let is_name = (1..=LONGEST_NAME).contains(&name.len())
-            && !name.contains(['/', '\0'])
-            && ![".", ".."].contains(&name)
-            && !OURS.contains(&name);
-        if is_name || !stands("job-file-name-checked") {
-            Ok(Self(name.to_owned()))
-        } else {
-            Err(NotAFileName(name.to_owned()))
-        }
-    }
-
-    /// The name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 /// The folder that holds all jobs and the named state.
@@ -443,7 +403,7 @@ impl WorkFolder {
         &self.0
     }
 
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: impl AsRef<Path>) -> PathBuf {
         self.0.join(name)
     }
 
@@ -477,7 +437,7 @@ impl WorkFolder {
     }
 
     /// Writes a file that must not exist yet.
-    pub(crate) fn add(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
+    pub(crate) fn add(&self, name: impl AsRef<Path>, content: &[u8]) -> Result<(), FileError> {
         write_new(&self.file(name), content).map(drop)
     }
 }

@@ -11,7 +11,13 @@
 //! - A submission that fails leaves no folder (J-21, J-136).
 //! - The work gets the environment that the submission names and nothing else, besides three variables of ours.
 
-use std::{collections::BTreeSet, ffi::OsString, fs, io, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    fs, io,
+    path::PathBuf,
+    time::Duration,
+};
 
 use serde_json::Value;
 use unhang_proc::{lookup, spawn::Environment};
@@ -21,7 +27,8 @@ use crate::{
     document::{Documents, Field, MAX_DOCUMENT},
     error::JobError,
     folder::{
-        ARGUMENTS, DataFolder, FileError, FileName, JobFolder, LAUNCH, read_at_most, sync_all, to_json,
+        ARGUMENTS, DataFolder, FileError, FileName, InputName, JobFolder, LAUNCH, read_at_most, sync_all,
+        to_json,
     },
     id::JobId,
     launch::{Launch, LaunchFiles, shown},
@@ -85,7 +92,7 @@ pub struct Submission {
 #[derive(Clone, Debug)]
 pub struct Input {
     /// Its name there.
-    pub file: FileName,
+    pub file: InputName,
     /// Where its content comes from.
     pub source: Source,
 }
@@ -141,6 +148,11 @@ impl Submission {
     /// Says what is wrong with it before anything is made.
     pub(crate) fn check(&self) -> Result<(), JobError> {
         let program = self.command.first().ok_or(JobError::NoCommand)?;
+        let has_taken = self.inputs.iter().any(|input| input.file.as_os_str() == ARGUMENTS)
+            || self.results.as_ref().is_some_and(|name| name.as_str() == ARGUMENTS);
+        if self.arguments.is_some() && has_taken {
+            return Err(JobError::ArgumentsTaken);
+        }
         let environment = Environment::Exactly(self.variables().cloned().collect());
         lookup::executable(program, &environment, Some(&self.folder)).map_err(JobError::Command)?;
         Ok(())
@@ -176,7 +188,7 @@ impl Submission {
         work.create_if_missing()?;
         for input in &self.inputs {
             let content = input.read(data, self.owner.as_deref())?;
-            work.add(input.file.as_str(), &content).map_err(JobError::Serialization)?;
+            work.add(input.file.as_os_str(), &content).map_err(JobError::Serialization)?;
         }
         let record = self.record(rules);
         let files = LaunchFiles {
@@ -199,8 +211,8 @@ impl Submission {
     pub(crate) fn sync(&self, data: &DataFolder) -> Result<(), JobError> {
         let folder = data.job(self.id);
         let work = folder.work(FORMAT);
-        let inputs = self.inputs.iter().map(|input| input.file.as_str());
-        let arguments = self.arguments.iter().map(|_| ARGUMENTS);
+        let inputs = self.inputs.iter().map(|input| input.file.as_os_str());
+        let arguments = self.arguments.iter().map(|_| OsStr::new(ARGUMENTS));
         let files = inputs.chain(arguments).map(|name| work.file(name));
         let folders = [work.path().to_owned(), folder.path().to_owned(), data.jobs()];
         let paths: Vec<PathBuf> = files.chain([folder.file(LAUNCH)]).chain(folders).collect();

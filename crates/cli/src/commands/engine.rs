@@ -324,7 +324,7 @@ pub(super) fn counted(count: usize, what: &str) -> String {
 pub(super) fn failure(error: &JobError) -> Failure {
     let code = match error {
         JobError::NoSuchJob(_) | JobError::Removed(_) | JobError::MissingState(_) => exit::NOT_FOUND,
-        JobError::NoCommand => exit::USAGE,
+        JobError::NoCommand | JobError::ArgumentsTaken => exit::USAGE,
         JobError::Uncertain { .. }
         | JobError::Unconfirmed { .. }
         | JobError::Late { .. }

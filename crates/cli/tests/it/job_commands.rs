@@ -1,8 +1,10 @@
 //! `unhang job` and `unhang state`: what they print, how they end, and what they say when something is wrong.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::Read,
+    os::unix::ffi::OsStrExt,
     process::Stdio,
     time::{Duration, SystemTime},
 };
@@ -67,18 +69,37 @@ fn a_job_is_run_waited_for_read_and_removed() {
 #[test]
 fn f_13_an_input_has_any_name_that_a_file_can_have() {
     let jobs = Jobs::new();
-    let names = ["with space.txt", "ü.txt", ".hidden", "-dash"];
+    let names = ["with space.txt", "ü.txt", ".hidden", "-dash", "input.json"];
     let mut flags = Vec::new();
     let paths = names.map(|name| jobs.sandbox.path().join(name));
     for (name, path) in names.iter().zip(&paths) {
         fs::write(path, format!("<{name}>")).expect("a file");
         flags.extend(["--input", path.to_str().expect("text")]);
     }
-    let script = "cd \"$UNHANG_JOB_DIR\" && cat 'with space.txt' ü.txt .hidden ./-dash";
+    let script = "cd \"$UNHANG_JOB_DIR\" && cat 'with space.txt' ü.txt .hidden ./-dash input.json";
     let id = jobs.submit(&flags, script);
     jobs.demand(0, &["job", "wait", &id]);
-    assert_eq!(jobs.demand(0, &["job", "logs", &id]).0, "<with space.txt><ü.txt><.hidden><-dash>");
+    assert_eq!(
+        jobs.demand(0, &["job", "logs", &id]).0,
+        "<with space.txt><ü.txt><.hidden><-dash><input.json>"
+    );
     jobs.demand(0, &["job", "remove", &id]);
+    // One that is no text, and a result where other jobs have their arguments.
+    let path = jobs.sandbox.path().join(OsStr::from_bytes(b"bad\xffname"));
+    fs::write(&path, "3").expect("a file");
+    let mut command = jobs.sandbox.unhang();
+    command.args(["job", "run", "--wait", "--result", "input.json", "--input"]).arg(&path);
+    command.args(["--", "sh", "-c", "cd \"$UNHANG_JOB_DIR\" && cp bad*name input.json"]);
+    let (code, stdout, stderr) = run_to_end(command);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(jobs.demand(0, &["job", "result", stdout.trim_end()]).0.trim_end(), "3");
+    jobs.demand(0, &["job", "remove", stdout.trim_end()]);
+    // What lies there says why the job has failed.
+    let path = jobs.sandbox.path().join("error.json");
+    fs::write(&path, "{}").expect("a file");
+    let words = ["job", "run", "--input", path.to_str().expect("text"), "--", "true"];
+    let (_, stderr) = jobs.demand(2, &words);
+    assert!(stderr.contains("`error.json` cannot be a file of a job"), "{stderr}");
 }
 
 #[test]

@@ -413,7 +413,7 @@ pub fn kind(error: &JobError) -> &'static str {
         JobError::NoRoom { .. } | JobError::EndUnwritten { .. } => "no_room",
         JobError::MissingState(_) => "missing_state",
         JobError::Serialization(_) | JobError::InputTooLarge { .. } => "serialization",
-        JobError::NoCommand | JobError::Command(_) => "bad_command",
+        JobError::NoCommand | JobError::ArgumentsTaken | JobError::Command(_) => "bad_command",
         JobError::Uncertain { .. }
         | JobError::Unconfirmed { .. }
         | JobError::Late { .. }

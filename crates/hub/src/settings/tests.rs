@@ -293,6 +293,14 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ("[tools.\"a b\"]\ncommand = [\"a\"]", "tools.\"a b\": is no name for a tool"),
         ("[tools.a]\ncommand = [\"a\"]\nresults = \"../x\"", "`../x` cannot be a file of a job"),
         ("[tools.a]\ncommand = [\"a\"]\nresults = \"error.json\"", "`error.json` cannot be a file of a job"),
+        (
+            "[tools.a]\ncommand = [\"a\"]\nresults = \"input.json\"",
+            "`input.json` cannot be a file of a tool's job",
+        ),
+        (
+            "[tools.a]\ncommand = [\"a\"]\ninputs = { \"input.json\" = \"c\" }",
+            "`input.json` cannot be a file of a tool's job",
+        ),
         ("[tools.a]\ncommand = [\"a\"]\ninputs = { \"a/b\" = \"c\" }", "`a/b` cannot be a file of a job"),
         ("[tools.a]\ncommand = [\"a\"]\ninputs = { a = \"../c\" }", "`../c` is no name of a state field"),
         ("[tools.a]\ncommand = [\"a\"]\nstate = { field = \"f\" }", "`state` needs `results`"),

@@ -6,7 +6,11 @@
 use std::{path::Path, str::FromStr};
 
 use serde_json::{Value, json};
-use unhang_jobs::{folder::FileName, record::Patch, submission::LOG_LIMIT};
+use unhang_jobs::{
+    folder::{ARGUMENTS, FileName},
+    record::Patch,
+    submission::LOG_LIMIT,
+};
 
 use super::{
     JobSettings, Mode, ToolSettings,
@@ -141,6 +145,11 @@ fn parsed<T: FromStr<Err: ToString>>(field: &Field<'_>) -> Result<T, Complaint> 
 }
 
 fn file_name(name: &str, field: &Field<'_>) -> Result<FileName, Complaint> {
+    if name == ARGUMENTS {
+        return Err(field.complaint(format!(
+            "`{name}` cannot be a file of a tool's job: the arguments of the call are written there"
+        )));
+    }
     FileName::new(name).map_err(|error| field.complaint(error.to_string()))
 }
 

@@ -16,6 +16,7 @@ use unhang_jobs::{
     self as jobs,
     document::Field,
     engine::{Engine, Status},
+    folder::FileName,
     id::JobId,
     moment::Moment,
     record::{JobState, Patch},
@@ -208,12 +209,12 @@ impl EngineService {
             false => BTreeMap::new(),
         };
         private.extend(request.environment.into_iter().map(|(name, value)| (name.into(), value.into())));
-        let input = |(file, field)| {
+        let input = |(file, field): (FileName, _)| {
             let source = match self.holder(&field) {
                 Some(_) => Source::OwnState(field),
                 None => Source::State(field),
             };
-            Input { file, source }
+            Input { file: file.into(), source }
         };
         let patch =
             request.state.map(|patch| Patch { is_shared: self.shared.contains(&patch.field), ..patch });

@@ -1,6 +1,9 @@
 //! Files are named, written and read as the rest relies on.
 
-use std::os::unix::fs::symlink;
+use std::{
+    ffi::OsStr,
+    os::unix::{ffi::OsStrExt, fs::symlink},
+};
 
 use super::*;
 
@@ -9,6 +12,7 @@ fn a_file_name_is_one_plain_part_of_a_path_and_none_of_ours() {
     let longest = "a".repeat(255);
     for name in [
         "basis.json",
+        "input.json",
         "job.json",
         "A_b-1.tar.gz",
         "with space.txt",
@@ -20,9 +24,15 @@ fn a_file_name_is_one_plain_part_of_a_path_and_none_of_ours() {
     ] {
         assert_eq!(FileName::new(name).unwrap().as_str(), name);
     }
-    for name in ["", ".", "..", "a/b", "../x", "/etc/passwd", "a\0", "input.json", "error.json"] {
+    for name in ["", ".", "..", "a/b", "../x", "/etc/passwd", "a\0", "error.json"] {
         assert!(FileName::new(name).is_err(), "{name}");
     }
+    // What is no text is in no record.
+    assert_eq!(
+        InputName::new(OsStr::from_bytes(b"bad\xffname")).unwrap().as_os_str().as_bytes(),
+        b"bad\xffname"
+    );
+    assert!(InputName::new(OsStr::from_bytes(b"\xff/x")).is_err());
     assert!(FileName::new(&"a".repeat(256)).unwrap_err().to_string().contains("1 to 255 bytes"));
 }
 

@@ -305,7 +305,8 @@ async fn a_result_that_is_missing_or_no_json_fails_the_job() {
 async fn j_17_inputs_come_from_the_state_and_a_missing_one_is_an_error_and_no_job() {
     let bench = Bench::new();
     let field: Field = "basis".parse().unwrap();
-    let input = Input { file: FileName::new("basis.json").unwrap(), source: Source::State(field.clone()) };
+    let input =
+        Input { file: FileName::new("basis.json").unwrap().into(), source: Source::State(field.clone()) };
     let mut submission = bench.submission("cat \"$UNHANG_JOB_DIR/basis.json\"");
     submission.inputs = vec![input.clone()];
     let error = bench.engine.submit(submission).await.unwrap_err().to_string();

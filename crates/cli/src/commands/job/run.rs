@@ -16,7 +16,7 @@ use unhang::{
     job_report::{Accepted, JobReport, Reader},
     jobs::{
         engine::Status,
-        folder::FileName,
+        folder::InputName,
         id::JobId,
         record::JobState,
         submission::{Input, Source, Submission},
@@ -118,13 +118,7 @@ fn input(path: &Path) -> Result<Input, Failure> {
     let usage =
         |message: String| Failure { code: exit::USAGE, kind: "bad_input", message, hint: None, data: None };
     let name = path.file_name().unwrap_or_default();
-    let name = name.to_str().ok_or_else(|| {
-        usage(format!(
-            "--input {}: its name is no UTF-8, which the record of a job has to be; copy it under another",
-            path.display()
-        ))
-    })?;
-    let file = FileName::new(name).map_err(|error| usage(format!("--input {}: {error}", path.display())))?;
+    let file = InputName::new(name).map_err(|error| usage(format!("--input {}: {error}", path.display())))?;
     // A link leads to a file in the end; the engine follows none.
     let source = path
         .canonicalize()
