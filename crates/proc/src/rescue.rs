@@ -83,7 +83,7 @@ impl Rescue {
 
     /// Processes met, not counting the server itself; and those that were alive in the last round.
     pub(crate) fn counts(&self, server: Option<Pid>) -> (u32, u32) {
-        (self.sweep.met(server, &[]), self.alive)
+        (self.sweep.met(server.as_slice(), &[]), self.alive)
     }
 }
 
@@ -122,6 +122,13 @@ fn holds_a_job(entry: &Entry) -> bool {
     !entry.is_zombie
         && entry.session == number
         && name_of(number).is_some_and(|name| SHIM_NAMES.contains(&name.as_str()))
+}
+
+/// Those of these that hold jobs, and all that they hold.
+pub(crate) fn of_jobs(table: &[Entry], among: &[Entry]) -> Vec<Pid> {
+    let holders: Vec<Pid> = among.iter().filter(|entry| holds_a_job(entry)).map(|entry| entry.pid).collect();
+    let held = holders.iter().flat_map(|holder| descendants(table, *holder)).map(|entry| entry.pid);
+    held.chain(holders.iter().copied()).collect()
 }
 
 /// What the system shows as the names of a job's shim and of its watcher.

@@ -81,7 +81,7 @@ pub fn end(remains: &Remains<'_>) -> Swept {
         }
         is_over
     });
-    Swept { leaked: sweep.met(None, &[]), unkilled }
+    Swept { leaked: sweep.met(&[], &[]), unkilled }
 }
 
 /// Ends all orphans that came to us, where there is nothing else to go by.

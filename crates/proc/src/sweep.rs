@@ -81,10 +81,10 @@ impl Sweep {
     }
 
     /// How many different processes were met or are among `others`, not counting `except`.
-    pub(crate) fn met(&self, except: Option<Pid>, others: &[Pid]) -> u32 {
+    pub(crate) fn met(&self, except: &[Pid], others: &[Pid]) -> u32 {
         let mut met: HashSet<Pid> = self.met.iter().map(|(pid, _)| *pid).collect();
         met.extend(others);
-        met.retain(|pid| Some(*pid) != except);
+        met.retain(|pid| !except.contains(pid));
         u32::try_from(met.len()).unwrap_or(u32::MAX)
     }
 }

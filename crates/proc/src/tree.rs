@@ -38,6 +38,7 @@ use unhang_switches::stands;
 
 use crate::{
     pipe::wait,
+    rescue::of_jobs,
     spawn::{Exit, Launch, Place, Process, spawn},
     sweep::{self, Sweep},
     system::{
@@ -63,7 +64,8 @@ pub enum Tier {
 /// The end of a whole tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Descendants that were alive when the root itself had ended or was killed, and were killed too.
+    /// Descendants that were alive when the root itself had ended or was killed, and were killed too. Jobs of ours and their shims are
+    /// none of them: the root has left them to go on by intent.
     pub leaked: u32,
     /// Processes that could not be killed in time.
     pub unkilled: u32,
@@ -166,10 +168,13 @@ impl Tree {
         let until = now() + limit;
         let own = getpid();
         let mut sweep = Sweep::default();
-        let mut unkilled = 0;
+        let (mut unkilled, mut uncounted) = (0, vec![self.root]);
         // Without a child there is no descendant either, and nothing to look for.
         if self.reap_children() && stands("sweep-at-the-end") {
-            sweep.note(&descendants(&system::table(), own));
+            let table = system::table();
+            let found = descendants(&table, own);
+            uncounted.extend(of_jobs(&table, &found));
+            sweep.note(&found);
             self.killed = Some(Vec::new());
             if let Some(group) = &self.group {
                 // Where this fails the sweep is what there is.
@@ -189,7 +194,7 @@ impl Tree {
         }
         self.remove_group(until);
         let killed = self.killed.take().unwrap_or_default();
-        Swept { leaked: sweep.met(Some(self.root), &killed), unkilled }
+        Swept { leaked: sweep.met(&uncounted, &killed), unkilled }
     }
 }
 
