@@ -290,6 +290,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         Err(_) if text.bytes().all(|byte| byte.is_ascii_digit()) => {
             Err(format!("needs a unit: {text}ms, {text}s or {text}m?"))
         }
+        Err(humantime::DurationError::NumberOverflow) => {
+            Err(format!("`{text}` is too long, or too fine, to be counted in nanoseconds"))
+        }
         Err(error) => Err(format!("{error}; write a number with a unit, such as 500ms, 30s or 5m")),
     }
 }
