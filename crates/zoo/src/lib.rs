@@ -71,11 +71,11 @@ pub fn run(name: &str, args: &[String]) -> Option<ExitCode> {
     }))
 }
 
-/// Runs what follows the word `zoo` on a command line: `--list`, `--page`, or a name and its arguments.
+/// Runs what follows the word `zoo` on a command line: `--list`, which `--help` is too, `--page`, or a name and its arguments.
 #[must_use]
 pub fn command(args: &[String]) -> ExitCode {
     match args {
-        [flag] if flag == "--list" => show(|out| listing::list(out)),
+        [flag] if flag == "--list" || flag == "--help" || flag == "-h" => show(|out| listing::list(out)),
         [flag] if flag == "--page" => show(|out| listing::page(out)),
         [name, rest @ ..] => run(name, rest)
             .unwrap_or_else(|| complain(&format!("no animal is called `{name}`; see `zoo --list`"), USAGE)),

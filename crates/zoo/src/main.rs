@@ -1,5 +1,10 @@
-//! The zoo as a program of its own: `unhang-zoo zoo NAME ARGS...` does what `unhang zoo NAME ARGS...` does.
+//! The zoo as a program of its own: `unhang-zoo zoo NAME ARGS...` does what `unhang zoo NAME ARGS...` does, and so does
+//! `unhang-zoo NAME ARGS...`.
 
 fn main() -> std::process::ExitCode {
-    unhang_zoo::command(&std::env::args().skip(2).collect::<Vec<_>>())
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "zoo") {
+        words.remove(0);
+    }
+    unhang_zoo::command(&words)
 }

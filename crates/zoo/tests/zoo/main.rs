@@ -80,3 +80,17 @@ fn the_list_and_the_page_are_shown() {
         }
     }
 }
+
+#[test]
+fn the_program_itself_lists_what_there_is() {
+    let printed = |words: &[&str]| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_unhang-zoo")).args(words).output();
+        let output = output.expect("it runs");
+        (output.status.code(), String::from_utf8(output.stdout).expect("text"))
+    };
+    let list = printed(&["zoo", "--list"]);
+    assert!(list.0 == Some(0) && list.1.contains("well-behaved"), "{list:?}");
+    for words in [&["--list"][..], &["--help"], &["zoo", "--help"]] {
+        assert_eq!(printed(words), list, "{words:?}");
+    }
+}
