@@ -9,6 +9,7 @@ use unhang_zoo::processes::{self, Process};
 use super::{
     PATIENCE, Row, Seen,
     durable::durable,
+    home::mark,
     peer::{Outcome, Peer},
     slow::slow,
 };
@@ -158,8 +159,7 @@ async fn isolated(way: Way) -> io::Result<Seen> {
 }
 
 async fn nothing_left(way: Way) -> io::Result<Seen> {
-    let marker =
-        format!("unhang-demo-{}-{}", std::process::id(), if way == Way::Bare { "bare" } else { "wrap" });
+    let marker = format!("{}{}", mark(), if way == Way::Bare { "bare" } else { "wrap" });
     let animal = ["leaves-daemon", "--marker", &marker];
     // A bare server has a host, as it would have a client, so that our own lifeline does not help it.
     let mut peer = match way {

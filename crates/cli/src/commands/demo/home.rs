@@ -5,9 +5,45 @@ use std::{
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
+use unhang::process::deadline::Deadline;
 use unhang_zoo::processes::{self, Process};
+
+/// How long the lifelines may take to end what they hold, before it is killed.
+const GRACE: Duration = Duration::from_secs(3);
+/// How long the killed may take to be gone.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// What all processes and folders of this demonstration have in their environment, their arguments or their names.
+pub(super) fn mark() -> String {
+    format!("unhang-demo-{}-", std::process::id())
+}
+
+/// Lets everything end that the dropped acts have started, and removes its folders. Bounded.
+pub(super) async fn clear() {
+    let mark = mark();
+    let left = || processes::marked(&mark);
+    let grace = Deadline::after(GRACE);
+    while !left().is_empty() && !grace.is_past() {
+        Deadline::after(Duration::from_millis(20)).sleep().await;
+    }
+    let limit = Deadline::after(LIMIT);
+    loop {
+        let left = left();
+        if left.is_empty() || limit.is_past() {
+            break;
+        }
+        left.iter().for_each(Process::kill);
+        Deadline::after(Duration::from_millis(20)).sleep().await;
+    }
+    let folders = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let is_ours = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(mark.as_bytes());
+    for folder in folders.filter(|folder| is_ours(&folder.file_name())) {
+        let _nothing_more_can_be_done = fs::remove_dir_all(folder.path());
+    }
+}
 
 /// A folder for the data of one server, removed in the end. Its path is in the environment of the server.
 pub(super) struct Home(PathBuf);
@@ -15,7 +51,7 @@ pub(super) struct Home(PathBuf);
 impl Home {
     /// One of this name, which nobody else here has.
     pub(super) fn new(which: &str) -> io::Result<Home> {
-        let folder = std::env::temp_dir().join(format!("unhang-demo-{}-{which}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("{}{which}", mark()));
         // It must not be there already: the folder for temporary files belongs to everybody.
         DirBuilder::new().mode(0o700).create(&folder)?;
         Ok(Home(folder))

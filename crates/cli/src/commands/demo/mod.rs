@@ -3,8 +3,8 @@
 //! Each row is run twice at the same time, over a bare connection and through unhang, with the same client and the same
 //! patience. What the table says is what happened, never what should have.
 //!
-//! Invariant: everything that a row starts runs under a lifeline of its own, so the demonstration leaves nothing behind
-//! either, bare connections included.
+//! Invariants: everything that a row starts runs under a lifeline of its own, so the demonstration leaves nothing behind
+//! either, bare connections included; it carries our mark, so that a signal that ends us finds it and its folders.
 
 mod acts;
 mod durable;
@@ -19,7 +19,11 @@ use serde::Serialize;
 use tokio::runtime;
 use unhang::{exit, fault::in_words};
 
-use crate::{arguments::Demo, output};
+use crate::{
+    arguments::Demo,
+    output::{self, Failure},
+    signals::signals,
+};
 
 /// How long the demonstration's client waits for anything before it calls it a hang.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -61,7 +65,23 @@ pub(crate) fn run(demo: &Demo) -> ExitCode {
         }
     };
     let start = tokio::time::Instant::now();
-    let rows = runtime.block_on(acts::all());
+    let acted = runtime.block_on(async {
+        let mut stops = match signals() {
+            Ok(stops) => stops,
+            Err(error) => return Err(Failure::system("signals cannot be waited for", &error).print(None)),
+        };
+        let stop = tokio::select! {
+            rows = acts::all() => return Ok(rows),
+            Some(stop) = stops.recv() => stop,
+        };
+        // The acts are dropped with their ends of all connections.
+        home::clear().await;
+        Err(ExitCode::from(stop.exit_code()))
+    });
+    let rows = match acted {
+        Ok(rows) => rows,
+        Err(code) => return code,
+    };
     let kept = rows.iter().all(|row| row.unhang.held);
     let text = if demo.output == "json" {
         serde_json::to_string_pretty(&rows).unwrap_or_default() + "\n"

@@ -17,6 +17,8 @@ use unhang::{
     },
 };
 
+use super::home::mark;
+
 /// What came of waiting for an answer.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -27,6 +29,9 @@ pub(crate) enum Outcome {
     /// The other side has closed its stream.
     Ended,
 }
+
+/// Carries the mark to processes that have no folder of their own.
+const MARK: &str = "UNHANG_DEMO_MARK";
 
 /// Bytes read at once.
 const CHUNK: usize = 64 << 10;
@@ -50,7 +55,8 @@ fn words(list: &[&str]) -> Vec<std::ffi::OsString> {
 impl Peer {
     /// Connects to `unhang WORDS…`.
     pub(crate) fn start(arguments: &[&str]) -> io::Result<Peer> {
-        Peer::launch(arguments, Environment::Inherit, None)
+        let variables = std::env::vars_os().chain([(MARK.into(), mark().into())]).collect();
+        Peer::launch(arguments, Environment::Exactly(variables), None)
     }
 
     /// The same in a folder that also is the data folder.
