@@ -15,6 +15,7 @@ mod progress;
 mod server_name;
 mod signals;
 mod terminal_text;
+mod terminal_size;
 mod words;
 
 fn main() -> ExitCode {

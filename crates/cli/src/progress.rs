@@ -1,14 +1,21 @@
 //! Says what is being done, to a person only.
+//!
+//! Invariant: it is one row of the terminal, however narrow that is: of what breaks only the last row could be taken back.
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::terminal_text::escaped;
+use crate::{
+    terminal_size::columns,
+    terminal_text::{escaped, fitted},
+};
 
 /// Replaces what was said before.
 pub(crate) fn show(doing: &str) {
     let mut stderr = io::stderr();
     if stderr.is_terminal() {
-        let _nobody_reads = write!(stderr, "\r\x1b[K{}", escaped(doing));
+        // A character in the last column makes some terminals go on in the next row.
+        let line = fitted(&escaped(doing), columns(&stderr).saturating_sub(1));
+        let _nobody_reads = write!(stderr, "\r\x1b[K{line}");
     }
 }
 

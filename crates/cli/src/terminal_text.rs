@@ -7,6 +7,62 @@
 //!   what shows a sign as an emoji.
 //! - A sequence that does not end hides no more than the rest of its line.
 
+/// The columns that a character takes on a terminal: none where it joins the one before, two where it is as wide as high.
+fn columns_of(character: char) -> usize {
+    match u32::from(character) {
+        0x300..=0x36f
+        | 0x1ab0..=0x1aff
+        | 0x1dc0..=0x1dff
+        | 0x200b..=0x200f
+        | 0x20d0..=0x20ff
+        | 0xfe00..=0xfe0f
+        | 0xfe20..=0xfe2f => 0,
+        0x1100..=0x115f
+        | 0x2e80..=0x303e
+        | 0x3041..=0xa4cf
+        | 0xa960..=0xa97f
+        | 0xac00..=0xd7a3
+        | 0xf900..=0xfaff => 2,
+        0xfe30..=0xfe6f
+        | 0xff00..=0xff60
+        | 0xffe0..=0xffe6
+        | 0x1f300..=0x1f64f
+        | 0x1f680..=0x1f6ff
+        | 0x1f900..=0x1faff => 2,
+        0x20000..=0x3fffd => 2,
+        _ => 1,
+    }
+}
+
+/// The columns that a line takes on a terminal.
+pub(crate) fn width(line: &str) -> usize {
+    line.chars().map(columns_of).sum()
+}
+
+/// As much of a line as has room in so many columns; where that is not all, its last character says so.
+pub(crate) fn fitted(line: &str, columns: usize) -> String {
+    if width(line) <= columns {
+        return line.to_owned();
+    }
+    let (mut fitted, mut room) = (String::new(), columns.saturating_sub(1));
+    for character in line.chars() {
+        let Some(left) = room.checked_sub(columns_of(character)) else { break };
+        fitted.push(character);
+        room = left;
+    }
+    if columns > 0 {
+        fitted.push('…');
+    }
+    fitted
+}
+
+/// A line of just so many columns.
+pub(crate) fn padded(line: &str, columns: usize) -> String {
+    let mut padded = fitted(line, columns);
+    padded.extend(std::iter::repeat_n(' ', columns.saturating_sub(width(&padded))));
+    padded
+}
+
 /// Makes a name or a message fit into one line: control characters and those that turn the direction of text are spelt out.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -299,5 +355,20 @@ mod tests {
     fn a_name_stays_on_its_line() {
         assert_eq!(escaped("simulate α"), "simulate α");
         assert_eq!(escaped("a\u{1b}[2J\nb\u{202e}c"), "a\\u{1b}[2J\\nb\\u{202e}c");
+    }
+
+    #[test]
+    fn what_is_cut_takes_no_more_columns_than_there_are() {
+        assert_eq!((width("abc"), width("模拟"), width("e\u{301}")), (3, 4, 1));
+        for (line, columns, expect) in [
+            ("abc", 3, "abc"),
+            ("abcd", 3, "ab…"),
+            ("模拟整", 5, "模拟…"),
+            ("模拟整", 4, "模…"),
+            ("ab", 0, ""),
+        ] {
+            assert_eq!(fitted(line, columns), expect, "{line} {columns}");
+        }
+        assert_eq!((padded("模拟整", 4).as_str(), padded("a", 3).as_str()), ("模… ", "a  "));
     }
 }

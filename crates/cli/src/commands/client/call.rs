@@ -197,8 +197,6 @@ pub(super) async fn one_of(client: &Client, list: List, what: &str, name: &str) 
 const QUICK: Duration = Duration::from_millis(500);
 /// How often the elapsed time is drawn anew.
 const TICK: Duration = Duration::from_millis(250);
-/// The width of a line that is written over: a longer one would break.
-const COLUMNS: usize = 79;
 
 /// How many names are told where none is near.
 const NAMES: usize = 10;
@@ -247,7 +245,7 @@ async fn shown(
         }
         if !is_asking() {
             let line = format!("{}  {said}", in_words(Duration::from_secs(since.elapsed().as_secs())));
-            progress::show(line.chars().take(COLUMNS).collect::<String>().trim_end());
+            progress::show(line.trim_end());
         }
     };
     progress::end();

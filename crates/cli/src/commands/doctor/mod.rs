@@ -163,7 +163,9 @@ async fn examine_all(asked: Vec<Asked>) -> Vec<Report> {
             },
             _ = ticks.tick() => {}
         }
-        progress::show(&waited_for(&waiting, reports.len(), count, since.elapsed()));
+        if !waiting.is_empty() {
+            progress::show(&waited_for(&waiting, reports.len(), count, since.elapsed()));
+        }
     }
     progress::end();
     reports.sort_by_key(|(place, _)| *place);

@@ -1,6 +1,6 @@
-//! `unhang job list`: the newest jobs as a table of 80 columns.
+//! `unhang job list`: the newest jobs as a table as wide as the terminal, and of 80 columns elsewhere.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use unhang::{
     exit,
@@ -11,16 +11,15 @@ use unhang::{
 
 use super::{progress::words, quarantine};
 use crate::{
-    commands::engine::{Colour, Desk, Marks, Outcome, failure, json, shortened},
+    commands::engine::{Colour, Desk, Marks, Outcome, failure, json},
     job_arguments::{Format, JobList},
     output,
-    terminal_text::escaped,
+    terminal_size::columns,
+    terminal_text::{escaped, fitted, padded, width},
 };
 
-/// Characters of a name in the table.
+/// Columns of a name in the table.
 const NAME: usize = 16;
-/// Characters of a line.
-const COLUMNS: usize = 80;
 
 pub(super) async fn run(desk: &Desk, arguments: &JobList) -> Outcome {
     let engine = desk.engine().await?;
@@ -34,13 +33,14 @@ pub(super) async fn run(desk: &Desk, arguments: &JobList) -> Outcome {
     Ok(match desk.report_format() {
         Format::Json => json(&reports),
         Format::Text => {
-            let table = text(&reports, arguments.status, Moment::now(), Marks::of_stdout());
+            let table =
+                text(&reports, arguments.status, Moment::now(), Marks::of_stdout(), columns(io::stdout()));
             output::write_escaped(&table).err().unwrap_or(exit::DONE)
         }
     })
 }
 
-fn text(reports: &[JobReport], state: Option<JobState>, now: Moment, marks: Marks) -> String {
+fn text(reports: &[JobReport], state: Option<JobState>, now: Moment, marks: Marks, columns: usize) -> String {
     if reports.is_empty() {
         let state = state.map_or_else(String::new, |state| format!(" {state}"));
         return format!("There are no{state} jobs.\n");
@@ -50,30 +50,36 @@ fn text(reports: &[JobReport], state: Option<JobState>, now: Moment, marks: Mark
         let took = |_| in_words(Duration::from_secs_f64(report.elapsed_time_seconds));
         let row = [
             report.job_id.to_string(),
-            shortened(&escaped(&report.name), NAME),
+            escaped(&report.name),
             report.status.to_string(),
             rough(now.since(report.created_at)),
             report.started_at.map_or_else(String::new, took),
             detail(report),
         ];
-        line(&row, Some(report.status), marks)
+        line(&row, Some(report.status), marks, columns)
     });
-    std::iter::once(line(&head, None, marks)).chain(rows).collect()
+    std::iter::once(line(&head, None, marks, columns)).chain(rows).collect()
 }
 
-/// One line. Whatever a job is called and says, it is no more than that.
+/// One line. Whatever a job is called and says, it is no more than that, and no wider than so many columns.
 fn line(
     [id, name, status, age, took, detail]: &[String; 6],
     state: Option<JobState>,
     marks: Marks,
+    columns: usize,
 ) -> String {
-    let (before, after) = (format!("{id:<12}  {name:<NAME$}  "), format!("  {age:>4}  {took:>7}  "));
-    let padded = format!("{status:<9}");
-    // What took long leaves less room.
-    let taken = before.chars().count() + padded.chars().count() + after.chars().count();
-    let detail = shortened(detail, COLUMNS.saturating_sub(taken));
-    let status = state.and_then(colour).map_or_else(|| padded.clone(), |colour| marks.paint(colour, &padded));
-    let line = format!("{before}{status}{after}{detail}");
+    let parts = [
+        (format!("{id:<12}  {}  ", padded(name, NAME)), None),
+        (format!("{status:<9}"), state.and_then(colour)),
+        // What took long leaves less room.
+        (format!("  {age:>4}  {took:>7}  {detail}"), None),
+    ];
+    let (mut line, mut room) = (String::new(), columns);
+    for (part, colour) in parts {
+        let shown = fitted(&part, room);
+        room -= width(&shown);
+        line.push_str(&colour.map_or_else(|| shown.clone(), |colour| marks.paint(colour, &shown)));
+    }
     format!("{}\n", line.trim_end())
 }
 
@@ -163,7 +169,7 @@ mod tests {
         failed.reason = Some(Reason::ResultsInvalid);
         failed.detail = Some("results.json is not JSON: expected value at line 1 column 1".to_owned());
         let now = Moment::from_millis(1_774_872_000_000 + 4_000_000);
-        let text = text(&[running, failed], None, now, Marks::NONE);
+        let text = text(&[running, failed], None, now, Marks::NONE, 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert_eq!(text.lines().count(), 3, "one line each: {text}");
         assert!(!text.contains('\u{1b}') && text.contains("40 %") && text.contains(" 1h "), "{text}");
@@ -176,13 +182,32 @@ mod tests {
         failed.detail = Some(
             "the unhang process that waited ended\nbefore it came; look before calling it again".repeat(9),
         );
-        let text = text(&[failed], None, Moment::now(), Marks::NONE);
+        let text = text(&[failed], None, Moment::now(), Marks::NONE, 80);
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80) && text.contains('…'), "{text}");
     }
 
     #[test]
+    fn no_line_is_wider_than_the_terminal_whatever_the_letters_are() {
+        let mut wide = report("模拟整个工厂的消化过程", JobState::Failed);
+        wide.detail = Some("结果不是有效的".repeat(20));
+        for columns in [80, 60, 40, 10, 1, 200] {
+            let reports = [wide.clone(), report("short", JobState::Running)];
+            let text = text(&reports, None, Moment::now(), Marks::NONE, columns);
+            assert!(text.lines().all(|line| width(line) <= columns), "{columns}: {text}");
+            assert_eq!(text.lines().count(), 3, "one line each: {text}");
+        }
+        let text = text(&[wide], None, Moment::now(), Marks::NONE, 80);
+        let status = |line: &str, word: &str| line.split_once(word).map(|(before, _)| width(before));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(status(lines[0], "STATUS"), status(lines[1], "failed"), "{text}");
+    }
+
+    #[test]
     fn nothing_is_said_to_be_nothing() {
-        assert_eq!(text(&[], Some(JobState::Lost), Moment::now(), Marks::NONE), "There are no lost jobs.\n");
+        assert_eq!(
+            text(&[], Some(JobState::Lost), Moment::now(), Marks::NONE, 80),
+            "There are no lost jobs.\n"
+        );
     }
 }
