@@ -8,6 +8,7 @@ mod data_folder;
 mod diagnostics;
 mod inherited;
 mod job_arguments;
+mod large_numbers;
 mod mathematics;
 mod output;
 mod own_program;

@@ -11,14 +11,17 @@ use std::{
 
 use serde_json::Value;
 use unhang::{
+    config::REQUEST_TIMEOUT,
     exit,
     job_report::{DocumentReport, ListedReport},
     jobs::document::{Field, MAX_DOCUMENT},
 };
 
 use crate::{
+    commands::client::{beside, read_within},
     commands::engine::{self, Desk, Outcome, failure, json},
     job_arguments::{Format, State, StateVerb},
+    large_numbers,
     output::Failure,
 };
 
@@ -65,7 +68,16 @@ async fn get(desk: &Desk, field: Field) -> Outcome {
 }
 
 async fn set(desk: &Desk, field: Field, text: &OsStr) -> Outcome {
-    let value = read(text)?;
+    let value = match text.as_bytes() {
+        [b'@', path @ ..] => {
+            let (path, text) = (String::from_utf8_lossy(path), text.to_owned());
+            read_within(&path, REQUEST_TIMEOUT, move || read(&text)).await?
+        }
+        _ => {
+            let text = text.to_owned();
+            beside(move || read(&text)).await?
+        }
+    };
     let engine = desk.engine().await?;
     engine.set_document(field, value).await.map_err(|error| failure(&error))?;
     Ok(exit::DONE)
@@ -75,6 +87,10 @@ async fn set(desk: &Desk, field: Field, text: &OsStr) -> Outcome {
 fn read(text: &OsStr) -> Result<Value, Failure> {
     let (bytes, source) = match text.as_bytes() {
         b"-" => (read_limited(io::stdin().lock(), "stdin")?, "stdin".to_owned()),
+        b"@" => {
+            let hint = "write @FILE, or - for stdin";
+            return Err(bad_value("`@` names no file".to_owned(), Some(hint)));
+        }
         [b'@', path @ ..] => {
             let path = Path::new(OsStr::from_bytes(path));
             let source = path.display().to_string();
@@ -84,10 +100,14 @@ fn read(text: &OsStr) -> Result<Value, Failure> {
         }
         typed => (typed.to_owned(), "this text".to_owned()),
     };
-    serde_json::from_slice(&bytes).map_err(|error| {
+    let value = serde_json::from_slice(&bytes).map_err(|error| {
         let hint = "a text needs quotes of its own, as in '\"hello\"'; a file is named as @FILE, stdin as -";
         bad_value(format!("{source} is not JSON: {error}"), Some(hint))
-    })
+    })?;
+    match large_numbers::in_json(&bytes) {
+        Some(number) => Err(bad_value(large_numbers::told(number, &source), None)),
+        None => Ok(value),
+    }
 }
 
 fn read_limited(from: impl Read, source: &str) -> Result<Vec<u8>, Failure> {

@@ -27,7 +27,7 @@ use super::{
     beside,
     content::Writer,
     raw, run,
-    typed::{arguments, object, texts},
+    typed::{arguments, object_within, texts},
 };
 use crate::{
     arguments::client::{Call, Prompt, Read, Request},
@@ -43,7 +43,7 @@ pub(in crate::commands) fn call(Call { json, no_check, request }: &Call, verbose
         Target::take(request, "tool")?;
         // Whoever writes it may take their time, and no server is needed for that.
         let given = match json.clone() {
-            Some(json) => beside(move || object(&json)).await?,
+            Some(json) => object_within(json, desk.patience()).await?,
             None => Map::new(),
         };
         let (client, tool, pairs) = desk.asked(request, "tool").await?;

@@ -11,6 +11,8 @@ use serde::{
 };
 use serde_json::Value;
 
+use crate::large_numbers;
+
 /// What a server asks a person.
 #[derive(Deserialize)]
 pub(super) struct Question {
@@ -132,6 +134,11 @@ impl Field {
                 (None, true) => Err("this is needed; end the input to cancel".to_owned()),
                 (default, _) => Ok(default.clone()),
             };
+        }
+        if matches!(self.kind, Kind::Number | Kind::Integer)
+            && let Some(number) = large_numbers::in_json(typed.as_bytes())
+        {
+            return Err(format!("{number} does not fit into 64 bits"));
         }
         let number = || serde_json::from_str::<Value>(typed).ok().filter(Value::is_number);
         let value = match &self.kind {

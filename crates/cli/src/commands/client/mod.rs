@@ -30,6 +30,7 @@ use std::{
     io::{self, IsTerminal},
     process::ExitCode,
     sync::Arc,
+    time::Duration,
 };
 
 use serde::Serialize;
@@ -40,8 +41,9 @@ use tokio::{
 };
 use unhang::{
     client::{Client, ClientSpec, Endpoint, Error, Pool, Unfinished},
-    config::EXIT_LIMIT,
+    config::{EXIT_LIMIT, REQUEST_TIMEOUT},
     exit,
+    fault::in_words,
     guard::Stop,
     settings::LimitSettings,
 };
@@ -265,6 +267,20 @@ impl<'a> Desk<'a> {
             Some(_) = stops.recv() => {}
         }
     }
+    /// Says what is no error, or not yet one. Whoever reads JSON on stderr has it in the log.
+    fn say(&self, text: &str) {
+        match self.format {
+            Some(Format::Json) => tracing::warn!("{text}"),
+            _ => output::error(text, None),
+        }
+    }
+
+    /// How long whoever writes a file may keep us waiting before anything is asked: no longer than a server may.
+    pub(super) fn patience(&self) -> Duration {
+        let request = self.limits.request_timeout.unwrap_or(REQUEST_TIMEOUT);
+        self.limits.call_timeout.map_or(request, |call| call.min(request))
+    }
+
 
     pub(super) fn format(&self) -> Format {
         let unsaid = if io::stdout().is_terminal() { Format::Text } else { Format::Json };
@@ -316,6 +332,26 @@ pub(super) async fn beside<T: Send + 'static>(
     };
     spawn_blocking(work).await.map_err(bug)?
 }
+/// The same with a file that may be a pipe, whose writer is waited for no longer than this.
+pub(super) async fn read_within<T: Send + 'static>(
+    file: &str,
+    limit: Duration,
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    timeout(limit, beside(work)).await.unwrap_or_else(|_| Err(unread(file, limit)))
+}
+
+/// A file that was not read in time.
+pub(super) fn unread(file: &str, limit: Duration) -> Failure {
+    Failure {
+        code: exit::DEADLINE,
+        kind: "deadline",
+        message: format!("{} could not be read to its end within {}", escaped(file), in_words(limit)),
+        hint: Some("if it is a pipe, see who writes to it, and whether they close it".to_owned()),
+        data: None,
+    }
+}
+
 
 pub(super) fn no_such_server(known: &Known, name: &str) -> Failure {
     let names: Vec<&str> = known.in_use().map(|found| found.name.as_str()).collect();

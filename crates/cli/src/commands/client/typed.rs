@@ -1,14 +1,14 @@
 //! Arguments of a tool from what was typed: `key=value`, each typed by the tool's schema, above a JSON object.
 //!
 //! Invariants: nothing is guessed where the schema says what a value is; what cannot be that is an error of the user's, told before the
-//! tool is called (C-26), unless they do not want it compared.
+//! tool is called (C-26), unless they do not want it compared. No number is changed: what does not fit into 64 bits is refused.
 
-use std::{fs, io::Read};
+use std::{fs, io::Read, time::Duration};
 
 use serde_json::{Map, Value};
 
-use super::schema::property;
-use crate::output::Failure;
+use super::{beside, read_within, schema::property};
+use crate::{large_numbers, output::Failure};
 
 /// The longest JSON that is read for arguments. A message cannot be longer.
 const MAX_JSON: u64 = 64 << 20;
@@ -39,8 +39,16 @@ fn split(pair: &str) -> Result<(&str, &str), Failure> {
     })
 }
 
+/// The JSON object in a text, a file or stdin. A file may be a pipe, whose writer is waited for within a limit; stdin may be a person.
+pub(super) async fn object_within(from: String, limit: Duration) -> Result<Map<String, Value>, Failure> {
+    match from.strip_prefix('@').map(str::to_owned) {
+        Some(path) => read_within(&path, limit, move || object(&from)).await,
+        None => beside(move || object(&from)).await,
+    }
+}
+
 /// The JSON object in a text, a file or stdin. It may wait for whoever writes it.
-pub(super) fn object(from: &str) -> Result<Map<String, Value>, Failure> {
+fn object(from: &str) -> Result<Map<String, Value>, Failure> {
     let read = |what: &str, reader: &mut dyn Read| {
         let mut text = String::new();
         reader
@@ -51,6 +59,10 @@ pub(super) fn object(from: &str) -> Result<Map<String, Value>, Failure> {
     };
     let (what, text) = match from.strip_prefix('@') {
         _ if from == "-" => ("stdin", read("stdin", &mut std::io::stdin().lock())?),
+        Some("") => {
+            let hint = "write --json @FILE, or --json - for stdin";
+            return Err(Failure::usage("`--json @` names no file".to_owned(), Some(hint)));
+        }
         Some(path) => {
             let mut file = fs::File::open(path)
                 .map_err(|error| Failure::usage(format!("{path} cannot be read: {error}"), None))?;
@@ -59,7 +71,7 @@ pub(super) fn object(from: &str) -> Result<Map<String, Value>, Failure> {
         None => ("--json", from.to_owned()),
     };
     match serde_json::from_str(&text) {
-        Ok(Value::Object(object)) => Ok(object),
+        Ok(Value::Object(object)) => large_numbers::refuse(text.as_bytes(), what).map(|()| object),
         Ok(_) => Err(Failure::usage(
             format!("{what} is JSON, but no object"),
             Some("arguments have names: {\"key\": value}"),
@@ -71,9 +83,14 @@ pub(super) fn object(from: &str) -> Result<Map<String, Value>, Failure> {
 /// One value, of the type that the schema asks for; JSON if it is any, where it asks for none.
 fn value(key: &str, text: &str, schema: Option<&Value>, is_checked: bool) -> Result<Value, Failure> {
     let json: Option<Value> = serde_json::from_str(text).ok();
+    // A text is never read as a number, so that it is not changed either.
+    let whole = |value: Value| match value {
+        Value::String(_) => Ok(value),
+        _ => large_numbers::refuse(text.as_bytes(), &format!("the argument `{key}`")).map(|()| value),
+    };
     let types = schema.map(types).unwrap_or_default();
     if types.is_empty() {
-        return Ok(json.unwrap_or_else(|| text.into()));
+        return whole(json.unwrap_or_else(|| text.into()));
     }
     let fits = |kind: &str| match (kind, &json) {
         ("number", Some(Value::Number(_))) | ("boolean", Some(Value::Bool(_))) => true,
@@ -86,13 +103,13 @@ fn value(key: &str, text: &str, schema: Option<&Value>, is_checked: bool) -> Res
         _ => false,
     };
     if types.iter().any(|kind| fits(kind)) {
-        return Ok(json.unwrap_or_default());
+        return whole(json.unwrap_or_default());
     }
     if types.iter().any(|kind| kind == "string") {
         return Ok(text.into());
     }
     if !is_checked {
-        return Ok(json.unwrap_or_else(|| text.into()));
+        return whole(json.unwrap_or_else(|| text.into()));
     }
     Err(Failure::usage(
         format!("the argument `{key}` has to be {}, and `{text}` is not", types.join(" or ")),
@@ -161,6 +178,9 @@ mod tests {
             ("free=7", json!({ "free": 7 })),
             ("free=seven", json!({ "free": "seven" })),
             ("unknown={\"a\":1}", json!({ "unknown": { "a": 1 } })),
+            ("text=12345678901234567890123", json!({ "text": "12345678901234567890123" })),
+            ("free=\"12345678901234567890123\"", json!({ "free": "12345678901234567890123" })),
+            ("count=18446744073709551615", json!({ "count": u64::MAX })),
         ] {
             assert_eq!(read(&[pair], &schema), Ok(expect), "{pair}");
         }
@@ -173,14 +193,20 @@ mod tests {
             ("count=1.5", "`count` has to be integer, and `1.5` is not"),
             ("count=many", "`count` has to be integer, and `many` is not"),
             ("count", "`count` is no argument"),
+            ("count=12345678901234567890123", "12345678901234567890123 in the argument `count` does not fit"),
+            ("unknown=[-9223372036854775809]", "-9223372036854775809 in the argument `unknown` does not fit"),
             ("=1", "`=1` is no argument"),
         ] {
             let told = read(&[pair], &schema).expect_err(pair);
             assert!(told.contains(expect), "{told}");
         }
-        for (json, expect) in
-            [("[1]", "is JSON, but no object"), ("{", "is no JSON: EOF"), ("@/nowhere", "cannot be read")]
-        {
+        for (json, expect) in [
+            ("[1]", "is JSON, but no object"),
+            ("{", "is no JSON: EOF"),
+            ("@/nowhere", "cannot be read"),
+            ("@", "`--json @` names no file"),
+            (r#"{"a": 18446744073709551616}"#, "18446744073709551616 in --json does not fit into 64 bits"),
+        ] {
             let told = object(json).expect_err(json).message;
             assert!(told.contains(expect), "{told}");
         }

@@ -1,8 +1,10 @@
 //! What one line of a batch asks for.
 //!
-//! Invariants: pure; a line that is none says what is wrong with it, and keeps its id where that can be read.
+//! Invariants: pure; a line that is none says what is wrong with it, and keeps its id where that can be read. No number is changed.
 
 use serde_json::{Map, Value};
+
+use crate::large_numbers;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +42,11 @@ impl Item {
             Err(error) => return Err(Wrong { id: None, reason: format!("is no JSON: {error}") }),
         };
         let id = members.remove("id").filter(|id| !id.is_null());
+        if let Some(number) = large_numbers::in_json(text) {
+            // An id that was changed would be another's.
+            let id = id.filter(|id| !id.is_f64());
+            return Err(Wrong { id, reason: large_numbers::told(number, "it") });
+        }
         let wrong = |reason: String| Wrong { id: id.clone(), reason };
         if let Some(unknown) = members.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
             return Err(wrong(format!("has the member `{unknown}`; there are {}", MEMBERS.join(", "))));
@@ -104,6 +111,12 @@ mod tests {
             (r#"{"id":1,"tool":"a","arguments":[1]}"#, Some(json!(1)), "`arguments` that are no object"),
             (r#"{"id":1,"uri":"a","arguments":{}}"#, Some(json!(1)), "a resource has none of"),
             (r#"{"id":1,"tol":"a"}"#, Some(json!(1)), "has the member `tol`"),
+            (
+                r#"{"id":1,"tool":"a","arguments":{"b":[18446744073709551616]}}"#,
+                Some(json!(1)),
+                "18446744073709551616 in it does not fit into 64 bits",
+            ),
+            (r#"{"id":18446744073709551616,"tool":"a"}"#, None, "does not fit into 64 bits"),
         ] {
             let wrong = Item::read(1, line.as_bytes()).unwrap_err();
             assert!(wrong.id == id && wrong.reason.contains(expect), "{line}: {wrong:?}");
