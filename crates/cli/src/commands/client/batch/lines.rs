@@ -1,15 +1,22 @@
 //! The lines of a batch, read beside everything else.
 //!
-//! Invariants: bounded in lines that are read ahead, and in the length of a line; reading waits for whoever takes.
+//! Invariants: bounded in lines that are read ahead, and in the length of a line; reading waits for whoever takes. Ids are kept for
+//! `--resume` alone, as those of an earlier run are.
 
 use std::{
-    fs::File,
+    collections::HashMap,
+    fs::{self, File},
     io::{self, BufRead, BufReader, Read},
+    os::fd::AsFd,
     path::Path,
     thread,
 };
 
+use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::mpsc;
+
+use crate::large_numbers;
 
 /// Lines that are read ahead.
 const AHEAD: usize = 256;
@@ -29,9 +36,19 @@ impl Lines {
     /// Opens a file, or stdin for `-`.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let (count, input): (Option<u64>, Box<dyn Read + Send>) = match path.to_str() {
-            Some("-") => (None, Box::new(io::stdin())),
+            Some("-") => {
+                let stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+                if stdin.metadata()?.is_dir() {
+                    return Err(io::ErrorKind::IsADirectory.into());
+                }
+                (None, Box::new(io::stdin()))
+            }
             _ => {
                 let file = File::open(path)?;
+                // It can be opened, and not be read.
+                if file.metadata()?.is_dir() {
+                    return Err(io::ErrorKind::IsADirectory.into());
+                }
                 // What is no plain file cannot be read twice.
                 let count = if file.metadata()?.is_file() { Some(count(File::open(path)?)?) } else { None };
                 (count, Box::new(file))
@@ -66,6 +83,59 @@ impl Lines {
     }
 }
 
+/// An id that stands in two lines.
+#[derive(Debug, PartialEq)]
+pub(super) struct Twice {
+    pub(super) id: String,
+    pub(super) first: u64,
+    pub(super) again: u64,
+}
+
+/// The ids that were met, with their lines.
+#[derive(Debug, Default)]
+pub(super) struct Ids(HashMap<String, u64>);
+
+impl Ids {
+    /// Takes the id of a line.
+    ///
+    /// # Errors
+    /// Where another line has the same.
+    pub(super) fn meet(&mut self, id: &Value, line: u64) -> Result<(), Twice> {
+        let id = id.to_string();
+        match self.0.get(&id) {
+            Some(&first) => Err(Twice { id, first, again: line }),
+            None => {
+                self.0.insert(id, line);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The first id that stands in two lines of a plain file. What is none cannot be read twice, so that nothing is known of it yet.
+pub(super) fn twice(path: &Path) -> io::Result<Option<Twice>> {
+    #[derive(Deserialize)]
+    struct Named {
+        id: Option<Value>,
+    }
+    if path == Path::new("-") || !fs::metadata(path)?.is_file() {
+        return Ok(None);
+    }
+    let mut input = BufReader::with_capacity(1 << 16, File::open(path)?);
+    let mut ids = Ids::default();
+    for number in 1.. {
+        let Some(line) = next(&mut input)? else { break };
+        // What is wrong with a line is told when its turn has come.
+        let id = serde_json::from_slice(&line).ok().and_then(|Named { id }| id);
+        if let Some(id) = id.filter(|_| large_numbers::in_json(&line).is_none())
+            && let Err(twice) = ids.meet(&id, number)
+        {
+            return Ok(Some(twice));
+        }
+    }
+    Ok(None)
+}
+
 fn next(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let length = input.take(LONGEST + 1).read_until(b'\n', &mut line)?;
@@ -89,5 +159,24 @@ fn count(file: File) -> io::Result<u64> {
         ends_open = last != b'\n';
         let length = read.len();
         input.consume(length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_stands_in_two_lines_is_found_with_both() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("in");
+        for (text, found) in [
+            ("{\"id\":1}\n{\"id\":\"1\"}\n{}\n{\"id\":null}\n{\"id\":null}\n{\n", None),
+            ("{\"id\":\"a\"}\n\n{\"tool\":\"t\",\"id\":\"\\u0061\"}", Some(("\"a\"", 1, 3))),
+        ] {
+            fs::write(&path, text).unwrap();
+            let expect = found.map(|(id, first, again)| Twice { id: id.to_owned(), first, again });
+            assert_eq!(twice(&path).unwrap(), expect, "{text}");
+        }
     }
 }

@@ -8,16 +8,19 @@
 //!
 //! Invariants
 //!
-//! - Memory does not grow with the number of lines: each stage is bounded, and waits for the next.
+//! - Memory does not grow with the number of lines: each stage is bounded, and waits for the next. `--resume` keeps their ids.
 //! - What has its outcome is written, however the batch ends; what has none is not called done, so that `--resume` goes on from there.
 //! - A line that is wrong is told with its number and stops no other.
+//! - With `--resume` an id is that of one line: what was done of one would count for the other.
 
 mod item;
 mod lines;
 mod out;
 mod tally;
 
-use std::{collections::HashMap, path::Path, process::ExitCode};
+use std::{
+    collections::HashMap, fs::File, os::unix::fs::FileTypeExt, path::Path, process::ExitCode, time::Duration,
+};
 
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::Instant};
@@ -29,11 +32,11 @@ use unhang::{
 
 use self::{
     item::{Asked, Item, Wrong},
-    lines::Lines,
+    lines::{Ids, Lines, Twice, twice},
     out::{Earlier, Out},
     tally::Tally,
 };
-use super::{Desk, Target, beside, call::not_completed, left::Left, run};
+use super::{Desk, Target, beside, call::not_completed, left::Left, run, unread};
 use crate::{arguments::client::Batch, commands::engine::Outcome, output::Failure};
 
 /// Runs a batch.
@@ -45,6 +48,8 @@ struct Work<'a> {
     desk: &'a Desk<'a>,
     batch: &'a Batch,
     earlier: Earlier,
+    /// Those of the lines so far, where one may stand in one line alone.
+    ids: Option<Ids>,
     lines: Lines,
     // Before the tally, so that at the end it is written what the tally tells of.
     out: Out,
@@ -54,25 +59,31 @@ struct Work<'a> {
 }
 
 /// Opens the lines and what the outcomes are added to. It may wait for whoever writes the file.
-fn opened(file: &Path, resume: Option<&Path>) -> Result<(Lines, Earlier, Out), Failure> {
+fn opened(file: &Path, resume: Option<&Path>) -> Result<(Lines, Earlier, Option<File>), Failure> {
     let unusable = |path: &Path, error: &std::io::Error| {
         Failure::usage(format!("{} cannot be used: {error}", path.display()), None)
     };
     // First what may be refused: opening the other may wait.
+    if resume.is_some_and(|resume| resume != file)
+        && let Some(twice) = twice(file).map_err(|error| unusable(file, &error))?
+    {
+        let hint = "give each line an id of its own, or none: then its number counts";
+        return Err(Failure::usage(format!("{}: {}", file.display(), told_twice(&twice)), Some(hint)));
+    }
     let earlier = match resume {
         Some(path) => Some(Earlier::read(path, file).map_err(|error| unusable(path, &error))?),
         None => None,
     };
     let lines = Lines::open(file).map_err(|error| unusable(file, &error))?;
-    let (earlier, out) = match earlier {
-        Some((earlier, file)) => (earlier, Out::new(file)),
-        None => (Earlier::default(), Out::new(crate::output::JsonLines)),
-    };
-    let out = out.map_err(|error| Failure::system("a thread cannot be started", &error))?;
+    let (earlier, out) = earlier.map_or_else(Default::default, |(earlier, out)| (earlier, Some(out)));
     Ok((lines, earlier, out))
 }
 
-fn not_done_within(limit: Option<std::time::Duration>) -> String {
+fn told_twice(Twice { id, first, again }: &Twice) -> String {
+    format!("the id {id} stands in line {first} and in line {again}, and --resume knows lines by their ids")
+}
+
+fn not_done_within(limit: Option<Duration>) -> String {
     format!("the batch was not done within {}", unhang::fault::in_words(limit.unwrap_or_default()))
 }
 
@@ -84,15 +95,21 @@ struct Done {
 
 impl<'a> Work<'a> {
     async fn new(desk: &'a Desk<'a>, batch: &'a Batch) -> Result<Self, Failure> {
-        let deadline = Deadline::after(batch.timeout.unwrap_or(std::time::Duration::MAX));
+        let deadline = Deadline::after(batch.timeout.unwrap_or(Duration::MAX));
         if batch.command.is_empty() {
             // The lines name servers. A file that cannot be read is told once, before anything starts, and not for each of them.
             desk.known().await?;
         }
         let (file, resume) = (batch.file.clone(), batch.resume.clone());
-        // The file may be a pipe to which nobody writes yet.
-        let opened = deadline.timeout(beside(move || opened(&file, resume.as_deref()))).await;
-        let (lines, earlier, out) = opened.map_err(|_| Failure {
+        // The file may be a pipe to which nobody writes yet, or a long one to look through.
+        let opening = async {
+            let is_pipe = file.metadata().is_ok_and(|found| found.file_type().is_fifo());
+            let limit = if is_pipe { desk.patience() } else { Duration::MAX };
+            let shown = file.display().to_string();
+            let opened = beside(move || opened(&file, resume.as_deref()));
+            tokio::time::timeout(limit, opened).await.unwrap_or_else(|_| Err(unread(&shown, limit)))
+        };
+        let (lines, earlier, out) = deadline.timeout(opening).await.map_err(|_| Failure {
             code: exit::DEADLINE,
             kind: "deadline",
             message: not_done_within(batch.timeout),
@@ -100,7 +117,13 @@ impl<'a> Work<'a> {
             data: None,
         })??;
         let tally = Tally::new(lines.count());
-        Ok(Self { desk, batch, earlier, lines, out, tally, clients: HashMap::new(), deadline })
+        let out = match out {
+            Some(file) => Out::new(file),
+            None => Out::new(tally.beside(crate::output::JsonLines)),
+        };
+        let out = out.map_err(|error| Failure::system("a thread cannot be started", &error))?;
+        let ids = batch.resume.is_some().then(Ids::default);
+        Ok(Self { desk, batch, earlier, ids, lines, out, tally, clients: HashMap::new(), deadline })
     }
 
     async fn through(mut self) -> Outcome {
@@ -127,16 +150,22 @@ impl<'a> Work<'a> {
                 line = self.lines.next(), if may_take => match line {
                     Some(Ok((number, line))) => self.begin(number, &line, &mut running).await,
                     Some(Err(error)) => {
-                        let failure = Failure::system("the rest of the batch cannot be read", &error);
-                        failure.print(self.desk.format);
+                        let what = format!("the rest of {} cannot be read", self.batch.file.display());
+                        self.tally.aside(|| Failure::system(&what, &error).print(self.desk.format));
                         self.tally.spoil();
                         has_ended = true;
                     }
                     None => has_ended = true,
                 },
                 () = self.deadline.sleep() => {
-                    let message = not_done_within(self.batch.timeout);
-                    crate::output::error(&message, Some("raise --timeout, or go on with --resume"));
+                    let failure = Failure {
+                        code: exit::DEADLINE,
+                        kind: "deadline",
+                        message: not_done_within(self.batch.timeout),
+                        hint: Some("raise --timeout, or go on with --resume".to_owned()),
+                        data: None,
+                    };
+                    self.tally.aside(|| failure.print(self.desk.format));
                     break exit::DEADLINE;
                 }
             }
@@ -157,7 +186,8 @@ impl<'a> Work<'a> {
         if line.trim_ascii().is_empty() {
             return self.tally.ignore();
         }
-        let item = match Item::read(number, line) {
+        let read = Item::read(number, line).and_then(|item| self.met(item));
+        let item = match read {
             Ok(item) if self.earlier.has(&item) => {
                 self.tally.skip();
                 return;
@@ -198,6 +228,15 @@ impl<'a> Work<'a> {
                 let error = failure.members();
                 running.spawn(async move { outcome(id, number, Answer::Error(error), begun) });
             }
+        }
+    }
+
+    /// Refuses an item whose id another line has, where ids are what lines are known by.
+    fn met(&mut self, item: Item) -> Result<Item, Wrong> {
+        let (Some(ids), Some(id)) = (&mut self.ids, &item.id) else { return Ok(item) };
+        match ids.meet(id, item.line) {
+            Ok(()) => Ok(item),
+            Err(twice) => Err(Wrong { reason: told_twice(&twice), id: item.id }),
         }
     }
 

@@ -1,18 +1,24 @@
 //! How far a batch is, and what came of it, for a person.
 //!
-//! Invariant: the summary is told once, however the batch ends.
+//! Invariants: the summary is told once, however the batch ends. The line is one row, however narrow the terminal is, and is not there
+//! while something else is written.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::BTreeMap,
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use unhang::fault::in_words;
 
 use super::item::Asked;
 use crate::output;
 
-/// Where the number of lines is known.
-const MEASURED: &str = "[{bar:24}] {pos} of {len}, {rate}/s, {eta} left{msg}";
-/// Where it is not.
-const UNMEASURED: &str = "{spinner} {pos}, {rate}/s{msg}";
+/// Cut where the terminal is narrower.
+const TEMPLATE: &str = "{wide_msg}";
+/// Steps of a whole bar.
+const STEPS: usize = 24;
 
 /// The counts, and the line on the terminal.
 pub(super) struct Tally {
@@ -40,13 +46,9 @@ impl Tally {
     pub(super) fn new(lines: Option<u64>) -> Self {
         // Where stderr is no terminal the line is hidden.
         let bar = ProgressBar::with_draw_target(lines, ProgressDrawTarget::stderr());
-        let template = if lines.is_some() { MEASURED } else { UNMEASURED };
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
-            // Nobody is told where a terminal cannot be written to.
-            let _untold = write!(text, "{:.0}", state.per_sec());
-        };
-        bar.set_style(style.progress_chars("=> ").tick_chars("|/-\\ ").with_key("rate", rate));
+        bar.set_style(
+            ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
         let used = BTreeMap::new();
         Self { bar, lines, well: 0, failed: 0, skipped: 0, begun: 0, used, is_spoilt: false, is_told: false }
     }
@@ -69,15 +71,47 @@ impl Tally {
             self.well += 1;
         } else {
             self.failed += 1;
-            self.bar.set_message(format!(", {} failed", self.failed));
         }
         self.bar.inc(1);
+        self.draw();
+    }
+
+    /// What is behind is cut first.
+    fn draw(&self) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let (done, rate) = (self.bar.position(), self.bar.per_sec());
+        let failed = if self.failed > 0 { format!(", {} failed", self.failed) } else { String::new() };
+        self.bar.set_message(match self.lines {
+            Some(lines) => {
+                let steps = usize::try_from(done * STEPS as u64 / lines.max(1)).unwrap_or(STEPS).min(STEPS);
+                let (full, empty) = ("=".repeat(steps), " ".repeat(STEPS - steps));
+                let left = in_words(Duration::from_secs(self.bar.eta().as_secs()));
+                format!("{done} of {lines}{failed}, {rate:.0}/s, {left} left [{full}{empty}]")
+            }
+            None => format!("{done}{failed}, {rate:.0}/s"),
+        });
+    }
+
+    /// Lets something be written beside the line, which is not there meanwhile.
+    pub(super) fn aside<R>(&self, write: impl FnOnce() -> R) -> R {
+        self.bar.suspend(write)
+    }
+
+    /// The same for a sink on stdout, which may lead to the same terminal.
+    pub(super) fn beside<W: Write + Send + 'static>(&self, sink: W) -> Box<dyn Write + Send> {
+        if !io::stdout().is_terminal() || self.bar.is_hidden() {
+            return Box::new(sink);
+        }
+        Box::new(Beside { bar: self.bar.clone(), sink })
     }
 
     /// It was done by an earlier run.
     pub(super) fn skip(&mut self) {
         self.skipped += 1;
         self.bar.inc(1);
+        self.draw();
     }
 
     /// A line that asks for nothing.
@@ -126,6 +160,23 @@ impl Tally {
             _ => {}
         }
         output::note(&told.join(", "));
+    }
+}
+
+/// A sink that takes the line away for as long as it writes.
+struct Beside<W> {
+    bar: ProgressBar,
+    sink: W,
+}
+
+impl<W: Write> Write for Beside<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Self { bar, sink } = self;
+        bar.suspend(|| sink.write(bytes).and_then(|written| sink.flush().map(|()| written)))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
     }
 }
 
