@@ -131,8 +131,8 @@ pub(crate) struct Request {
     #[arg(long, conflicts_with = "output")]
     pub(crate) raw: bool,
     /// Where what is no text is put, as text output [default: here]
-    #[arg(long, value_name = "FOLDER", default_value = ".", hide_default_value = true)]
-    pub(crate) save: PathBuf,
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) save: Option<PathBuf>,
     /// The command of a server that is in no file, after `--`
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,

@@ -77,6 +77,7 @@ mod remote_tls;
 mod removed_jobs;
 mod rooms;
 mod serve;
+mod saving;
 mod slow_calls;
 mod slow_endings;
 mod slow_guarded;

@@ -3,11 +3,14 @@
 //! Invariants: a tool that does not exist is not called; a result that says that the tool failed is exit code 1, whatever it says besides.
 
 use std::{
+    fs,
     io::{self, IsTerminal},
+    path::Path,
     process::ExitCode,
     time::Duration,
 };
 
+use rustix::fs::{Access, access};
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{
     sync::watch,
@@ -24,7 +27,6 @@ use super::{
     Desk, Target,
     argument_check::{check_prompt, check_tool},
     ask::is_asking,
-    beside,
     content::Writer,
     raw, run,
     typed::{arguments, object_within, texts},
@@ -60,6 +62,7 @@ pub(in crate::commands) fn call(Call { json, no_check, request }: &Call, verbose
         let writer = writer(request, tool);
         if has_failed && (request.raw || desk.format() == Format::Text) {
             let text = writer.tool(&members);
+            writer.tell_unsaved();
             let text = output::plain_on_stderr(text.trim_end());
             output::error(&format!("`{}` failed: {text}", escaped(tool)), None);
             return Ok(exit::FAILED);
@@ -67,7 +70,7 @@ pub(in crate::commands) fn call(Call { json, no_check, request }: &Call, verbose
         if request.raw && !io::stdout().is_terminal() {
             return Ok(desk.print(raw::of_tool(&members)?).await);
         }
-        let printed = desk.print_result(request, &result, || writer.tool(&members)).await;
+        let printed = desk.print_result(request, &result, &writer, || writer.tool(&members)).await;
         Ok(if has_failed { exit::FAILED } else { printed })
     })
 }
@@ -91,7 +94,7 @@ pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitC
         let printed = if request.raw && !io::stdout().is_terminal() {
             desk.print(raw::of_resource(&parsed(&result))?).await
         } else {
-            desk.print_result(request, &result, || writer.resource(&parsed(&result))).await
+            desk.print_result(request, &result, &writer, || writer.resource(&parsed(&result))).await
         };
         // What is known of it was wanted, and is printed; the outcome is that of the job all the same.
         not_completed(uri, &result).map_or(Ok(printed), Err)
@@ -121,12 +124,25 @@ pub(in crate::commands) fn prompt(Prompt { request }: &Prompt, verbose: bool) ->
         check_prompt(name, &arguments, &declared)?;
         let get = async |options: &Options| client.get_prompt(name, arguments, options).await;
         let result = desk.with_progress(get).await?;
-        Ok(desk.print_result(request, &result, || writer(request, name).prompt(&parsed(&result))).await)
+        let writer = writer(request, name);
+        Ok(desk.print_result(request, &result, &writer, || writer.prompt(&parsed(&result))).await)
     })
 }
 
 fn writer<'a>(request: &'a Request, name: &'a str) -> Writer<'a> {
-    Writer { folder: &request.save, name }
+    Writer::new(request.save.as_deref().unwrap_or(Path::new(".")), name)
+}
+
+/// Refuses a folder in which nothing can be saved, before anything is asked for that cannot be had again.
+fn check_folder(folder: &Path) -> Result<(), Failure> {
+    let unusable =
+        |why: &str| Failure::usage(format!("--save {}: {why}", escaped(&folder.display().to_string())), None);
+    match fs::metadata(folder) {
+        Ok(found) if !found.is_dir() => Err(unusable("it is no folder")),
+        Ok(_) => access(folder, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|error| unusable(&format!("it cannot be written to: {}", io::Error::from(error)))),
+        Err(error) => Err(unusable(&error.to_string())),
+    }
 }
 
 fn parsed(result: &RawValue) -> Value {
@@ -146,15 +162,23 @@ impl Desk<'_> {
         what: &str,
     ) -> Result<(Client, &'a str, &'a [String]), Failure> {
         let (target, first, rest) = Target::take(request, what)?;
+        request.save.as_deref().map_or(Ok(()), check_folder)?;
         Ok((self.client(&target).await?, first, rest))
     }
 
-    /// Prints a result as received, or as text.
-    async fn print_result(&self, request: &Request, result: &RawValue, text: impl FnOnce() -> String) -> u8 {
-        match self.format() {
+    /// Prints a result as received, or as text, which fails where the writer cannot save a part of it.
+    async fn print_result(
+        &self,
+        request: &Request,
+        result: &RawValue,
+        writer: &Writer<'_>,
+        text: impl FnOnce() -> String,
+    ) -> u8 {
+        let printed = match self.format() {
             Format::Json if !request.raw => self.print_raw_json(format!("{}\n", result.get())).await,
             _ => self.print(text().into_bytes()).await,
-        }
+        };
+        if writer.tell_unsaved() { exit::FAILED } else { printed }
     }
 
     /// Makes a request, and shows a person who looks how long it takes and how far it is.

@@ -1,10 +1,11 @@
 //! Results of servers as a person reads them.
 //!
 //! Invariants: names and titles stay on their line, and the printer keeps texts from steering a terminal; what is no text goes to a
-//! file of a name that was free, which is told.
+//! file of a name that was free, which is told. What cannot be saved is lost, so that it is told as an error.
 
 use std::{
-    fs::OpenOptions,
+    cell::RefCell,
+    fs::{self, OpenOptions},
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -12,7 +13,7 @@ use std::{
 use data_encoding::BASE64;
 use serde_json::Value;
 
-use crate::terminal_text::escaped;
+use crate::{output, terminal_text::escaped};
 
 /// Files that are tried before it is given up to find a free name.
 const MOST_FILES: u32 = 10_000;
@@ -20,12 +21,26 @@ const MOST_FILES: u32 = 10_000;
 /// Makes text of results.
 pub(in crate::commands) struct Writer<'a> {
     /// Where files go.
-    pub(in crate::commands) folder: &'a Path,
+    folder: &'a Path,
     /// What their names begin with.
-    pub(in crate::commands) name: &'a str,
+    name: &'a str,
+    /// What could not be saved.
+    unsaved: RefCell<Vec<String>>,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    /// One whose files go to this folder, under names that begin so.
+    pub(in crate::commands) fn new(folder: &'a Path, name: &'a str) -> Self {
+        Self { folder, name, unsaved: RefCell::default() }
+    }
+
+    /// Tells what could not be saved, and whether there was anything.
+    pub(in crate::commands) fn tell_unsaved(&self) -> bool {
+        let unsaved = self.unsaved.take();
+        unsaved.iter().for_each(|message| output::error(message, Some("--save names the folder for it")));
+        !unsaved.is_empty()
+    }
+
     /// The text of a tool's result.
     pub(in crate::commands) fn tool(&self, result: &Value) -> String {
         let mut text = self.all(&result["content"]);
@@ -94,7 +109,12 @@ impl Writer<'_> {
             .and_then(|bytes| Ok((self.save(&bytes, ending(mime_type))?, bytes.len())));
         match saved {
             Ok((path, length)) => format!("[{kind}, {length} bytes: {}]\n", path.display()),
-            Err(error) => format!("[{kind} that cannot be saved: {error}]\n"),
+            Err(error) => {
+                self.unsaved
+                    .borrow_mut()
+                    .push(format!("{kind} that cannot be saved: {}", escaped(&error.to_string())));
+                format!("[{kind} that cannot be saved: {error}]\n")
+            }
         }
     }
 
@@ -105,13 +125,26 @@ impl Writer<'_> {
         for number in 1..=MOST_FILES {
             let path = self.folder.join(format!("{name}-{number}.{ending}"));
             match OpenOptions::new().write(true).create_new(true).open(&path) {
-                Ok(mut file) => return file.write_all(bytes).map(|()| path),
+                Ok(mut file) => match file.write_all(bytes) {
+                    Ok(()) => return Ok(path),
+                    Err(error) => {
+                        // A part of it looks like the whole.
+                        let _nothing_more_can_be_done = fs::remove_file(&path);
+                        return Err(named(&path, &error));
+                    }
+                },
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(named(&path, &error)),
             }
         }
         Err(io::Error::other(format!("{} has no free name for it", self.folder.display())))
     }
+}
+
+/// What the system said of this file.
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    let whole = std::path::absolute(path);
+    io::Error::new(error.kind(), format!("{}: {error}", whole.as_deref().unwrap_or(path).display()))
 }
 
 /// A text that ends with its line. The printer keeps it from steering a terminal.
@@ -147,7 +180,7 @@ mod tests {
     #[test]
     fn a_result_becomes_text_and_files() {
         let folder = tempfile::tempdir().unwrap();
-        let writer = Writer { folder: folder.path(), name: "../draw" };
+        let writer = Writer::new(folder.path(), "../draw");
         let result = json!({ "content": [
             { "type": "text", "text": "red" },
             { "type": "image", "data": "aGk=", "mimeType": "image/png" },
@@ -171,11 +204,12 @@ mod tests {
 
     #[test]
     fn a_prompt_and_a_resource_become_text() {
-        let writer = Writer { folder: Path::new("/nowhere"), name: "x" };
+        let writer = Writer::new(Path::new("/nowhere"), "x");
         let prompt = json!({ "description": "what", "messages": [{ "role": "user", "content": { "type": "text", "text": "hi" } }] });
         assert_eq!(writer.prompt(&prompt), "what\n\nuser:\nhi\n");
         let resource = json!({ "contents": [{ "uri": "a", "text": "one" }, { "uri": "b", "blob": "aGk=" }] });
         let text = writer.resource(&resource);
-        assert!(text.starts_with("one\n[resource that cannot be saved: "), "{text}");
+        assert!(text.starts_with("one\n[resource that cannot be saved: /nowhere/x-1.bin: "), "{text}");
+        assert!(writer.unsaved.borrow().iter().any(|told| told.contains("/nowhere/x-1.bin")));
     }
 }

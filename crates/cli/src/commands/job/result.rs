@@ -58,7 +58,10 @@ pub(super) async fn run(desk: &Desk, reference: &JobReference) -> Outcome {
 fn answer(report: &ResultsReport) -> Option<String> {
     let is_answer = report.job.reason == Some(Reason::ToolError);
     let answer = report.results.as_ref().filter(|_| is_answer)?;
-    Some(Writer { folder: Path::new("."), name: "result" }.tool(answer)).filter(|text| !text.is_empty())
+    let writer = Writer::new(Path::new("."), "result");
+    let text = writer.tool(answer);
+    writer.tell_unsaved();
+    Some(text).filter(|text| !text.is_empty())
 }
 
 /// A job that has no result, with the last that it said.

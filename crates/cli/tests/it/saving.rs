@@ -1,0 +1,79 @@
+//! What is no text is saved, and what cannot be saved is no success.
+
+use std::fs;
+
+use crate::harness::{Sandbox, run_to_end};
+
+const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
+
+const ASKED: [&[&str]; 2] = [&["call", "test_image_content"], &["read", "test://static-binary"]];
+
+#[test]
+fn a_folder_that_cannot_be_saved_to_is_refused_before_the_server_is_asked() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path().join("file"), "").expect("a file");
+    for asked in ASKED {
+        for (folder, expect) in
+            [("/proc/nope", "--save /proc/nope: No such file"), ("file", "--save file: it is no folder")]
+        {
+            let mut command = sandbox.unhang();
+            command.args(asked).args(["--output", "text", "--save", folder]);
+            command.args([
+                "--",
+                "sh",
+                "-c",
+                "touch started; exec \"$@\"",
+                "sh",
+                UNHANG,
+                "zoo",
+                "conformance-fixture",
+            ]);
+            let (code, stdout, stderr) = run_to_end(command);
+            assert_eq!((code, &*stdout), (2, ""), "{asked:?}: {stderr}");
+            assert!(stderr.contains(expect), "{asked:?}: {stderr}");
+            assert!(!sandbox.path().join("started").exists(), "{asked:?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_saved_is_told_with_its_path_and_is_no_success() {
+    let sandbox = Sandbox::new();
+    // In either of them nothing can be made, whoever asks.
+    for (folder, words) in [("/proc", &[][..]), ("/", &["--save", "/proc"])] {
+        for asked in ASKED {
+            let mut command = sandbox.unhang();
+            command.args(asked).args(["--output", "text"]).args(words).current_dir(folder);
+            command.args(["--", UNHANG, "zoo", "conformance-fixture"]);
+            let (code, stdout, stderr) = run_to_end(command);
+            // Where we may not write, as any other user, that is told before.
+            let is_known = code == 2 && stderr.contains("--save /proc: it cannot be written to");
+            let is_told = code == 1 && stdout.contains("that cannot be saved") && stderr.contains("/proc/");
+            assert!(
+                is_told || (is_known && !words.is_empty()),
+                "{asked:?} {words:?}: {code} {stdout} {stderr}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_can_be_saved_is() {
+    let sandbox = Sandbox::new();
+    for (asked, name) in ASKED.into_iter().zip(["test_image_content-1.png", "resource-1.png"]) {
+        let mut command = sandbox.unhang();
+        command.args(asked).args([
+            "--output",
+            "text",
+            "--save",
+            ".",
+            "--",
+            UNHANG,
+            "zoo",
+            "conformance-fixture",
+        ]);
+        let (code, stdout, stderr) = run_to_end(command);
+        assert!(code == 0 && stdout.contains(name) && stderr.is_empty(), "{code} {stdout} {stderr}");
+        assert!(sandbox.path().join(name).is_file(), "{name}");
+    }
+}
