@@ -46,6 +46,10 @@ fn check_folder(folder: &Path) -> Result<(), Failure> {
     let inside = INSIDE.iter().map(|name| folder.join(name));
     std::iter::once(folder.to_owned()).chain(inside).try_for_each(|path| {
         match fs::metadata(&path) {
+            // Where it is ours it is told by whoever wants to use it. No mode makes a folder of it.
+            Ok(found) if !found.is_dir() => {
+                judge(&path, found.uid(), geteuid().as_raw(), found.mode()).map_err(|_| no_folder(&path))
+            }
             Ok(found) => judge(&path, found.uid(), geteuid().as_raw(), found.mode()),
             // What is not there is made, and what cannot be looked at is told by whoever wants to use it.
             Err(error) => {
@@ -56,6 +60,13 @@ fn check_folder(folder: &Path) -> Result<(), Failure> {
             }
         }
     })
+}
+
+fn no_folder(path: &Path) -> Failure {
+    let message =
+        format!("the data folder cannot be used: {} is no folder", escaped(&path.display().to_string()));
+    let hint = format!("set {VARIABLE} to a folder, or move what lies there away");
+    Failure { kind: "no_data_folder", ..Failure::usage(message, Some(&hint)) }
 }
 
 /// Whether another user than this one could have written what has this owner and this mode.
