@@ -18,7 +18,8 @@ use crate::job_arguments::Format;
     unhang trust .mcp.json\n  \
     unhang trust --remove\n\n\
     Exit codes: 0 done; 1 the consent cannot be kept or removed; 2 wrong usage, or a\n\
-    file that cannot be read; 6 there is nothing to consent to.")]
+    file that cannot be read; 6 there is nothing to consent to, or to take back from\n\
+    a file that does not exist.")]
 pub(crate) struct Trust {
     /// The file, or the folder of the project [default: this folder]
     #[arg(value_name = "PATH", conflicts_with = "list")]

@@ -113,6 +113,15 @@ fn removed(path: &Path) -> Result<(Vec<Told>, String), Failure> {
         text.push_str(&format!("no longer trusted: {}\n", escaped(consent.named())));
         told.push(Told { status: "removed", ..of(consent) });
     }
+    if told.is_empty() && fs::symlink_metadata(path).is_err() {
+        return Err(Failure {
+            code: exit::NOT_FOUND,
+            kind: "no_project_file",
+            message: format!("there is no {}, and no consent for it", escaped(&path.display().to_string())),
+            hint: Some("`unhang trust --list` has the files that were consented to".to_owned()),
+            data: None,
+        });
+    }
     if told.is_empty() {
         text = format!("there was no consent for {}\n", escaped(&whole));
     }
