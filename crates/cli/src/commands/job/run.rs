@@ -90,7 +90,7 @@ fn own_code(report: &JobReport) -> u8 {
 fn submission(arguments: JobRun, of_file: &JobSettings) -> Result<Submission, Failure> {
     let folder = std::env::current_dir()
         .map_err(|error| Failure::system("the current folder cannot be used", &error))?;
-    let inputs = arguments.input.iter().map(|path| input(path)).collect::<Result<_, _>>()?;
+    let inputs = inputs(&arguments.input)?;
     let name = arguments.name.unwrap_or_else(|| program_name(&arguments.command));
     let mut submission = Submission::new(arguments.command, folder)
         .map_err(|error| Failure::system("there is no random source to draw an id from", &error))?;
@@ -113,10 +113,30 @@ fn program_name(command: &[OsString]) -> String {
     program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
 }
 
+fn usage(message: String) -> Failure {
+    Failure { code: exit::USAGE, kind: "bad_input", message, hint: None, data: None }
+}
+
+/// The files that become inputs. They lie in one folder, so that no two may have the same name.
+fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
+    let mut inputs: Vec<Input> = Vec::with_capacity(paths.len());
+    for path in paths {
+        let input = input(path)?;
+        if let Some(place) = inputs.iter().position(|earlier| earlier.file == input.file) {
+            let name = escaped(&path.file_name().unwrap_or_default().to_string_lossy());
+            return Err(usage(format!(
+                "--input {} and --input {}: both would be `{name}` in the folder of the job; copy one under another name",
+                escaped(&paths[place].display().to_string()),
+                escaped(&path.display().to_string()),
+            )));
+        }
+        inputs.push(input);
+    }
+    Ok(inputs)
+}
+
 /// A file that becomes an input under its own name.
 fn input(path: &Path) -> Result<Input, Failure> {
-    let usage =
-        |message: String| Failure { code: exit::USAGE, kind: "bad_input", message, hint: None, data: None };
     let name = path.file_name().unwrap_or_default();
     let file = InputName::new(name).map_err(|error| usage(format!("--input {}: {error}", path.display())))?;
     // A link leads to a file in the end; the engine follows none.
