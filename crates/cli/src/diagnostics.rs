@@ -28,7 +28,7 @@ use unhang::{
 use self::json::Json;
 use crate::{
     arguments::logging::{LogFormat, Logging},
-    data_folder::data_folder,
+    data_folder::{self, data_folder},
     output::{self, StderrSink},
 };
 
@@ -36,6 +36,8 @@ use crate::{
 const NOTICES_BYTES: usize = 256 << 10;
 /// Text that may wait for the disk.
 const LOG_BYTES: usize = 1 << 20;
+/// Bytes that the log of a command may have.
+const COMMAND_LOG_BYTES: u64 = 1 << 20;
 /// How long the thread that drains a server may wait for the disk, once, before it goes on without logging.
 const LOG_PATIENCE: Duration = Duration::from_millis(100);
 /// How long what was said last may take to leave at the end.
@@ -138,9 +140,12 @@ impl Diagnostics {
     }
 
     /// Becomes the process's tracing subscriber for a command that comes home soon, without a log: what goes wrong in the
-    /// background is said on stderr, and what servers write there to whoever wants to know everything.
-    pub(crate) fn on_stderr(verbose: bool) -> Diagnostics {
-        let notices = LossyWriter::new("notices", StderrSink::new(false), NOTICES_BYTES);
+    /// background is said on stderr, and what servers write there to whoever wants to know everything. Where a program reads
+    /// JSON on stderr, and did not ask for more, a log has what goes wrong.
+    pub(crate) fn of_command(verbose: bool, is_json: bool) -> Diagnostics {
+        let sink: Box<dyn Write + Send> =
+            if is_json && !verbose { Box::new(LateLog::default()) } else { Box::new(StderrSink::new(false)) };
+        let notices = LossyWriter::new("notices", sink, NOTICES_BYTES);
         let (format, redaction) = (LogFormat::Text, Redaction::default());
         let diagnostics = Diagnostics { notices, log: None, format, is_on_stderr: true, redaction };
         let level = if verbose { Level::DEBUG } else { Level::WARN };
@@ -221,6 +226,25 @@ fn open_log(name: &str, cap: u64) -> io::Result<LogFile> {
     let file = LogFile::open(&folder, name, cap)?;
     let _best_effort = prune(&folder, name, unhang::config::LOGS_KEPT);
     Ok(file)
+}
+
+/// The log of a command that seldom has anything to log: it is opened for the first line.
+#[derive(Default)]
+struct LateLog(Option<LogFile>);
+
+impl Write for LateLog {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.is_none() {
+            // Nothing is kept in a folder that is another's too.
+            data_folder::check().map_err(|failure| io::Error::other(failure.message))?;
+            self.0 = Some(open_log("command", COMMAND_LOG_BYTES)?);
+        }
+        self.0.as_mut().map_or(Ok(bytes.len()), |log| log.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.as_mut().map_or(Ok(()), Write::flush)
+    }
 }
 
 /// Hands each event to the log, and to stderr where that was asked for.

@@ -15,8 +15,8 @@ mod own_program;
 mod progress;
 mod server_name;
 mod signals;
-mod terminal_text;
 mod terminal_size;
+mod terminal_text;
 mod words;
 
 fn main() -> ExitCode {

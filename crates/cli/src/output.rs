@@ -235,23 +235,43 @@ pub(crate) fn usage_error(error: &clap::Error, command: &str) -> ExitCode {
         let printed = error.print().and_then(|()| io::stdout().lock().flush());
         return ExitCode::from(printed.map_or_else(|error| unwritten(&error), |()| exit::DONE));
     }
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if wants_json(&words) {
+        let (message, hint) = usage_parts(&usage_rendered(error, &words), command);
+        return Failure::usage(message, Some(&hint)).print(Some(Format::Json));
+    }
     let told = match error.kind() {
         // A help, which says all there is to say.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.render().to_string(),
-        _ => {
-            let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-            let told = error.render().to_string();
-            let told = match arguments::blamed(error, &words) {
-                Some((flag, variable)) => {
-                    told.replacen(&format!("'{flag}'"), &format!("the variable {variable}"), 1)
-                }
-                None => told,
-            };
-            usage_told(&told, command)
-        }
+        _ => usage_told(&usage_rendered(error, &words), command),
     };
     say(&told);
     ExitCode::from(exit::USAGE)
+}
+
+/// Whether the words of a wrong command line ask for JSON. What stands behind `--` is for others.
+fn wants_json(words: &[OsString]) -> bool {
+    let own: Vec<&OsString> = words.iter().take_while(|word| *word != "--").collect();
+    let pair = |pair: &[&OsString]| pair[0] == "--output" && pair[1] == "json";
+    own.iter().any(|word| *word == "--output=json") || own.windows(2).any(pair)
+}
+
+/// What the parser says, with the variable that has said a wrong value in the place of a flag.
+fn usage_rendered(error: &clap::Error, words: &[OsString]) -> String {
+    let told = error.render().to_string();
+    match arguments::blamed(error, words) {
+        Some((flag, variable)) => told.replacen(&format!("'{flag}'"), &format!("the variable {variable}"), 1),
+        None => told,
+    }
+}
+
+/// The same as a message and a hint, for a program.
+fn usage_parts(parser: &str, command: &str) -> (String, String) {
+    let told = usage_told(parser, command);
+    let mut lines =
+        told.lines().map(|line| line.trim_start_matches("unhang: ").trim_start_matches("hint: ").trim());
+    let message = lines.next().unwrap_or_default().to_owned();
+    (message, lines.collect::<Vec<_>>().join("; "))
 }
 
 /// What the parser says of a wrong command line, in the form of all other errors, with two hints at most.
@@ -276,7 +296,7 @@ fn usage_told(parser: &str, command: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::usage_told;
+    use super::{usage_parts, usage_told, wants_json};
 
     #[test]
     fn a_wrong_command_line_is_told_in_our_own_form_with_two_hints_at_most() {
@@ -298,6 +318,22 @@ mod tests {
             ),
         ] {
             assert_eq!(usage_told(parser, "unhang call"), format!("{told}{help}"));
+        }
+        let parts = usage_parts("error: a\n\n  tip: b\n\nUsage: unhang call\n", "unhang call");
+        assert_eq!(parts, ("a".to_owned(), "b; `unhang call --help` says more".to_owned()));
+    }
+
+    #[test]
+    fn json_is_asked_for_before_the_words_that_are_for_others() {
+        for (words, wants) in [
+            ("call x --output json", true),
+            ("call --output=json x", true),
+            ("call --output text json", false),
+            ("job run -- x --output json", false),
+            ("", false),
+        ] {
+            let words: Vec<_> = words.split_whitespace().map(Into::into).collect();
+            assert_eq!(wants_json(&words), wants, "{words:?}");
         }
     }
 }

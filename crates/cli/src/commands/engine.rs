@@ -69,7 +69,7 @@ pub(super) fn to_its_end(
     verbose: bool,
     work: impl AsyncFnOnce() -> Outcome,
 ) -> ExitCode {
-    let diagnostics = Diagnostics::on_stderr(verbose);
+    let diagnostics = Diagnostics::of_command(verbose, format == Some(Format::Json));
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::system("events cannot be waited for", &error));
     let outcome = runtime.and_then(|runtime| {
@@ -109,7 +109,10 @@ impl Desk {
     async fn new(common: &Common) -> Result<Self, Failure> {
         let choice = common.files.choice();
         let (of_file, warnings) = beside(move || job_settings(&choice)).await?;
-        warnings.iter().for_each(|warning| output::error(&warning.to_string(), None));
+        warnings.iter().for_each(|warning| match common.output {
+            Some(Format::Json) => tracing::warn!("{warning}"),
+            _ => output::error(&warning.to_string(), None),
+        });
         let layers = [of_file, common.limits.settings()];
         let options = Options { keeps_recorded_limits: true, ..options(&layers)? };
         let [of_file, _] = layers;

@@ -166,9 +166,7 @@ impl<'a> Desk<'a> {
             return Ok(known);
         }
         let known = find(self.choice.clone()).await?;
-        for warning in &known.warnings {
-            output::error(warning, None);
-        }
+        known.warnings.iter().for_each(|warning| self.say(warning));
         Ok(self.known.get_or_init(|| known))
     }
 
@@ -248,7 +246,7 @@ impl<'a> Desk<'a> {
     /// Says that the work was broken off, and keeps in mind what may go on without it.
     fn stop(&self, stop: Stop) {
         let name = if stop == Stop::Interrupt { "interrupted" } else { "told to end" };
-        output::error(&format!("{name}: ending the servers that were started"), None);
+        self.say(&format!("{name}: ending the servers that were started"));
         let unfinished = self.background.send_replace(None);
         self.left.replace(unfinished.map(|unfinished| {
             let is_remote = self.is_remote(&unfinished.server);
@@ -267,6 +265,7 @@ impl<'a> Desk<'a> {
             Some(_) = stops.recv() => {}
         }
     }
+
     /// Says what is no error, or not yet one. Whoever reads JSON on stderr has it in the log.
     fn say(&self, text: &str) {
         match self.format {
@@ -280,7 +279,6 @@ impl<'a> Desk<'a> {
         let request = self.limits.request_timeout.unwrap_or(REQUEST_TIMEOUT);
         self.limits.call_timeout.map_or(request, |call| call.min(request))
     }
-
 
     pub(super) fn format(&self) -> Format {
         let unsaid = if io::stdout().is_terminal() { Format::Text } else { Format::Json };
@@ -332,6 +330,7 @@ pub(super) async fn beside<T: Send + 'static>(
     };
     spawn_blocking(work).await.map_err(bug)?
 }
+
 /// The same with a file that may be a pipe, whose writer is waited for no longer than this.
 pub(super) async fn read_within<T: Send + 'static>(
     file: &str,
@@ -351,7 +350,6 @@ pub(super) fn unread(file: &str, limit: Duration) -> Failure {
         data: None,
     }
 }
-
 
 pub(super) fn no_such_server(known: &Known, name: &str) -> Failure {
     let names: Vec<&str> = known.in_use().map(|found| found.name.as_str()).collect();
