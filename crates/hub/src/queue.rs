@@ -3,7 +3,7 @@
 //! Invariants: `push` and `flush` never wait. Order is kept. A response, a request or any notification that is not named
 //! in [`Class`] is never dropped. Over the limit log messages go first, then progress is merged to the newest of each
 //! token, then list-changed notifications are merged to one a kind. What has begun to leave is never touched. Whoever
-//! owns the queue stops producing while [`Queue::is_full`].
+//! owns the queue stops producing while [`Queue::is_full`]. Replies are counted apart, for whoever produces those alone.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -35,6 +35,8 @@ impl Sink for unhang_proc::pipe::PipeWriter {
 pub enum Class {
     /// Never dropped: responses, requests, and notifications that mean something alone.
     Kept,
+    /// Never dropped either: the reply to a request of the peer, which makes more of them than it takes.
+    Reply,
     /// `notifications/message`: dropped first.
     Log,
     /// `notifications/progress`: only the newest of a token matters.
@@ -108,6 +110,8 @@ pub struct Queue {
     /// Entries that could be shed; zero means that trying is in vain.
     logs: usize,
     mergeable: usize,
+    /// What of `cost` is replies.
+    replies: usize,
     shed: u64,
     peer_gone: bool,
 }
@@ -122,6 +126,7 @@ impl Queue {
             cost: 0,
             logs: 0,
             mergeable: 0,
+            replies: 0,
             shed: 0,
             peer_gone: false,
         }
@@ -130,6 +135,11 @@ impl Queue {
     /// Bytes that wait, bookkeeping included.
     pub fn cost(&self) -> usize {
         self.cost
+    }
+
+    /// The part of that which is replies.
+    pub fn replies(&self) -> usize {
+        self.replies
     }
 
     /// Nothing waits.
@@ -185,7 +195,7 @@ impl Queue {
         let line =
             memory.and_then(|memory| Waiting::shared(rest, memory)).unwrap_or_else(|| Waiting::copied(rest));
         // The rest of a message that has begun to leave cannot be taken back.
-        let has_begun = taken > 0 && stands("rest-of-a-message-kept");
+        let has_begun = taken > 0 && class != Class::Reply && stands("rest-of-a-message-kept");
         self.append(Entry { class: if has_begun { Class::Kept } else { class }, line });
         if self.is_full() {
             self.relieve();
@@ -223,13 +233,15 @@ impl Queue {
 
     fn append(&mut self, entry: Entry) {
         self.count(&entry.class, true);
-        self.cost += entry.cost();
+        let cost = entry.cost();
+        self.cost += cost;
+        self.replies += if entry.class == Class::Reply { cost } else { 0 };
         self.entries.push_back(entry);
     }
 
     fn count(&mut self, class: &Class, added: bool) {
         let counter = match class {
-            Class::Kept => return,
+            Class::Kept | Class::Reply => return,
             Class::Log => &mut self.logs,
             Class::Progress(_) | Class::ListChanged(_) => &mut self.mergeable,
         };
@@ -246,7 +258,10 @@ impl Queue {
             written -= rest;
             self.begun = 0;
             if let Some(entry) = self.entries.pop_front() {
-                self.cost -= entry.cost();
+                let cost = entry.cost();
+                self.cost -= cost;
+                self.replies =
+                    self.replies.saturating_sub(if entry.class == Class::Reply { cost } else { 0 });
                 self.count(&entry.class, false);
             }
         }

@@ -28,6 +28,12 @@ pub(crate) fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = 
     nearest(name, candidates).map_or_else(String::new, |candidate| format!("; did you mean `{candidate}`?"))
 }
 
+/// Whether what has happened so many times is told: the first time, and then each time that it has come to ten times as many.
+#[must_use]
+pub fn is_round(count: u64) -> bool {
+    count.checked_ilog10().is_some_and(|digits| count == 10_u64.pow(digits))
+}
+
 /// At most so many characters of a text, the last of which says that there were more.
 pub(crate) fn shortened(text: &str, characters: usize) -> Cow<'_, str> {
     if text.chars().nth(characters).is_none() {

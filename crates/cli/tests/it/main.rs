@@ -28,6 +28,7 @@ mod doctor;
 mod endings;
 mod example_digester;
 mod file_limit;
+mod floods;
 mod following;
 mod gateway;
 mod gateway_access;

@@ -8,6 +8,7 @@
 
 mod hearers;
 mod probe;
+mod replies;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,7 +29,11 @@ use unhang_proc::drain::Tail;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json, Line};
 
-use self::hearers::{GivenUp, Hears};
+pub(crate) use self::replies::Room;
+use self::{
+    hearers::{GivenUp, Hears},
+    replies::Replies,
+};
 use super::{
     Command, Mailbox, Outcome, Phase, Progress, Request,
     conversation::{self, Call, Conversation, Event},
@@ -77,8 +82,8 @@ pub(crate) enum Out {
     Request { id: Id, method: Box<str>, line: Vec<u8>, mirrored: Vec<(String, String)> },
     /// The end of a handshake of old.
     Initialized(Vec<u8>),
-    /// Another notification, or the answer to a question.
-    Word(Vec<u8>),
+    /// The reply to what the server asked, and the room that it has until it has left.
+    Reply(Vec<u8>, Room),
     /// Nobody waits for the answer to this request any more, for this reason.
     Withdrawn(Id, &'static str),
     /// This request has its outcome.
@@ -86,7 +91,7 @@ pub(crate) enum Out {
 }
 
 /// A question of the server that is being answered.
-type Answered = (Id, Replied);
+type Answered = (Id, Replied, Room);
 
 /// What has to be attended to, besides what the server says.
 pub(crate) enum Heard {
@@ -115,6 +120,7 @@ pub(crate) struct Dialogue {
     questions: JoinSet<Answered>,
     /// The tasks that answer them.
     asking: HashMap<Id, AbortHandle>,
+    replies: Replies,
     /// What is to be sent now, in this order, and its bytes.
     out: VecDeque<Out>,
     unsent: usize,
@@ -137,6 +143,7 @@ impl Dialogue {
             session: None,
             questions: JoinSet::new(),
             asking: HashMap::new(),
+            replies: Replies::new(&limits),
             out: VecDeque::new(),
             unsent: 0,
             is_ending: false,
@@ -220,7 +227,7 @@ impl Dialogue {
         match heard {
             Heard::Command(command) => self.command(command, waiting),
             Heard::Withdrawn => self.withdraw(),
-            Heard::Answered(Some((id, answer))) => self.answer(&id, answer),
+            Heard::Answered(Some((id, answer, room))) => self.answer(&id, answer, room),
             Heard::Answered(None) => self.asking.retain(|_, task| !task.is_finished()),
             Heard::Time => self.tick(),
         }
@@ -455,7 +462,7 @@ impl Dialogue {
                 Event::Done(call, outcome) => self.done(call, outcome),
                 Event::Late(id) => self.given_up.answered(&id),
                 Event::Withdrawn(id, why) => self.out.push_back(Out::Withdrawn(id, why)),
-                Event::Say(line) => self.word(line),
+                Event::Say(line) => self.refuse(line),
                 Event::Progress(id, params) => {
                     if let Some(Whose::Caller { progress: Some(progress), .. }) = self.conversation.whose(&id)
                     {
@@ -523,16 +530,21 @@ impl Dialogue {
     }
 
     fn question(&mut self, id: Id, method: &str, params: Option<Box<RawValue>>) {
+        let Some(mut room) = self.room(&id) else { return };
+        let bytes = params.as_ref().map_or(0, |params| params.get().len());
         if method == "ping" {
-            self.word(conversation::answer(&id, "{}"));
+            self.reply(conversation::answer(&id, "{}"), room);
         } else if self.is_stateless() {
             let text = format!(
                 "`{method}` cannot be asked of a client of revision 2026-07-28; answer with input_required"
             );
-            self.word(conversation::refusal(&id, Kind::InvalidRequest.code(), &text));
+            self.refused(&id, Kind::InvalidRequest.code(), &text, room);
         } else if self.questions.len() >= self.limits.max_in_flight {
             let text = format!("{} questions are still unanswered", self.questions.len());
-            self.word(conversation::refusal(&id, Kind::Overloaded.code(), &text));
+            self.refused(&id, Kind::Overloaded.code(), &text, room);
+        } else if !self.holds(&mut room, bytes) {
+            let text = format!("{bytes} bytes are too many beside the questions that are still unanswered");
+            self.refused(&id, Kind::Overloaded.code(), &text, room);
         } else {
             let asked = self.asked(method, params);
             let patience = self.limits.call_timeout;
@@ -541,7 +553,7 @@ impl Dialogue {
                 let late = |_| {
                     Err((Kind::Deadline.code(), format!("nobody answered within {}", in_words(patience))))
                 };
-                (id, timeout(patience, asked).await.unwrap_or_else(late))
+                (id, timeout(patience, asked).await.unwrap_or_else(late), room)
             });
             self.asking.insert(key, task);
         }
@@ -579,17 +591,12 @@ impl Dialogue {
         }
     }
 
-    fn answer(&mut self, id: &Id, answer: Replied) {
+    fn answer(&mut self, id: &Id, answer: Replied, room: Room) {
         self.asking.remove(id);
-        self.word(match answer {
-            Ok(result) => conversation::answer(id, &result),
-            Err((code, message)) => conversation::refusal(id, code, &message),
-        });
-    }
-
-    fn word(&mut self, line: Vec<u8>) {
-        self.unsent += line.len();
-        self.out.push_back(Out::Word(line));
+        match answer {
+            Ok(result) => self.reply(conversation::answer(id, &result), room),
+            Err((code, message)) => self.refused(id, code, &message, room),
+        }
     }
 
     /// The next thing to send, if any.

@@ -1,6 +1,7 @@
 //! The actor of a server on stdio: one task, one `select!`, which owns the process and its pipes.
 //!
-//! Invariants: no branch awaits a write, so a server that does not read delays nobody; a server that says nothing, dies or will
+//! Invariants: no branch awaits a write, so a server that does not read delays nobody; one that asks and takes no replies is read no
+//! further, and then ends as one that hangs; a server that says nothing, dies or will
 //! not end delays nobody beyond the limits; the process is held until it has gone. One that hangs while nobody talks to it is ended,
 //! so that whoever asks next meets with one that answers.
 
@@ -37,11 +38,11 @@ pub(crate) async fn live(server: ServerSpec, spoken: Spoken, mailbox: Mailbox) {
     let mut actor = Actor::new(server, spoken, mailbox);
     actor.start();
     while !actor.is_over() {
-        let writes = !actor.to_server.is_empty();
+        let (reads, writes) = (actor.reads(), !actor.to_server.is_empty());
         let also = actor.next_look();
         tokio::select! {
             heard = actor.dialogue.next(also) => actor.attend(heard),
-            awaited = awaited(&actor.process, true, writes) => match awaited {
+            awaited = awaited(&actor.process, reads, writes) => match awaited {
                 Awaited::Event(event) => actor.process_event(event).await,
                 Awaited::Readable(ready) => actor.read(ready),
                 Awaited::Writable => {}
@@ -63,6 +64,8 @@ struct Actor {
     to_server: Queue,
     lines: Lines,
     turn: Turn,
+    /// It was not read for once, and that was told.
+    was_held_back: bool,
     tail: Tail,
     /// Bytes of stderr at the last look, which is all that a server may give as a sign of life.
     stderr_seen: u64,
@@ -77,6 +80,7 @@ impl Actor {
         Self {
             lines: Lines::new(spoken.limits.max_message),
             turn: Turn::default(),
+            was_held_back: false,
             // Never shed: what is asked of a server is asked. It is bounded by refusing to take more.
             to_server: Queue::new(usize::MAX),
             health: Health::new(&spoken.limits, Duration::ZERO),
@@ -109,8 +113,10 @@ impl Actor {
     fn send(&mut self) {
         while let Some(out) = self.dialogue.next_out() {
             match out {
-                Out::Request { line, .. } | Out::Initialized(line) | Out::Word(line) => self.say(&line),
-                Out::Withdrawn(id, why) => self.say(&conversation::cancelled(&id, why)),
+                Out::Request { line, .. } | Out::Initialized(line) => self.say(Class::Kept, &line),
+                // From here on the queue counts it.
+                Out::Reply(line, _room) => self.say(Class::Reply, &line),
+                Out::Withdrawn(id, why) => self.say(Class::Kept, &conversation::cancelled(&id, why)),
                 Out::Over(_) => {}
             }
         }
@@ -123,10 +129,23 @@ impl Actor {
         }
     }
 
-    fn say(&mut self, line: &[u8]) {
+    /// Whether the server may say more: not while more replies wait for it than it takes. What is asked of it does not count, for it may
+    /// have to say something before it reads on.
+    fn reads(&mut self) -> bool {
+        let reads = self.to_server.replies() <= self.dialogue.limits.queue_bytes;
+        if !reads && !std::mem::replace(&mut self.was_held_back, true) {
+            let name = &self.dialogue.name;
+            tracing::warn!(
+                "`{name}` asks and does not read the answers; it is heard no further until it does"
+            );
+        }
+        reads
+    }
+
+    fn say(&mut self, class: Class, line: &[u8]) {
         let full = line.len() + self.to_server.cost() > gathered(self.dialogue.limits.queue_bytes);
         let input = self.process.as_mut().and_then(|process| process.server.input.as_mut());
-        self.to_server.push(Class::Kept, line, input.filter(|_| full), None);
+        self.to_server.push(class, line, input.filter(|_| full), None);
     }
 
     fn begin_stop(&mut self) {

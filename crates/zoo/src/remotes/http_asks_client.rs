@@ -1,7 +1,7 @@
 //! Asks the client before it answers a call, on the stream of the call or on the one for everything else.
 //!
 //! Where that other stream is to be late, it opens a while after it was asked for, and a question before that
-//! is lost.
+//! is lost. Or it asks without end: there, whoever calls, or on the stream of a list, which it never gives.
 
 use std::io;
 use std::process::ExitCode;
@@ -17,24 +17,41 @@ use crate::keeper::{lock, pause};
 use crate::pipe;
 use crate::web::Then;
 use crate::web::sessions::{question, serve_with};
+use crate::web::wire::Wire;
 
 pub(crate) const ANIMAL: Animal = Animal {
     name: "http-asks-client",
     incident: "Clients that read only the stream of their request leave such a question, and the call, unanswered (protocol.md 1.2).",
-    usage: "METHOD [--elsewhere yes | --elsewhere late]",
+    usage: "METHOD [--elsewhere yes | --elsewhere late | --endless yes | --endless listing]",
     promises: &[1],
     run,
 };
 
-/// How long the stream takes to open.
+/// How long the stream takes to open, and each answer to be taken by one that asks without end.
 const LATE: Duration = Duration::from_millis(100);
+
+/// Questions that leave at once.
+const CROWD: usize = 200;
 
 fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     let method = arguments.text(0, "METHOD")?.to_owned();
     let place = arguments.option("elsewhere")?;
     let (elsewhere, late) = (place.is_some(), place == Some("late"));
+    let endless = arguments.option("endless")?.map(|place| place == "listing");
     let (asks, is_open, answer) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(None::<Value>));
     serve_with(ANIMAL.name, move |_, asked, wire| {
+        if let Some(listing) = endless {
+            let is_answer = asked.is_post() && asked.message.method().is_empty();
+            let is_stream = if listing { asked.message.method() == "tools/list" } else { asked.is_get() };
+            return match (is_answer, is_stream) {
+                (true, _) => {
+                    pause(LATE);
+                    wire.status(202).map(|()| Some(Then::Next))
+                }
+                (_, true) => ask_for_ever(&method, wire),
+                _ => Ok(None),
+            };
+        }
         let question = question("q", &method);
         if asked.message.method().is_empty() && asked.message.id() == "q" {
             *lock(&answer) = Some(asked.message.raw().clone());
@@ -69,4 +86,15 @@ fn run(arguments: &Arguments) -> io::Result<ExitCode> {
         wire.event(None, &pipe::result(asked.message.id(), pipe::text(&text)))?;
         wire.end().map(|()| Some(Then::Next))
     })
+}
+
+/// Ends with the client, which closes the stream.
+fn ask_for_ever(method: &str, wire: &mut Wire) -> io::Result<Option<Then>> {
+    wire.begin_events(&[])?;
+    for number in 0_u64.. {
+        let ids = (0..CROWD).map(|of_these| format!("q{number}-{of_these}"));
+        let questions: Vec<Value> = ids.map(|id| question(&id, method)).collect();
+        wire.events(&questions)?;
+    }
+    Ok(Some(Then::HangUp))
 }

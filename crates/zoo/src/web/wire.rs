@@ -101,6 +101,13 @@ impl Wire {
         self.piece(format!("{id}event: message\ndata: {message}\n\n").as_bytes())
     }
 
+    /// Sends messages all at once.
+    pub(crate) fn events(&mut self, messages: &[Value]) -> io::Result<()> {
+        let events: String =
+            messages.iter().map(|message| format!("event: message\ndata: {message}\n\n")).collect();
+        self.piece(events.as_bytes())
+    }
+
     /// Ends an answer of which all pieces are there.
     pub(crate) fn end(&mut self) -> io::Result<()> {
         self.write(b"0\r\n\r\n")

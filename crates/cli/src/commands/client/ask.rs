@@ -7,11 +7,15 @@ use std::{
     future::Future,
     io::{self, BufRead, IsTerminal},
     pin::Pin,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{sync::Mutex, task::spawn_blocking};
-use unhang::client::{Answer, Listener, declined};
+use unhang::{
+    client::{Answer, Listener, declined},
+    wording::is_round,
+};
 
 use super::form::Question;
 use crate::{output, progress, terminal_text::escaped};
@@ -30,11 +34,13 @@ pub(super) fn is_asking() -> bool {
 /// Hears a server's messages and answers its questions, at the terminal where there is one.
 pub(super) struct Person {
     server: String,
+    /// Questions that were declined since there is no terminal.
+    declined: AtomicU64,
 }
 
 impl Person {
     pub(super) fn new(server: &str) -> Self {
-        Self { server: server.to_owned() }
+        Self { server: server.to_owned(), declined: AtomicU64::default() }
     }
 }
 
@@ -63,14 +69,21 @@ impl Listener for Person {
         params: Option<Box<RawValue>>,
     ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'static>> {
         let server = self.server.clone();
+        let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
+        let is_declined = method == "elicitation/create" && !is_terminal;
+        let declined_before = self.declined.fetch_add(u64::from(is_declined), Ordering::Relaxed);
         Box::pin(async move {
             if method != "elicitation/create" {
                 return Err(declined(&method));
             }
-            if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-                tracing::warn!(
-                    "`{server}` asks for input, and there is no terminal to ask at; it was declined"
-                );
+            if is_declined {
+                let count = declined_before + 1;
+                if is_round(count) {
+                    let times = if count == 1 { String::new() } else { format!(" {count} times") };
+                    tracing::warn!(
+                        "`{server}` asks for input{times}, and there is no terminal to ask at; it was declined"
+                    );
+                }
                 return Ok(json!({ "action": "decline" }));
             }
             let params = params.map_or_else(|| "{}".to_owned(), |params| params.get().to_owned());

@@ -100,7 +100,7 @@ async fn answer(dialogue: &mut Dialogue) -> Value {
     loop {
         let heard = dialogue.next(None).await;
         dialogue.attend(heard, 0);
-        if let Some(Out::Word(line)) = dialogue.next_out() {
+        if let Some(Out::Reply(line, _)) = dialogue.next_out() {
             return serde_json::from_slice(&line).expect("JSON");
         }
     }
@@ -346,5 +346,44 @@ async fn f_79_a_server_behind_a_url_has_a_log_and_no_stderr_of_ours() {
         let state = dialogue.mailbox.state.borrow();
         let Phase::Over(failure) = &state.phase else { panic!("{:?}", state.phase) };
         assert!(failure.hint.starts_with(hint), "{}", failure.hint);
+    }
+}
+
+#[tokio::test]
+async fn what_waits_of_one_message_full_of_requests_is_bounded() {
+    let (mut dialogue, _listener, _heard, _link) = talking(0);
+    dialogue.bound_replies(3);
+    let pings = ["ping"; 5].map(|method| json!({ "jsonrpc": "2.0", "id": "q", "method": method }));
+    let invalid = [(); 5].map(|()| json!({ "jsonrpc": "2.0", "id": 1, "method": "ping", "params": 1 }));
+    for asked in [pings, invalid] {
+        says(&mut dialogue, &json!(asked));
+        let mut replies: Vec<Out> = std::iter::from_fn(|| dialogue.next_out()).collect();
+        assert_eq!(replies.len(), 3, "{replies:?}");
+        // One has left.
+        replies.pop();
+        says(&mut dialogue, &asked[0]);
+        says(&mut dialogue, &asked[0]);
+        assert_eq!(std::iter::from_fn(|| dialogue.next_out()).count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn questions_that_are_too_long_beside_others_are_refused() {
+    let (mut dialogue, _listener, _heard, _link) = talking(1);
+    let long = "x".repeat(600 << 10);
+    dialogue.replies.most_of_questions = 1 << 20;
+    for id in 1..3 {
+        let question = json!({ "jsonrpc": "2.0", "id": id, "method": QUESTION, "params": { "text": long } });
+        says(&mut dialogue, &question);
+    }
+    match dialogue.next_out() {
+        Some(Out::Reply(line, _)) => {
+            let refusal: Value = serde_json::from_slice(&line).expect("JSON");
+            assert_eq!(
+                (&refusal["id"], &refusal["error"]["code"]),
+                (&json!(2), &json!(Kind::Overloaded.code()))
+            );
+        }
+        other => panic!("{other:?}"),
     }
 }

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     client::{Error, ServerError},
     fault::Kind,
+    wording::is_round,
 };
 
 /// What may be asked once more, for it changes nothing. Whether a tool does, its server alone knows.
@@ -148,17 +149,15 @@ impl Actor {
     }
 
     fn word_closed(&mut self, close: Close) {
-        match close {
-            Close::Refused(status, _) => {
-                tracing::warn!(
-                    "`{}` refused a notification or an answer with HTTP {status}",
-                    self.dialogue.name
-                );
-            }
-            Close::Failed(error) | Close::Broke(error, _) => {
-                tracing::warn!("a notification or an answer did not reach `{}`: {error}", self.dialogue.name);
-            }
-            Close::Ended(_) | Close::Whole | Close::NoMessage(..) => {}
+        let why = match close {
+            Close::Refused(status, _) => format!("HTTP {status}"),
+            Close::Failed(error) | Close::Broke(error, _) => error.to_string(),
+            Close::Ended(_) | Close::Whole | Close::NoMessage(..) => return,
+        };
+        self.lost_words += 1;
+        if is_round(self.lost_words) {
+            let (name, count) = (&self.dialogue.name, self.lost_words);
+            tracing::warn!("{count} notifications or answers did not reach `{name}`; the last: {why}");
         }
     }
 

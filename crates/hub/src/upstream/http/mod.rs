@@ -46,7 +46,7 @@ use unhang_wire::Id;
 use self::exchange::{Close, Said, Which, exchange};
 use super::{
     Mailbox, conversation,
-    dialogue::{Dialogue, Heard, Out, Spoken},
+    dialogue::{Dialogue, Heard, Out, Room, Spoken},
     handshake::Ask as Handshake,
 };
 use crate::{fault::Kind, revision::Revision, settings::HttpDialect};
@@ -75,6 +75,8 @@ const LISTENING: Duration = Duration::from_secs(1);
 pub(crate) const REQUESTS: usize = 200;
 /// The same for notifications and answers.
 const WORDS: usize = 16;
+/// Those that wait for that. Nothing holds back a server that asks for more, since the answers of other requests come on the same way.
+const WORDS_WAITING: usize = 1000;
 
 /// A server over HTTP.
 #[derive(Clone, Debug)]
@@ -93,6 +95,7 @@ pub(crate) async fn live(server: HttpServer, spoken: Spoken, mailbox: Mailbox) {
         Connection::new(&server.address, server.authorization.clone(), spoken.limits.max_message);
     let mut dialogue = Dialogue::new(spoken, mailbox, unhang_proc::drain::Tail::new(0));
     dialogue.is_remote = true;
+    dialogue.bound_replies(WORDS_WAITING);
     let connection = match connection {
         Ok(connection) => connection,
         Err(error) => {
@@ -201,6 +204,8 @@ struct Actor {
     requests_at_once: Arc<Semaphore>,
     words_at_once: Arc<Semaphore>,
     speaker: mpsc::Sender<(Which, Said)>,
+    /// Notifications and answers that did not get there.
+    lost_words: u64,
 }
 
 impl Actor {
@@ -230,6 +235,7 @@ impl Actor {
             dialogue,
             connection,
             speaker,
+            lost_words: 0,
         }
     }
 
@@ -346,15 +352,16 @@ impl Actor {
             }
             Out::Initialized(line) => {
                 self.awaits_initialized = true;
-                self.word(Which::Initialized, line);
+                self.word(Which::Initialized, line, None);
             }
-            Out::Word(line) => self.word(Which::Word, line),
+            Out::Reply(line, room) => self.word(Which::Word, line, Some(room)),
             Out::Over(_) | Out::Withdrawn(..) => {}
         }
     }
 
-    fn word(&mut self, which: Which, line: Vec<u8>) {
-        self.post(which, "", &[], Bytes::from(line));
+    fn word(&mut self, which: Which, line: Vec<u8>, room: Option<Room>) {
+        let ask = self.posted("", &[], Bytes::from(line));
+        self.exchange(which, ask, room);
     }
 
     fn open_old_stream(&mut self) {
@@ -385,6 +392,11 @@ impl Actor {
         mirrored: &[(String, String)],
         line: Bytes,
     ) -> AbortHandle {
+        let ask = self.posted(method, mirrored, line);
+        self.exchange(which, ask, None)
+    }
+
+    fn posted(&self, method: &str, mirrored: &[(String, String)], line: Bytes) -> Ask {
         let mut headers = vec![
             ("content-type".to_owned(), "application/json".to_owned()),
             ("accept".to_owned(), "application/json, text/event-stream".to_owned()),
@@ -399,7 +411,7 @@ impl Actor {
             Way::Sse(url) => url.clone(),
             Way::Streamable => None,
         };
-        self.exchange(which, Ask { verb: Verb::Post, url, headers, body: Some(line) })
+        Ask { verb: Verb::Post, url, headers, body: Some(line) }
     }
 
     /// Opens a stream, or takes one up again.
@@ -407,7 +419,7 @@ impl Actor {
         let mut headers = vec![("accept".to_owned(), "text/event-stream".to_owned())];
         headers.extend(last_id.map(|id| ("last-event-id".to_owned(), id)));
         self.identify(&mut headers, "");
-        self.exchange(which, Ask { verb: Verb::Get, url: None, headers, body: None })
+        self.exchange(which, Ask { verb: Verb::Get, url: None, headers, body: None }, None)
     }
 
     /// Says which revision is spoken, and in which session.
@@ -423,7 +435,8 @@ impl Actor {
         headers.extend(self.session.iter().map(|session| (headers::SESSION.to_owned(), session.clone())));
     }
 
-    fn exchange(&mut self, which: Which, ask: Ask) -> AbortHandle {
+    /// `room` is what a reply has until it has left.
+    fn exchange(&mut self, which: Which, ask: Ask, room: Option<Room>) -> AbortHandle {
         let (connection, speaker) = (self.connection.clone(), self.speaker.clone());
         let mut limit = self.dialogue.limits.request_timeout;
         if which == Which::Initialized && stands("initialized-bounded") {
@@ -438,6 +451,7 @@ impl Actor {
         let turns = turns.cloned().filter(|_| stands("http-connections-bounded"));
         let tasks = if which == Which::Word { &mut self.words } else { &mut self.tasks };
         tasks.spawn(async move {
+            let _room = room;
             let _turn = match turns {
                 // It is never closed.
                 Some(turns) => turns.acquire_owned().await.ok(),
@@ -481,8 +495,9 @@ impl Actor {
         task.abort();
         let has_session =
             self.dialogue.session.as_ref().is_some_and(|session| !session.revision.is_stateless());
-        if has_session {
-            self.word(Which::Word, conversation::cancelled(id, why));
+        // A server that takes none of them does not need to know.
+        if has_session && self.words.len() < WORDS_WAITING {
+            self.word(Which::Word, conversation::cancelled(id, why), None);
         }
     }
 
