@@ -16,7 +16,7 @@ pub const START_TIMEOUT: Duration = Duration::from_secs(55);
 pub const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 /// The same for a server that gives no sign of life at all: some are silent until they are spoken to in words that they know.
 pub const PROBE_SILENCE: Duration = Duration::from_secs(10);
-/// Any request but `tools/call` (L-19, L-79).
+/// Any request but `tools/call` (L-19, L-79); a list with all its pages, so that slow pages are no way round it.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// A `tools/call` in all; progress does not extend it (design 3).
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -56,7 +56,7 @@ pub const LAST_MOMENT: Duration = Duration::from_secs(1);
 /// What a dead server's stdout is still read for. The pipe can be held open by somebody else, so its end is never
 /// waited for (processes.md 1.5).
 pub const LAST_WORDS: Duration = Duration::from_millis(200);
-/// One line in either direction (design 3).
+/// One line in either direction (design 3), and a list with all its pages.
 pub const MAX_MESSAGE: usize = 64 << 20;
 /// Requests of one client. Servers do not push back on their own: they were seen to take 10,662 requests and grow to
 /// 329 MB (contract 4).

@@ -50,7 +50,7 @@ struct ServerLimits {
     /// From the start of a server to its first answer [default: 55s]
     #[arg(long, env = "UNHANG_START_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     start_timeout: Option<Duration>,
-    /// Any request but `tools/call` [default: 30s]
+    /// Any request but `tools/call`; a list with all its pages [default: 30s]
     #[arg(long, env = "UNHANG_REQUEST_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     request_timeout: Option<Duration>,
     /// Between closing a server's stdin, SIGTERM and SIGKILL [default: 1s]

@@ -63,6 +63,7 @@ mod json_errors;
 mod login;
 mod manual;
 mod named_culprits;
+mod pages;
 mod processes;
 mod progress_lines;
 mod promise_1_answered;

@@ -16,7 +16,7 @@ use serde_json::{
     Map, Value, json,
     value::{RawValue, to_raw_value},
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use unhang_bridge::{
     Era,
     params::Signature,
@@ -125,9 +125,10 @@ impl Client {
     ) -> Result<Box<RawValue>, Error> {
         let session = self.ready().await?;
         let limit = options.timeout.unwrap_or(self.limits.call_timeout);
+        let since = options.since.unwrap_or_else(Instant::now);
+        let deadline = Deadline::after(limit.saturating_sub(since.elapsed()));
         let signed = self.signed_for_tasks(&session);
-        let pursuit =
-            Pursuit { client: self, tool, limit, deadline: Deadline::after(limit), options, signed };
+        let pursuit = Pursuit { client: self, tool, limit, since, deadline, options, signed };
         pursuit.through(&session, arguments).await
     }
 
@@ -184,6 +185,7 @@ struct Pursuit<'a> {
     client: &'a Client,
     tool: &'a str,
     limit: Duration,
+    since: Instant,
     deadline: Deadline,
     options: &'a Options,
     signed: Signed,
@@ -197,19 +199,20 @@ impl Pursuit<'_> {
     ) -> Result<Box<RawValue>, Error> {
         let params = json!({ "name": self.tool, "arguments": arguments }).to_string();
         let progress = self.options.progress.clone();
-        let result = match self.ask_within(self.limit, "tools/call", &params, progress.clone()).await {
-            // It is nothing else than a task, and was not begun.
-            Err(Error::Server(error))
-                if error.code == i64::from(Kind::MethodNotFound.code()) && is_core(session) =>
-            {
-                let as_task =
-                    Json::new(params.as_bytes()).and_then(|params| tasks::ask_for_task(params, None));
-                let as_task =
-                    as_task.filter(|_| offers(session, Dialect::Core)).ok_or(Error::Server(error))?;
-                self.ask("tools/call", &as_task, progress).await?
-            }
-            result => result?,
-        };
+        let result =
+            match self.ask_within(self.limit, self.since, "tools/call", &params, progress.clone()).await {
+                // It is nothing else than a task, and was not begun.
+                Err(Error::Server(error))
+                    if error.code == i64::from(Kind::MethodNotFound.code()) && is_core(session) =>
+                {
+                    let as_task =
+                        Json::new(params.as_bytes()).and_then(|params| tasks::ask_for_task(params, None));
+                    let as_task =
+                        as_task.filter(|_| offers(session, Dialect::Core)).ok_or(Error::Server(error))?;
+                    self.ask("tools/call", &as_task, progress).await?
+                }
+                result => result?,
+            };
         if let Some(job) = JobInWords::read(&result, self.tool) {
             return self.job(job).await;
         }
@@ -229,18 +232,22 @@ impl Pursuit<'_> {
         params: &str,
         progress: Option<tokio::sync::watch::Sender<Option<Box<RawValue>>>>,
     ) -> Result<Box<RawValue>, Error> {
-        self.ask_within(self.deadline.remaining().max(LAST_LOOK), method, params, progress).await
+        let limit = self.deadline.remaining().max(LAST_LOOK);
+        self.ask_within(limit, Instant::now(), method, params, progress).await
     }
 
     async fn ask_within(
         &self,
         limit: Duration,
+        since: Instant,
         method: &str,
         params: &str,
         progress: Option<tokio::sync::watch::Sender<Option<Box<RawValue>>>>,
     ) -> Result<Box<RawValue>, Error> {
-        let (timeout, signed) = (Some(limit), self.signed.clone());
-        self.client.ask(method, params, &Manner { timeout, progress, signed, ..Manner::default() }).await
+        let (timeout, since, signed) = (Some(limit), Some(since), self.signed.clone());
+        self.client
+            .ask(method, params, &Manner { timeout, since, progress, signed, ..Manner::default() })
+            .await
     }
 
     /// Shows how far it is.
@@ -274,7 +281,7 @@ impl Pursuit<'_> {
             let wait = remaining.min(most).as_secs();
             let arguments = json!({ "job_id": job.job, "wait_seconds": wait });
             let asked = json!({ "name": job.status_tool(), "arguments": arguments }).to_string();
-            let since = tokio::time::Instant::now();
+            let since = Instant::now();
             let told = match self.ask("tools/call", &asked, None).await {
                 Err(Error::Failure(failure)) if failure.kind == Kind::Deadline => {
                     return Err(self.given_up(&job, last.as_ref()));

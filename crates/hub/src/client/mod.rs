@@ -109,6 +109,8 @@ pub struct ClientSpec {
 pub struct Options {
     /// How long it may take; the server's limits say it where this does not (L-20).
     pub timeout: Option<Duration>,
+    /// From when on that counts; from when the server is ready, where this says nothing.
+    pub since: Option<Instant>,
     /// Where its newest progress is put, as received. Without it the server is not asked for any.
     pub progress: Option<watch::Sender<Option<Box<RawValue>>>>,
     /// Where it is put what the server goes on with in the background while that is followed to its end, as a job of ours.
@@ -120,7 +122,7 @@ pub struct Options {
 pub(crate) struct Manner {
     /// As in [`Options`].
     pub(crate) timeout: Option<Duration>,
-    /// From when on that counts; from when the server is ready, where this says nothing.
+    /// As in [`Options`].
     pub(crate) since: Option<Instant>,
     /// As in [`Options`].
     pub(crate) progress: Option<watch::Sender<Option<Box<RawValue>>>>,
@@ -148,8 +150,8 @@ pub(crate) enum Signed {
 
 impl From<&Options> for Manner {
     fn from(options: &Options) -> Self {
-        let Options { timeout, progress, background: _ } = options.clone();
-        Manner { timeout, progress, ..Manner::default() }
+        let Options { timeout, since, progress, background: _ } = options.clone();
+        Manner { timeout, since, progress, ..Manner::default() }
     }
 }
 
@@ -198,6 +200,12 @@ impl Client {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its limits.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Waits until the server has answered the handshake (L-12), and gives what it said.

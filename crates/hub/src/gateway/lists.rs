@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     client::{Client, Error, List, Options, Topics},
+    fault::Kind,
     route::catalog::Offered,
 };
 
@@ -96,7 +97,13 @@ impl Backend {
     /// What a server that has tools gives besides; nothing where that goes wrong.
     fn or_none(&self, listed: Result<Vec<Box<RawValue>>, Error>) -> Vec<Box<RawValue>> {
         listed.unwrap_or_else(|error| {
-            tracing::debug!("`{}`: {error}", self.name());
+            let why = error.to_string();
+            let is_cut = matches!(&error, Error::Failure(failure) if failure.kind == Kind::TooLarge);
+            if is_cut && self.state().told.insert(why.clone()) {
+                tracing::warn!("{why}; it is taken to have none of these");
+            } else {
+                tracing::debug!("`{}`: {why}", self.name());
+            }
             Vec::new()
         })
     }

@@ -434,7 +434,7 @@ impl Servers {
 
 /// Keeps the lists of one server: asks for them when it has started, and again when they change.
 async fn keep(shared: Arc<Shared>, backend: Arc<Backend>) {
-    let mut is_told = false;
+    let (mut is_told, mut last) = (false, String::new());
     loop {
         // It is never closed.
         let turn = Arc::clone(&shared.starts).acquire_owned().await.ok();
@@ -458,9 +458,12 @@ async fn keep(shared: Arc<Shared>, backend: Arc<Backend>) {
             // It has said what its instances offer.
             backend.rest_now().await;
         }
-        if let Err(error) = &listed {
-            tracing::warn!("`{}` cannot be listed: {error}", backend.name());
+        // It is tried again and again, and may fail in the same way each time.
+        let why = listed.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        if !why.is_empty() && why != last {
+            tracing::warn!("`{}` cannot be listed: {why}", backend.name());
         }
+        last = why;
         is_told = tell_absence(&shared.notices, &backend, listed.as_ref().err(), is_told);
         shared.publish();
         backend.until_changed(listed.is_ok()).await;

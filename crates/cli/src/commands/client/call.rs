@@ -19,7 +19,7 @@ use tokio::{
 use unhang::{
     client::{Client, Error, JobResource, List, Options},
     exit,
-    fault::in_words,
+    fault::{Kind, in_words},
     wording::nearest,
 };
 
@@ -49,14 +49,23 @@ pub(in crate::commands) fn call(Call { json, no_check, request }: &Call, verbose
             None => Map::new(),
         };
         let (client, tool, pairs) = desk.asked(request, "tool").await?;
-        let declared = one_of(&client, List::Tools, "tool", tool).await?;
+        client.ready().await?;
+        let (since, limits) = (Instant::now(), client.limits());
+        // The list is part of the call, and has the limit of its own request besides.
+        let timeout = Some(limits.request_timeout.min(limits.call_timeout));
+        let listing = Options { timeout, since: Some(since), ..Options::default() };
+        let declared = one_of(&client, List::Tools, "tool", tool, &listing).await?;
+        let listed = since.elapsed();
         let arguments = arguments(given, pairs, declared.get("inputSchema"), !no_check)?;
         if !no_check {
             check_tool(tool, &arguments, declared.get("inputSchema"))?;
         }
-        let call = async |options: &Options| client.call_tool_to_its_end(tool, arguments, options).await;
+        let call = async |options: &Options| {
+            let options = Options { since: Some(since), ..options.clone() };
+            client.call_tool_to_its_end(tool, arguments, &options).await
+        };
         let result = desk.with_progress(call).await;
-        let result = result.map_err(|error| desk.failed(error))?;
+        let result = result.map_err(|error| desk.failed(behind_a_list(error, listed)))?;
         let members = parsed(&result);
         let has_failed = members["isError"] == true;
         let writer = writer(request, tool);
@@ -119,7 +128,7 @@ pub(super) fn not_completed(uri: &str, read: &RawValue) -> Option<Failure> {
 pub(in crate::commands) fn prompt(Prompt { request }: &Prompt, verbose: bool) -> ExitCode {
     run(&request.common, &request.ad_hoc, verbose, async |desk| {
         let (client, name, pairs) = desk.asked(request, "prompt").await?;
-        let declared = one_of(&client, List::Prompts, "prompt", name).await?;
+        let declared = one_of(&client, List::Prompts, "prompt", name, &Options::default()).await?;
         let arguments = texts(pairs)?;
         check_prompt(name, &arguments, &declared)?;
         let get = async |options: &Options| client.get_prompt(name, arguments, options).await;
@@ -206,8 +215,24 @@ async fn listed(client: &Client, list: List, member: &str) -> Result<Vec<String>
 }
 
 /// The item of this name.
-pub(super) async fn one_of(client: &Client, list: List, what: &str, name: &str) -> Result<Value, Failure> {
-    let items = client.list(list, &Options::default()).await?;
+pub(super) async fn one_of(
+    client: &Client,
+    list: List,
+    what: &str,
+    name: &str,
+    options: &Options,
+) -> Result<Value, Failure> {
+    let limits = client.limits();
+    let items = client.list(list, options).await.map_err(|mut error| {
+        if let Error::Failure(failure) = &mut error
+            && failure.kind == Kind::Deadline
+            && options.timeout.is_some_and(|limit| limit < limits.request_timeout)
+        {
+            "the request was cancelled; raise --call-timeout if it needs longer"
+                .clone_into(&mut failure.hint);
+        }
+        error
+    })?;
     let items: Vec<Value> = items.iter().filter_map(|item| serde_json::from_str(item.get()).ok()).collect();
     if let Some(found) = items.iter().find(|item| item["name"] == name) {
         return Ok(found.clone());
@@ -215,6 +240,17 @@ pub(super) async fn one_of(client: &Client, list: List, what: &str, name: &str) 
     let names: Vec<String> =
         items.iter().filter_map(|item| item["name"].as_str().map(str::to_owned)).collect();
     Err(unknown(client, what, name, &names, None))
+}
+
+/// What came of a call behind a list, which took so much of its time.
+fn behind_a_list(mut error: Error, listed: Duration) -> Error {
+    if let Error::Failure(failure) = &mut error
+        && failure.kind == Kind::Deadline
+        && listed >= QUICK
+    {
+        failure.happened.push_str(&format!(", {} of which its list of tools took", in_words(listed)));
+    }
+    error
 }
 
 /// A request that takes less needs no line that says so.

@@ -58,7 +58,7 @@ pub(in crate::commands) fn tools(tools: &Tools, verbose: bool) -> ExitCode {
 /// Shows one tool.
 async fn shown(desk: &Desk<'_>, target: &Target, tool: &str) -> Outcome {
     let client = desk.client(target).await?;
-    let found = one_of(&client, List::Tools, "tool", tool).await?;
+    let found = one_of(&client, List::Tools, "tool", tool, &Options::default()).await?;
     let server = match target {
         Target::Named(name) => Some(name.as_str()),
         Target::Command(_) => None,
