@@ -248,6 +248,17 @@ fn milliseconds(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// What has to have passed, if it is to be told.
+pub(crate) const WORTH_TELLING: Duration = Duration::from_millis(100);
+
+/// The rest of a sentence about a limit: how much of it a server took to start, where that is worth telling.
+pub(crate) fn of_which_starting(starting: Duration) -> String {
+    match starting >= WORTH_TELLING {
+        true => format!(", {} of which it took to start", in_words(starting)),
+        false => String::new(),
+    }
+}
+
 /// A length of time for a sentence: `350ms`, `2.5s`, `5m`.
 pub fn in_words(length: Duration) -> String {
     if length < Duration::from_secs(1) {

@@ -10,12 +10,9 @@ use tokio::time::Instant;
 use super::{Answered, Servers, backend::Backend};
 use crate::{
     client::Error,
-    fault::{Kind, RESTART_HINT, in_words},
+    fault::{Kind, RESTART_HINT, WORTH_TELLING, in_words, of_which_starting},
     notices::Notices,
 };
-
-/// What has to have passed, if it is to be told.
-const WORTH_TELLING: Duration = Duration::from_millis(100);
 
 /// Whether somebody may read what servers write that they share with others; looked up anew each time. Clones are the same.
 #[derive(Clone, Default)]
@@ -81,8 +78,8 @@ pub(super) fn explained(error: Error, spent: Spent, since: Instant) -> Error {
             ": it waited {line} for its turn behind other calls, and `{server}` had it for {asked}"
         ));
         failed.hint = "ask again when others have ended, or raise call-timeout or max-in-flight".to_owned();
-    } else if failed.kind == Kind::Deadline && spent.starting >= WORTH_TELLING {
-        failed.happened.push_str(&format!(", {} of which it took to start", in_words(spent.starting)));
+    } else if failed.kind == Kind::Deadline {
+        failed.happened.push_str(&of_which_starting(spent.starting));
     } else if failed.kind == Kind::ServerExited {
         RESTART_HINT.clone_into(&mut failed.hint);
     }

@@ -249,6 +249,8 @@ impl Machine {
             line: None,
             sent: false,
             retried: false,
+            held_since: self.now,
+            held_for: Duration::ZERO,
         };
         self.revive_token(call.token.as_ref());
         let wire_id = self.register(call);

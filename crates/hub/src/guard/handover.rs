@@ -485,6 +485,8 @@ impl Machine {
             line: Some(line.into_bytes()),
             sent: false,
             retried: false,
+            held_since: now,
+            held_for: Duration::ZERO,
         };
         // The id is free, so this cannot be refused.
         let _registered = self.calls.register(wire_id.clone(), call.deadline, call);
@@ -497,8 +499,10 @@ impl Machine {
         if self.link == Link::Live {
             return self.send_held(wire_id, outside);
         }
-        let line = self.calls.get(wire_id).and_then(|call| call.line.as_ref());
-        self.held_bytes += line.map_or(0, Vec::len);
+        if let Some(call) = self.calls.get_mut(wire_id) {
+            call.held_since = self.now;
+            self.held_bytes += call.line.as_ref().map_or(0, Vec::len);
+        }
         self.held.push_back(Held::Call(wire_id.clone()));
         self.wake();
     }

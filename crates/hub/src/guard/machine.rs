@@ -158,6 +158,9 @@ pub(super) struct Call {
     pub line: Option<Vec<u8>>,
     pub sent: bool,
     pub retried: bool,
+    /// Since when it has been held, the last time; and for how long in all, until then.
+    pub held_since: Duration,
+    pub held_for: Duration,
 }
 
 impl Call {

@@ -185,6 +185,7 @@ impl Machine {
                 if call.sent {
                     call.retried = true;
                     call.sent = false;
+                    call.held_since = self.now;
                     self.counters.retried += 1;
                     self.held_bytes += call.line.as_ref().map_or(0, Vec::len);
                     again.push_back(Held::Call(wire_id.clone()));
@@ -238,7 +239,12 @@ impl Machine {
         for held in std::mem::take(&mut self.held) {
             match held {
                 Held::Line(line) => outside.to_server(&line),
-                Held::Call(wire_id) => self.send_held(&wire_id, outside),
+                Held::Call(wire_id) => {
+                    if let Some(call) = self.calls.get_mut(&wire_id) {
+                        call.held_for += self.now.saturating_sub(call.held_since);
+                    }
+                    self.send_held(&wire_id, outside);
+                }
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     batch::BatchId,
     breaker::Phase,
     clients,
-    fault::{BAD_RESPONSE_HINT, Evidence, Fault, Kind, RESTART_HINT, ended, in_words},
+    fault::{BAD_RESPONSE_HINT, Evidence, Fault, Kind, RESTART_HINT, ended, in_words, of_which_starting},
     queue::Class,
     refusal::{Addressee, Telling},
 };
@@ -139,6 +139,9 @@ impl Machine {
                 question.method,
                 in_words(limit)
             );
+        }
+        if call.sent {
+            happened.push_str(&of_which_starting(call.held_for));
         }
         let clock_hint;
         let hint = if call.is_job {

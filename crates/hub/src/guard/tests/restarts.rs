@@ -106,6 +106,25 @@ fn what_is_asked_while_a_deaf_server_is_stopped_waits_for_the_next_and_for_the_d
 }
 
 #[test]
+fn f_55_how_much_of_its_limit_a_call_waited_for_a_restart_is_told() {
+    let mut guarded = Guarded::shaken(Limits { call_timeout: seconds(60), ..Limits::default() });
+    guarded.dies();
+    guarded.call(1);
+    shake_again(&mut guarded);
+    guarded.wait(seconds(25));
+    let fault = guarded.heard_fault(1, -31001);
+    let message = fault["message"].as_str().expect("a sentence");
+    assert!(
+        message.contains("did not answer `tools/call` within 1m, 35s of which it took to start;"),
+        "{message}"
+    );
+    guarded.call(2);
+    guarded.wait(seconds(60));
+    let fault = guarded.heard_fault(2, -31001);
+    assert!(!fault["message"].to_string().contains("to start"), "it was there: {fault}");
+}
+
+#[test]
 fn a_server_that_is_fenced_off_is_not_started_for_an_earlier_wish() {
     let mut guarded = Guarded::shaken(Limits { breaker_failures: 1, ..Limits::default() });
     guarded.machine.server_deaf(guarded.now, "it closed its stdin");
