@@ -84,9 +84,10 @@ fn the_list_and_the_page_are_shown() {
 #[test]
 fn the_program_itself_lists_what_there_is() {
     let printed = |words: &[&str]| {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_unhang-zoo")).args(words).output();
-        let output = output.expect("it runs");
-        (output.status.code(), String::from_utf8(output.stdout).expect("text"))
+        let mut visitor = visitor::Visitor::of_the_program(words);
+        let code = visitor.end().code();
+        let text: Vec<u8> = std::iter::from_fn(|| visitor.line()).flatten().collect();
+        (code, String::from_utf8(text).expect("text"))
     };
     let list = printed(&["zoo", "--list"]);
     assert!(list.0 == Some(0) && list.1.contains("well-behaved"), "{list:?}");

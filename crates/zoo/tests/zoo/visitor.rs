@@ -32,6 +32,11 @@ impl Visitor {
         Self::listen_to(start(args))
     }
 
+    /// Starts the program with these words alone.
+    pub(crate) fn of_the_program(words: &[&str]) -> Self {
+        Self::listen_to(launch(&mut by_words(words)))
+    }
+
     /// Starts an animal as a job: with a folder of its own, in a process group of its own.
     pub(crate) fn employ(folder: &Path, args: &[&str]) -> Self {
         Self::listen_to(launch(animal(args).env("UNHANG_JOB_DIR", folder).process_group(0)))
@@ -186,13 +191,17 @@ pub(crate) fn start(args: &[&str]) -> Child {
     launch(&mut animal(args))
 }
 
+fn animal(args: &[&str]) -> Command {
+    by_words(&[&["zoo"], args].concat())
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "the zoo shares no code with what it tests, so its tests spawn by themselves"
 )]
-fn animal(args: &[&str]) -> Command {
+fn by_words(words: &[&str]) -> Command {
     let mut command = Command::new(program());
-    command.arg("zoo").args(args);
+    command.args(words);
     command
 }
 

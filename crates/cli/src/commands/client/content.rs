@@ -195,7 +195,7 @@ mod tests {
             format!("red\n[image, 2 bytes: {}]\n[image, 2 bytes: {}]\n", first.display(), second.display());
         assert!(text.starts_with(&expect), "{text}");
         assert!(text.ends_with("file:///a\ninside\n") && text.contains("it is no base64"), "{text}");
-        assert_eq!(std::fs::read(&second).unwrap(), b"hi");
+        assert_eq!(fs::read(&second).unwrap(), b"hi");
         assert_eq!(
             writer.tool(&json!({ "content": [], "structuredContent": { "a": 1 } })),
             "{\n  \"a\": 1\n}\n"
