@@ -16,7 +16,7 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How long the killed may take to be gone.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// What all processes and folders of this demonstration have in their environment, their arguments or their names.
+/// What all processes of this demonstration have in their environment, and its folders in front of their names.
 pub(super) fn mark() -> String {
     format!("unhang-demo-{}-", std::process::id())
 }
@@ -38,11 +38,21 @@ pub(super) async fn clear() {
         left.iter().for_each(Process::kill);
         Deadline::after(Duration::from_millis(20)).sleep().await;
     }
+    // What was just killed may still have added to a folder while that was emptied.
+    let limit = Deadline::after(LIMIT);
+    while !remove_folders(&mark) && !limit.is_past() {
+        Deadline::after(Duration::from_millis(20)).sleep().await;
+    }
+}
+
+/// Removes the folders of this mark. Whether there were none.
+fn remove_folders(mark: &str) -> bool {
     let folders = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     let is_ours = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(mark.as_bytes());
-    for folder in folders.filter(|folder| is_ours(&folder.file_name())) {
-        let _nothing_more_can_be_done = fs::remove_dir_all(folder.path());
-    }
+    let ours: Vec<PathBuf> =
+        folders.filter(|folder| is_ours(&folder.file_name())).map(|folder| folder.path()).collect();
+    ours.iter().for_each(|folder| drop(fs::remove_dir_all(folder)));
+    ours.is_empty()
 }
 
 /// A folder for the data of one server, removed in the end. Its path is in the environment of the server.

@@ -1,6 +1,7 @@
 //! The demonstration's client: the plainest that there can be, with a deadline so that it can tell of a hang.
 
 use std::{
+    ffi::OsString,
     io::{self, IoSlice},
     path::{Path, PathBuf},
     time::Duration,
@@ -30,7 +31,7 @@ pub(crate) enum Outcome {
     Ended,
 }
 
-/// Carries the mark to processes that have no folder of their own.
+/// Carries the mark to all processes.
 const MARK: &str = "UNHANG_DEMO_MARK";
 
 /// Bytes read at once.
@@ -48,25 +49,29 @@ pub(crate) struct Peer {
 }
 
 /// Our own binary with these words.
-fn words(list: &[&str]) -> Vec<std::ffi::OsString> {
-    list.iter().map(std::ffi::OsString::from).collect()
+fn words(list: &[&str]) -> Vec<OsString> {
+    list.iter().map(OsString::from).collect()
 }
 
 impl Peer {
     /// Connects to `unhang WORDS…`.
     pub(crate) fn start(arguments: &[&str]) -> io::Result<Peer> {
-        let variables = std::env::vars_os().chain([(MARK.into(), mark().into())]).collect();
-        Peer::launch(arguments, Environment::Exactly(variables), None)
+        Peer::launch(arguments, std::env::vars_os(), None)
     }
 
     /// The same in a folder that also is the data folder.
     pub(crate) fn start_in(home: &Path, arguments: &[&str]) -> io::Result<Peer> {
         let others = std::env::vars_os().filter(|(name, _)| name != "UNHANG_HOME");
-        let variables = others.chain([("UNHANG_HOME".into(), home.into())]).collect();
-        Peer::launch(arguments, Environment::Exactly(variables), Some(home.to_owned()))
+        Peer::launch(arguments, others.chain([("UNHANG_HOME".into(), home.into())]), Some(home.to_owned()))
     }
 
-    fn launch(arguments: &[&str], environment: Environment, folder: Option<PathBuf>) -> io::Result<Peer> {
+    /// Starts it with the mark beside these variables, which its lifeline has too: that ends after all that it holds.
+    fn launch(
+        arguments: &[&str],
+        variables: impl Iterator<Item = (OsString, OsString)>,
+        folder: Option<PathBuf>,
+    ) -> io::Result<Peer> {
+        let environment = Environment::Exactly(variables.chain([(MARK.into(), mark().into())]).collect());
         let own = PathBuf::from("/proc/self/exe").canonicalize().or_else(|_| std::env::current_exe())?;
         let spec = ServerSpec {
             program: own.clone().into(),
