@@ -8,14 +8,12 @@ mod data_folder;
 mod diagnostics;
 mod inherited;
 mod job_arguments;
-mod large_numbers;
 mod mathematics;
 mod output;
 mod own_program;
 mod progress;
 mod server_name;
 mod signals;
-mod terminal_size;
 mod terminal_text;
 mod words;
 

@@ -7,11 +7,15 @@ use std::{
     borrow::Cow,
     ffi::OsString,
     io::{self, IsTerminal, Write},
+    os::fd::AsFd,
     process::ExitCode,
 };
 
 use clap::error::ErrorKind;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    termios::tcgetwinsize,
+};
 use serde_json::{Value, json};
 use unhang::exit;
 
@@ -88,6 +92,15 @@ impl Failure {
         }
         ExitCode::from(self.code)
     }
+}
+
+/// Columns of a terminal that everybody has.
+pub(crate) const COLUMNS: usize = 80;
+
+/// The columns of the terminal that this stream leads to: [`COLUMNS`] where it leads to none, or to one that does not say it.
+pub(crate) fn columns(stream: impl AsFd) -> usize {
+    let told = tcgetwinsize(stream).map_or(0, |size| usize::from(size.ws_col));
+    if told == 0 { COLUMNS } else { told }
 }
 
 /// Prints text.

@@ -5,7 +5,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use crate::{
-    terminal_size::columns,
+    output::columns,
     terminal_text::{escaped, fitted},
 };
 

@@ -109,10 +109,7 @@ impl Desk {
     async fn new(common: &Common) -> Result<Self, Failure> {
         let choice = common.files.choice();
         let (of_file, warnings) = beside(move || job_settings(&choice)).await?;
-        warnings.iter().for_each(|warning| match common.output {
-            Some(Format::Json) => tracing::warn!("{warning}"),
-            _ => output::error(&warning.to_string(), None),
-        });
+        warnings.iter().for_each(|warning| output::error(&warning.to_string(), None));
         let layers = [of_file, common.limits.settings()];
         let options = Options { keeps_recorded_limits: true, ..options(&layers)? };
         let [of_file, _] = layers;

@@ -14,6 +14,7 @@ mod demo;
 mod doctor;
 mod engine;
 mod job;
+mod large_numbers;
 mod login;
 mod man;
 mod serve;

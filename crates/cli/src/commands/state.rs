@@ -18,10 +18,12 @@ use unhang::{
 };
 
 use crate::{
-    commands::client::{beside, read_within},
-    commands::engine::{self, Desk, Outcome, failure, json},
+    commands::{
+        client::{beside, read_within},
+        engine::{self, Desk, Outcome, failure, json},
+        large_numbers,
+    },
     job_arguments::{Format, State, StateVerb},
-    large_numbers,
     output::Failure,
 };
 

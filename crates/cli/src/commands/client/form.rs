@@ -11,7 +11,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use crate::large_numbers;
+use crate::commands::large_numbers;
 
 /// What a server asks a person.
 #[derive(Deserialize)]

@@ -166,7 +166,7 @@ impl<'a> Desk<'a> {
             return Ok(known);
         }
         let known = find(self.choice.clone()).await?;
-        known.warnings.iter().for_each(|warning| self.say(warning));
+        known.warnings.iter().for_each(|warning| output::error(warning, None));
         Ok(self.known.get_or_init(|| known))
     }
 

@@ -8,7 +8,7 @@ use std::{fs, io::Read, time::Duration};
 use serde_json::{Map, Value};
 
 use super::{beside, read_within, schema::property};
-use crate::{large_numbers, output::Failure};
+use crate::{commands::large_numbers, output::Failure};
 
 /// The longest JSON that is read for arguments. A message cannot be longer.
 const MAX_JSON: u64 = 64 << 20;

@@ -14,7 +14,6 @@ use crate::{
     commands::engine::{Colour, Desk, Marks, Outcome, failure, json},
     job_arguments::{Format, JobList},
     output,
-    terminal_size::columns,
     terminal_text::{escaped, fitted, padded, width},
 };
 
@@ -33,8 +32,13 @@ pub(super) async fn run(desk: &Desk, arguments: &JobList) -> Outcome {
     Ok(match desk.report_format() {
         Format::Json => json(&reports),
         Format::Text => {
-            let table =
-                text(&reports, arguments.status, Moment::now(), Marks::of_stdout(), columns(io::stdout()));
+            let table = text(
+                &reports,
+                arguments.status,
+                Moment::now(),
+                Marks::of_stdout(),
+                output::columns(io::stdout()),
+            );
             output::write_escaped(&table).err().unwrap_or(exit::DONE)
         }
     })

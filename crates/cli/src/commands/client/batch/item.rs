@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::large_numbers;
+use crate::commands::large_numbers;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::large_numbers;
+use crate::commands::large_numbers;
 
 /// Lines that are read ahead.
 const AHEAD: usize = 256;
