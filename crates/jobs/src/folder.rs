@@ -224,7 +224,7 @@ impl JobFolder {
     }
 
     /// The folder of its work, where the job's record has this format. In records of the first format, which older versions of
-    /// unhang wrote, the two folders were one; it has its own once [`move_work`](Self::move_work) has seen to that.
+    /// unhang wrote, the two folders were one; it has its own once that was seen to (`folder/layout.rs`).
     #[must_use]
     pub fn work(&self, format: u32) -> WorkFolder {
         let lies_beside_ours = format < OWN_WORK_FOLDER && !self.is_moved();

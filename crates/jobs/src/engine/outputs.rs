@@ -94,7 +94,15 @@ impl Engine {
     }
 }
 
+/// The same again where the work's files were moved meanwhile, as in folders of the first format.
 fn results(inner: &Inner, id: JobId) -> Result<Results, JobError> {
+    let (folder, format) = (inner.data.job(id), inner.status(id)?.record.format);
+    let before = folder.settled_work(format);
+    let found = results_once(inner, id);
+    if folder.settled_work(format) == before { found } else { results_once(inner, id) }
+}
+
+fn results_once(inner: &Inner, id: JobId) -> Result<Results, JobError> {
     let status = inner.status(id)?;
     let folder = inner.data.job(id);
     let read = |name: &str| read_result(&inner.data, &status.record, name);

@@ -9,12 +9,14 @@ use std::{
     fs,
     io::{self, ErrorKind},
     path::Path,
+    time::Duration,
 };
 
 use super::{
-    CANCEL, Durability, EXIT, FileError, JobFolder, LAUNCH, LOCK, RECORD, RUN, STDERR, STDOUT, WORK,
-    is_there, make_folder, replace,
+    CANCEL, Durability, EXIT, FileError, JobFolder, LAUNCH, LOCK, OWN_WORK_FOLDER, RECORD, RUN, STDERR,
+    STDOUT, WORK, WorkFolder, is_there, make_folder, replace,
 };
+use crate::wait::{Limit, look_until};
 
 /// Says how far a folder of the first format is on its way to the second.
 const LAYOUT: &str = "layout";
@@ -23,6 +25,10 @@ const MOVING: &str = "moving\n";
 const MOVED: &str = "moved\n";
 /// Where the work's files are until all are there.
 const GATHERING: &str = ".work";
+
+/// How long a reader waits for files that are being moved, which takes moments, and how often it looks.
+const MOVE_LIMIT: Duration = Duration::from_secs(1);
+const MOVE_LOOK: Duration = Duration::from_millis(1);
 
 /// The files that stay where they are, and so does what begins with one of these names and a dot.
 const OURS: [&str; 9] = [RECORD, LAUNCH, LOCK, RUN, EXIT, CANCEL, STDOUT, STDERR, LAYOUT];
@@ -36,6 +42,17 @@ impl JobFolder {
     /// Whether the work of a job of the first format has been given a folder of its own.
     pub(crate) fn is_moved(&self) -> bool {
         self.text(LAYOUT, MOVED.len()).as_deref() == Some(MOVED)
+    }
+
+    /// The folder of the work, once nobody moves its files; as it is where that takes long, since its mover may have been killed.
+    pub(crate) fn settled_work(&self, format: u32) -> WorkFolder {
+        let is_moving = || self.text(LAYOUT, MOVING.len()).as_deref() == Some(MOVING);
+        if format < OWN_WORK_FOLDER {
+            let _settled = look_until(Limit::after(MOVE_LIMIT), MOVE_LOOK, || -> io::Result<Option<()>> {
+                Ok((!is_moving()).then_some(()))
+            });
+        }
+        self.work(format)
     }
 
     /// Gives the work of a job of the first format a folder of its own, with all of its files. The caller holds the job's lock, and the
@@ -104,7 +121,9 @@ mod tests {
                 fs::rename(path.join(GATHERING), path.join(WORK)).unwrap();
             }
             assert!(!folder.is_moved());
+            assert_eq!(folder.settled_work(1).path(), path, "who looks meanwhile does not wait for ever");
             folder.move_work().unwrap();
+            assert_eq!(folder.settled_work(1).path(), path.join(WORK));
             folder.move_work().unwrap();
             assert!(folder.is_moved());
             for name in ["work/input.json", "work/results.json", "work/work/deep/own", "lock", "work/.x"] {

@@ -22,7 +22,7 @@ use crate::web::wire::Wire;
 pub(crate) const ANIMAL: Animal = Animal {
     name: "http-asks-client",
     incident: "Clients that read only the stream of their request leave such a question, and the call, unanswered (protocol.md 1.2).",
-    usage: "METHOD [--elsewhere yes | --elsewhere late | --endless yes | --endless listing]",
+    usage: "METHOD [--elsewhere yes|late | --endless yes|listing]",
     promises: &[1],
     run,
 };
