@@ -147,7 +147,7 @@ impl Machine {
 
     /// The client withdraws what the desk has; false, where it has not.
     pub(super) fn desk_cancels(&mut self, client_id: &Id, raw: &[u8], outside: &mut impl Outside) -> bool {
-        let Completion::Matched(asked) = self.desk.asked.complete(client_id) else { return false };
+        let Some(asked) = self.desk.asked.cancel(client_id) else { return false };
         self.tell_desk(raw, outside);
         self.answer_nothing(asked.batch, outside);
         self.after_call(outside);
