@@ -359,6 +359,7 @@ fn f_70_a_result_that_is_too_large_for_a_tools_answer_is_printed_whole() {
     let whole = format!("{:030000}", 7);
     let result = run(&["call", &web.url(), "large"]);
     assert!(result["structuredContent"]["results"] == whole, "{result:.500}");
+    assert!(first(&result).contains(&whole), "for whoever reads text: {result:.500}");
     let job = result["structuredContent"]["job_id"].as_str().expect("an id").to_owned();
     let read = run(&["read", &web.url(), &format!("job://{job}")]);
     assert!(read["contents"][0]["text"].as_str().is_some_and(|text| text.contains(&whole)), "{read:.500}");

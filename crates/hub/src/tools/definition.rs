@@ -99,7 +99,16 @@ impl ToolAnswer {
 
     /// The members of a `tools/call` result.
     pub fn to_json(&self, revision: Revision) -> Map<String, Value> {
-        let most = if stands("answers-bounded") { ANSWER_CHARACTERS } else { usize::MAX };
+        self.members(revision, if stands("answers-bounded") { ANSWER_CHARACTERS } else { usize::MAX })
+    }
+
+    /// The same with all of its text.
+    pub(crate) fn whole(&self, revision: Revision) -> Map<String, Value> {
+        self.members(revision, usize::MAX)
+    }
+
+    /// The same with so many characters of its text at most.
+    fn members(&self, revision: Revision, most: usize) -> Map<String, Value> {
         let text = shortened(&self.text, most);
         let mut result = Map::new();
         let own = json!({ "type": "text", "text": text });

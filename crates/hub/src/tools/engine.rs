@@ -267,12 +267,12 @@ impl JobService for EngineService {
             if record.call.is_none() {
                 let is_error = record.status != JobState::Completed;
                 let found = self.results(id).await?;
-                let told = match extent {
-                    Extent::Bounded => results(found, self.names),
-                    Extent::Whole => whole_results(found),
+                let revision = Revision::V2025November;
+                let members = match extent {
+                    Extent::Bounded => results(found, self.names).answer(is_error).to_json(revision),
+                    Extent::Whole => whole_results(found).answer(is_error).whole(revision),
                 };
-                let answer = told.answer(is_error);
-                let result = Value::from(answer.to_json(Revision::V2025November)).to_string();
+                let result = Value::from(members).to_string();
                 return Ok(Some(CallAnswer::Result(result)));
             }
             let result = engine.call_result(id).await?.map(CallAnswer::Result);
