@@ -9,7 +9,7 @@ use crate::{
     apart::Apart,
     harness::{Client, PATIENCE, is_alive, run_to_end, wait_until},
     jobs::{Jobs, UNTIL_GO, called},
-    processes::{entry, writes},
+    processes::{descriptors, entry, writes},
 };
 
 const FILE: &str = r#"
@@ -148,9 +148,9 @@ fn a_disk_that_fills_up_meanwhile_loses_no_job() {
     assert_eq!(jobs.tally("marks"), ["second"]);
 }
 
-/// The finding: the wish could not be written down, so that no job could be ended to make room.
-#[test]
-fn on_a_full_disk_a_job_can_be_cancelled() {
+/// Cancels a running and a queued job on a disk without a free byte. `before_full` runs before the disk is full.
+#[track_caller]
+fn cancelled_on_a_full_disk<T>(before_full: impl FnOnce(&Jobs, &Apart) -> T) {
     let jobs = Jobs::new();
     let any = jobs.command(&[]);
     let apart = Apart::new(&any, "mount -t tmpfs -o size=1g,mode=700 none \"$UNHANG_HOME\"");
@@ -163,6 +163,7 @@ fn on_a_full_disk_a_job_can_be_cancelled() {
     let run = fs::read_to_string(folder.join("run.json")).expect("it is there");
     let run: Value = serde_json::from_str(&run).expect("JSON");
     let work = i32::try_from(run["work"]["pid"].as_i64().expect("a pid")).expect("a pid");
+    let kept = before_full(&jobs, &apart);
     apart.shell(&any, SHRINK);
     // The queued one first, so that it does not start.
     for id in [&waits, &id] {
@@ -175,6 +176,31 @@ fn on_a_full_disk_a_job_can_be_cancelled() {
         [&waits, &id].iter().all(|id| unhang(&["job", "show", id]).1.contains("\"cancelled\""))
     });
     assert_eq!(jobs.tally("marks"), [""; 0]);
+    drop(kept);
+}
+
+/// The finding: the wish could not be written down, so that no job could be ended to make room.
+#[test]
+fn on_a_full_disk_a_job_can_be_cancelled() {
+    cancelled_on_a_full_disk(|jobs, apart| {
+        fs::write(jobs.sandbox.path().join("unhang.toml"), FILE).expect("the sandbox can be written");
+        let mut served = Client::start(apart.enter(&jobs.command(&["serve"])));
+        served.initialize();
+        served
+    });
+}
+
+/// The database has files beside it while anybody has it open. A full disk has no room for them.
+#[test]
+fn on_a_full_disk_a_job_can_be_cancelled_whose_database_nobody_can_open() {
+    cancelled_on_a_full_disk(|jobs, apart| {
+        let has_it_open = |pid: i32| descriptors(pid).iter().any(|(_, file)| file.contains("unhang.db"));
+        wait_until("nobody has the database open", PATIENCE, || {
+            jobs.sandbox.survivors().into_iter().all(|(pid, _)| !has_it_open(pid))
+        });
+        // Only a process that closes the database in order removes it, and not every command takes the time.
+        let _absent = fs::remove_file(apart.path(&jobs.sandbox.path().join("state/unhang.db-shm")));
+    });
 }
 
 /// Lets a job start in a folder that has so many free blocks, which is too few, and demands that it goes on once there are more.

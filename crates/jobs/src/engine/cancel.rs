@@ -12,7 +12,7 @@
 //! - The work is never signalled by us, but by its shim, which is its parent; a shim that does not do it in time is killed, and
 //!   what it leaves is ended like that of any killed shim.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use rustix::process::Signal;
 use unhang_proc::{
@@ -24,7 +24,7 @@ use unhang_switches::stands;
 use super::{Inner, memory::Status};
 use crate::{
     error::JobError,
-    folder::{CANCEL, JobFolder, RUN},
+    folder::{CANCEL, DataFolder, FileError, JobFolder, RECORD, RUN},
     id::JobId,
     judge::{Finding, judge},
     record::{JobState, Record, Run},
@@ -62,12 +62,7 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
     if !folder.is_something_else() {
         // Of a call, a power failure may have taken it.
         folder.create_if_missing()?;
-        match folder.make_if_missing(CANCEL) {
-            Err(error) if error.is_for_lack_of_room() && signal_shim(&folder, Signal::TERM) => {
-                tracing::warn!("{error}; its supervisor was told by a signal alone");
-            }
-            made => made?,
-        }
+        leave_wish(&folder)?;
     }
     let patience = Limit::after(status.record.stop_grace() + SHIM_LIMIT);
     let end = Limit::after(longest(&status.record));
@@ -98,7 +93,7 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
                 if has_gone(&folder) {
                     // To kill the shim would lose what it alone knows.
                     let gone = gone.get_or_insert_with(|| Limit::after(UNWRITTEN));
-                    if gone.is_over() && is_full(inner) {
+                    if gone.is_over() && is_full(inner.data.path()) {
                         let cause = "its work has ended, and the disk is full".to_owned();
                         return Err(JobError::EndUnwritten { id, cause });
                     }
@@ -114,19 +109,46 @@ pub(super) fn cancel(inner: &Inner, id: JobId) -> Result<Status, JobError> {
     }
 }
 
+/// Tells a job to end where `cause` kept the database closed because the disk is full. Its files of shared memory need room there.
+///
+/// Returns what the person is to know, or none where the disk has room or no job has this folder.
+pub(super) fn cancel_unopened(root: &Path, id: JobId, cause: &str) -> Option<JobError> {
+    let folder = DataFolder::open(root).ok().filter(|_| is_full(root))?.job(id);
+    let record: Record = folder.read(RECORD).ok().flatten()?;
+    if record.status.is_final() {
+        return Some(JobError::HasEnded { id, status: record.status });
+    }
+    let told = leave_wish(&folder).map(|()| signal_shim(&folder, Signal::TERM));
+    Some(match told {
+        Ok(_) => JobError::EndUnwritten { id, cause: cause.to_owned() },
+        Err(error) => error.into(),
+    })
+}
+
+/// Leaves the wish in the job's folder. Where the disk has no room even for that, the signal says it.
+fn leave_wish(folder: &JobFolder) -> Result<(), FileError> {
+    match folder.make_if_missing(CANCEL) {
+        Err(error) if error.is_for_lack_of_room() && signal_shim(folder, Signal::TERM) => {
+            tracing::warn!("{error}; its supervisor was told by a signal alone");
+            Ok(())
+        }
+        made => made,
+    }
+}
+
 /// Whether the work of this job has begun and has gone.
 fn has_gone(folder: &JobFolder) -> bool {
     let run: Option<Run> = folder.read(RUN).ok().flatten();
     run.filter(is_of_here).and_then(|run| run.work).is_some_and(|work| !Identity::from(work).is_alive())
 }
 
-fn is_full(inner: &Inner) -> bool {
-    free_disk(inner.data.path()).is_ok_and(|free| free < NO_ROOM)
+fn is_full(data: &Path) -> bool {
+    free_disk(data).is_ok_and(|free| free < NO_ROOM)
 }
 
 /// What a full disk means for a job that was told to end.
 fn without_room(inner: &Inner, id: JobId, error: StoreError) -> JobError {
-    match is_full(inner) {
+    match is_full(inner.data.path()) {
         true => JobError::EndUnwritten { id, cause: error.to_string() },
         false => error.into(),
     }

@@ -461,6 +461,15 @@ impl Engine {
         self.changing(limit, move |inner| cancel::cancel(inner, id)).await
     }
 
+    /// Tells a job to end although [`Engine::open`] failed with `cause`, where a full disk is the reason: an ended job makes room.
+    /// Blocks for some milliseconds.
+    ///
+    /// Returns what came of it, or none where the disk has room or no job has this id.
+    #[must_use]
+    pub fn cancel_unopened(folder: &Path, id: JobId, cause: &str) -> Option<JobError> {
+        cancel::cancel_unopened(folder, id, cause)
+    }
+
     /// Removes a job that has ended, with its folder.
     ///
     /// # Errors

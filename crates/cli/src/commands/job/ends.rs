@@ -16,7 +16,7 @@ use super::{quarantine, run::distinct};
 use crate::{
     commands::engine::{Desk, Outcome, counted, failure},
     job_arguments::{JobPrune, JobReference},
-    output,
+    output::{self, Failure},
     terminal_text::escaped,
 };
 
@@ -26,7 +26,26 @@ pub(super) async fn cancel(desk: &Desk, references: &[JobReference]) -> Outcome 
         Ok(JobReport::new(&status, Reader::Person))
     };
     let text = |report: &JobReport| format!("{} cancelled ({})\n", report.job_id, escaped(&report.name));
-    each(desk, references, cancel, text).await
+    match desk.engine().await {
+        Ok(engine) => each(desk, engine, references, cancel, text).await,
+        Err(failure) => cancel_unopened(desk, references, failure).await,
+    }
+}
+
+/// Tells jobs to end whose database a full disk keeps closed. Only a whole id says without the database which job is meant.
+async fn cancel_unopened(desk: &Desk, references: &[JobReference], cause: Failure) -> Outcome {
+    let mut is_told = false;
+    for reference in references {
+        let JobReference::Id(id) = *reference else { continue };
+        let (folder, message) = (desk.options.folder.clone(), cause.message.clone());
+        let came =
+            desk.blocking("be told", move || Ok(Engine::cancel_unopened(&folder, id, &message))).await?;
+        if let Some(error) = came {
+            desk.complain(&failure(&error));
+            is_told = true;
+        }
+    }
+    if is_told { Ok(exit::FAILED) } else { Err(cause) }
 }
 
 /// What is said of a job that was removed.
@@ -41,12 +60,14 @@ pub(super) async fn remove(desk: &Desk, references: &[JobReference]) -> Outcome 
         engine.remove(id).await?;
         Ok(Removed { job_id: id, removed: true })
     };
-    each(desk, references, remove, |removed| format!("{} removed\n", removed.job_id)).await
+    each(desk, desk.engine().await?, references, remove, |removed| format!("{} removed\n", removed.job_id))
+        .await
 }
 
 /// Does something with each job, and all at the same time: one that is slow to end delays no other (promise 8).
 async fn each<T: Serialize + Send + 'static, Doing>(
     desk: &Desk,
+    engine: Engine,
     references: &[JobReference],
     work: impl Fn(Engine, JobId) -> Doing,
     text: impl Fn(&T) -> String,
@@ -54,7 +75,6 @@ async fn each<T: Serialize + Send + 'static, Doing>(
 where
     Doing: Future<Output = Result<T, JobError>> + Send + 'static,
 {
-    let engine = desk.engine().await?;
     let (ids, code) = desk.all_meant(&engine, references).await;
     let tasks: Vec<_> = distinct(&ids).into_iter().map(|id| tokio::spawn(work(engine.clone(), id))).collect();
     let (mut done, mut code) = (Vec::new(), code);
