@@ -47,6 +47,7 @@ use crate::{
     refusal::Telling,
     revision::Revision,
     tools::Definition,
+    upstream::http::headers::CallLimit,
 };
 
 /// What the machine calls itself in errors.
@@ -367,7 +368,7 @@ pub struct Machine {
     /// What there is of jobs behind the session.
     pub(super) jobs: JobsBehind,
     /// For how long the window that asks waits for the answer to a call, where it has said so.
-    pub(super) window_limit: Option<Duration>,
+    pub(super) window_limit: Option<CallLimit>,
     /// What the client of the session calls itself, and its version.
     pub(super) session_client: Option<(Box<str>, Option<Box<str>>)>,
     pub(super) calls: InFlight<Call>,

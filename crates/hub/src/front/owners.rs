@@ -21,6 +21,7 @@ use crate::{
     refusal::Telling,
     revision::Revision,
     route::{catalog::Catalog, names::Owner},
+    upstream::http::headers::CallLimit,
     wording::{nearest, shortened},
 };
 
@@ -195,7 +196,7 @@ impl Machine {
         let limit = match method {
             "tools/call" => {
                 let own = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
-                self.window_limit.unwrap_or(own)
+                self.window_limit.map_or(own, CallLimit::left)
             }
             _ => self.limits.request_timeout,
         };

@@ -512,12 +512,13 @@ impl Machine {
         // What may become a job is given the time for that; until then the limit is ours to keep.
         let may_be_a_job = hand_over.at.is_some();
         let joining = if may_be_a_job { patience.of_joining(&owner.name) } else { Joining::Never };
+        let window = self.window_limit.filter(|_| method == "tools/call");
+        let waited = request.waited + window.map(|window| window.waited).unwrap_or_default();
         let asked_limit = match method {
             "tools/call" if may_be_a_job => job_limit,
             // Whoever serves their clients knows when to stop, and says so.
             "tools/call" if self.jobs.are_of_windows => {
-                let left = self.window_limit.map(|limit| limit.saturating_sub(request.waited));
-                left.unwrap_or(job_limit.max(limit))
+                window.map_or(job_limit.max(limit), |window| window.limit.saturating_sub(waited))
             }
             _ => limit,
         };
@@ -533,8 +534,8 @@ impl Machine {
             wants_progress: token.is_some(),
             tool: (method == "tools/call").then_some(owner.name),
             may_wait: may_be_a_job || self.jobs.are_of_windows,
-            limit: asked_limit.saturating_add(request.waited),
-            waited: request.waited,
+            limit: asked_limit.saturating_add(waited),
+            waited,
             asked_for,
             asker,
             session: None,

@@ -43,6 +43,7 @@ use crate::{
         ToolAnswer,
         service::{Caller, JobError},
     },
+    upstream::http::headers::CallLimit,
 };
 
 /// Reports of progress that may be on their way to the machine; it takes them at once.
@@ -136,7 +137,7 @@ pub(super) struct OfWindow {
     /// The session of its client.
     pub session: OfSession,
     /// For how long it waits for the answer, where it is a call.
-    pub limit: Option<Duration>,
+    pub limit: Option<CallLimit>,
 }
 
 /// A job that is being made of a call.
@@ -596,7 +597,7 @@ mod tests {
     fn a_session_that_is_named_counts_from_windows_alone() {
         let named = OfSession { key: SessionKey::drawn(), is_asked_beside: true };
         let behind = Behind::new(Arc::new(NoTools), None, None);
-        let limit = Some(Duration::from_secs(7));
+        let limit = Some(CallLimit { limit: Duration::from_secs(7), waited: Duration::from_secs(1) });
         for (behind, expect) in [(behind.clone(), (None, None)), (behind.of_windows(), (Some(named), limit))]
         {
             let window = OfWindow { session: named, limit };

@@ -19,7 +19,7 @@ use crate::{
     client::{Error, Failure, ServerError},
     fault::Kind,
     route::catalog::Offered,
-    upstream::http::headers::{LIMIT, WINDOW},
+    upstream::http::headers::{CallLimit, LIMIT, WINDOW},
 };
 
 /// The member of `_meta`.
@@ -109,13 +109,13 @@ impl Backend {
     pub(super) fn headers(
         &self,
         session: Option<OfSession>,
-        call_limit: Option<Duration>,
+        call_limit: Option<CallLimit>,
     ) -> Vec<(String, String)> {
         if !self.is_gateway() {
             return Vec::new();
         }
         let session = session.map(|session| (WINDOW.to_owned(), session.told()));
-        let limit = call_limit.map(|limit| (LIMIT.to_owned(), limit.as_millis().to_string()));
+        let limit = call_limit.map(|limit| (LIMIT.to_owned(), limit.told()));
         session.into_iter().chain(limit).collect()
     }
 

@@ -5,7 +5,7 @@
 //! - A request that a server has not had is not lost with it: it waits for the next one, for as long as it may.
 //! - Whoever waits for a server to start keeps no turn meanwhile but that of the server's own places.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio::{sync::mpsc, time::Instant};
 use unhang_bridge::{Era, params};
@@ -22,10 +22,10 @@ use super::{
     told::{Spent, explained, named},
     turns::Wanting,
 };
-use crate::client::{Error, Manner, Signed};
-
-/// What a call may take on its way to a leader without being counted: less than a window waits for the leader's verdict.
-const ON_THE_WAY: Duration = Duration::from_millis(100);
+use crate::{
+    client::{Error, Manner, Signed},
+    upstream::http::headers::CallLimit,
+};
 
 /// Puts a question to a server, once it is ready and it is this caller's turn.
 pub(super) async fn put(
@@ -126,7 +126,7 @@ pub(super) async fn put(
         .map(|course| course.asked_in(key));
     let as_task = course.as_ref().and_then(|course| course.params(params, may_wait));
     let signed = course.as_ref().map_or(signed, Course::signed);
-    let call_limit = (method == "tools/call").then(|| told_limit(limit, deadline.remaining()));
+    let call_limit = (method == "tools/call").then(|| CallLimit { limit, waited: since.elapsed() });
     let headers = backend.headers(key, call_limit);
     let manner = Manner {
         timeout: Some(backend.patience_for(limit)),
@@ -146,11 +146,6 @@ pub(super) async fn put(
         answered.outcome = course.told_to(news).follow(answered.outcome, deadline).await;
     }
     answered
-}
-
-/// The limit that a leader is told, and tells of as the one that was set: what is left where some of it was spent here.
-fn told_limit(limit: Duration, left: Duration) -> Duration {
-    if limit.saturating_sub(left) < ON_THE_WAY { limit } else { left }
 }
 
 /// Whether params answer what nobody has asked: a server of old asks nothing by its results.

@@ -38,7 +38,7 @@ use crate::{
     gateway::OfSession,
     revision::Revision,
     telemetry::Parent,
-    upstream::http::headers::{LIMIT, REVISION, SESSION, WINDOW},
+    upstream::http::headers::{CallLimit, LIMIT, REVISION, SESSION, WINDOW},
 };
 
 /// What the name of the whole is in errors.
@@ -267,7 +267,7 @@ pub(super) fn trace(headers: &HeaderMap) -> Option<Parent> {
 /// What the window that asks says of itself, where it is one.
 fn window(headers: &HeaderMap) -> Option<OfWindow> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let limit = text(LIMIT).and_then(|limit| limit.parse().ok()).map(Duration::from_millis);
+    let limit = text(LIMIT).and_then(CallLimit::read);
     Some(OfWindow { session: OfSession::read(text(WINDOW)?)?, limit })
 }
 

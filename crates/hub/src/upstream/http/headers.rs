@@ -4,6 +4,8 @@
 //! Invariants: pure; a value is in a header exactly as it is in the body, encoded where a header cannot hold it; a tool whose
 //! annotations break the rules has no headers, and is not offered.
 
+use std::time::Duration;
+
 use data_encoding::BASE64;
 use serde_json::{Map, Value};
 use unhang_bridge::tasks;
@@ -16,8 +18,34 @@ pub(crate) const NAME: &str = "mcp-name";
 /// The session of a window, for the window that leads.
 pub(crate) const WINDOW: &str = "unhang-window";
 
-/// The header for how long a window still waits for the answer to its call, in milliseconds.
+/// The header for how long a window waits for the answer to its call: a [`CallLimit`].
 pub(crate) const LIMIT: &str = "unhang-limit";
+
+/// How long a window waits for the answer to a call, and how much of that had passed when it asked the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallLimit {
+    pub limit: Duration,
+    pub waited: Duration,
+}
+
+impl CallLimit {
+    pub(crate) fn left(self) -> Duration {
+        self.limit.saturating_sub(self.waited)
+    }
+
+    /// Writes the value of the header: both in milliseconds, as `4000;12`.
+    pub(crate) fn told(self) -> String {
+        format!("{};{}", self.limit.as_millis(), self.waited.as_millis())
+    }
+
+    /// Reads the value of the header, or none where it is malformed.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let (limit, waited) = text.split_once(';')?;
+        let [limit, waited] = [limit, waited].map(|text| text.parse().ok().map(Duration::from_millis));
+        Some(Self { limit: limit?, waited: waited? })
+    }
+}
+
 const PARAMETER: &str = "mcp-param-";
 
 /// The annotation in a tool's schema.
