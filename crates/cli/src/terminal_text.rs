@@ -7,36 +7,11 @@
 //!   what shows a sign as an emoji.
 //! - A sequence that does not end hides no more than the rest of its line.
 
-/// The columns that a character takes on a terminal: none where it joins the one before, two where it is as wide as high.
-fn columns_of(character: char) -> usize {
-    match u32::from(character) {
-        0x300..=0x36f
-        | 0x1ab0..=0x1aff
-        | 0x1dc0..=0x1dff
-        | 0x200b..=0x200f
-        | 0x20d0..=0x20ff
-        | 0xfe00..=0xfe0f
-        | 0xfe20..=0xfe2f => 0,
-        0x1100..=0x115f
-        | 0x2e80..=0x303e
-        | 0x3041..=0xa4cf
-        | 0xa960..=0xa97f
-        | 0xac00..=0xd7a3
-        | 0xf900..=0xfaff => 2,
-        0xfe30..=0xfe6f
-        | 0xff00..=0xff60
-        | 0xffe0..=0xffe6
-        | 0x1f300..=0x1f64f
-        | 0x1f680..=0x1f6ff
-        | 0x1f900..=0x1faff => 2,
-        0x20000..=0x3fffd => 2,
-        _ => 1,
-    }
-}
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The columns that a line takes on a terminal.
 pub(crate) fn width(line: &str) -> usize {
-    line.chars().map(columns_of).sum()
+    line.width()
 }
 
 /// As much of a line as has room in so many columns; where that is not all, its last character says so.
@@ -46,7 +21,7 @@ pub(crate) fn fitted(line: &str, columns: usize) -> String {
     }
     let (mut fitted, mut room) = (String::new(), columns.saturating_sub(1));
     for character in line.chars() {
-        let Some(left) = room.checked_sub(columns_of(character)) else { break };
+        let Some(left) = room.checked_sub(character.width().unwrap_or_default()) else { break };
         fitted.push(character);
         room = left;
     }
