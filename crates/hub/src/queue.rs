@@ -260,8 +260,7 @@ impl Queue {
             if let Some(entry) = self.entries.pop_front() {
                 let cost = entry.cost();
                 self.cost -= cost;
-                self.replies =
-                    self.replies.saturating_sub(if entry.class == Class::Reply { cost } else { 0 });
+                self.replies -= if entry.class == Class::Reply { cost } else { 0 };
                 self.count(&entry.class, false);
             }
         }

@@ -69,7 +69,7 @@ pub const RESULT: &str = "results.json";
 const WORK: &str = "work";
 
 /// The first format of records in which the work has a folder of its own.
-const OWN_WORK_FOLDER: u32 = 2;
+pub(crate) const OWN_WORK_FOLDER: u32 = 2;
 
 /// The largest of our own files that is read. They have a few kilobytes; the command may have many arguments.
 const MAX_FILE: u64 = 16 << 20;

@@ -30,6 +30,9 @@ const LONGEST: u64 = 4096;
 /// Files that are looked at. More processes than that are not expected to share a folder.
 const MOST: usize = 1000;
 
+/// How often a file is made anew that another process removed before it was locked, which it does within microseconds.
+const TRIES: u32 = 100;
+
 /// What processes were told; nothing where none was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Limits {
@@ -80,7 +83,7 @@ pub(crate) fn announce(data: &DataFolder, limits: Limits) -> Result<Option<Annou
     }
     let folder = folder(data);
     make_folder(&folder, true)?;
-    loop {
+    for _ in 0..TRIES {
         let name =
             JobId::random().map_err(|error| FileError::system("cannot name a file in", &folder, error))?;
         let path = folder.join(name.as_str());
@@ -96,6 +99,7 @@ pub(crate) fn announce(data: &DataFolder, limits: Limits) -> Result<Option<Annou
             Err(error) => return Err(FileError::system("cannot write", path, error)),
         }
     }
+    Err(FileError::system("cannot keep a file in", &folder, ErrorKind::NotFound.into()))
 }
 
 /// What the processes that have the folder open were told, taken together.

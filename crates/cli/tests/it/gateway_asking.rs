@@ -104,6 +104,12 @@ fn respond(web: &Web, session: &str, (stream, question): (WebAnswer, Value)) -> 
     stream.last()["result"]["content"][0]["text"].clone()
 }
 
+/// Lets a session call, answers the question that comes, and gives what became of the call.
+fn asked_and_answered(web: &Web, session: &str, id: u32) -> Value {
+    let asked = asked(web, session, id);
+    respond(web, session, asked)
+}
+
 #[test]
 fn f_54_calls_of_another_session_wait_until_those_of_one_have_ended() {
     let sandbox = Sandbox::with_jobs();
@@ -115,16 +121,10 @@ fn f_54_calls_of_another_session_wait_until_those_of_one_have_ended() {
     let hers = [asked(&web, &alice, 2), asked(&web, &alice, 3)];
     let waiting = || web.ask("GET", "/status", &[], "").last()["servers"][0]["waiting"].clone();
     thread::scope(|scope| {
-        let his = scope.spawn(|| {
-            let his = asked(&web, &bob, 1);
-            respond(&web, &bob, his)
-        });
+        let his = scope.spawn(|| asked_and_answered(&web, &bob, 1));
         wait_until("he waits", PATIENCE, || waiting() == 1);
         // What she asks for now comes after him, however often she asks.
-        let later = scope.spawn(|| {
-            let later = asked(&web, &alice, 4);
-            respond(&web, &alice, later)
-        });
+        let later = scope.spawn(|| asked_and_answered(&web, &alice, 4));
         wait_until("she waits as well", PATIENCE, || waiting() == 2);
         let [one, other] = hers;
         assert_eq!(respond(&web, &alice, one), json!({ "by": alice }).to_string());
@@ -147,10 +147,7 @@ fn f_54_calls_of_another_session_wait_from_the_first_question_of_a_server_on() {
     let hers = asked(&web, &alice, 1);
     let waiting = || web.ask("GET", "/status", &[], "").last()["servers"][0]["waiting"].clone();
     thread::scope(|scope| {
-        let his = scope.spawn(|| {
-            let his = asked(&web, &bob, 1);
-            respond(&web, &bob, his)
-        });
+        let his = scope.spawn(|| asked_and_answered(&web, &bob, 1));
         wait_until("he waits", PATIENCE, || waiting() == 1);
         assert_eq!(respond(&web, &alice, hers), json!({ "by": alice }).to_string());
         assert_eq!(his.join().expect("no panic"), json!({ "by": bob }).to_string());

@@ -101,7 +101,7 @@ pub(super) struct State {
     starts: u64,
     pub(super) in_flight: usize,
     pub(super) wanted: Wanted,
-    /// Rules that were told to have no effect.
+    /// What the log has said once: rules without effect, and lists that are cut.
     pub(super) told: HashSet<String>,
     /// When it was last started.
     started: Moment,

@@ -64,9 +64,9 @@ impl Backend {
         };
         let listed = Offered {
             tools,
-            prompts: self.or_none(prompts),
-            resources: self.or_none(resources),
-            templates: self.or_none(templates),
+            prompts: self.or_none(List::Prompts, prompts),
+            resources: self.or_none(List::Resources, resources),
+            templates: self.or_none(List::ResourceTemplates, templates),
             owners,
         };
         self.remember(&session, &listed);
@@ -95,11 +95,11 @@ impl Backend {
     }
 
     /// What a server that has tools gives besides; nothing where that goes wrong.
-    fn or_none(&self, listed: Result<Vec<Box<RawValue>>, Error>) -> Vec<Box<RawValue>> {
+    fn or_none(&self, list: List, listed: Result<Vec<Box<RawValue>>, Error>) -> Vec<Box<RawValue>> {
         listed.unwrap_or_else(|error| {
             let why = error.to_string();
             let is_cut = matches!(&error, Error::Failure(failure) if failure.kind == Kind::TooLarge);
-            if is_cut && self.state().told.insert(why.clone()) {
+            if is_cut && self.state().told.insert(list.method().to_owned()) {
                 tracing::warn!("{why}; it is taken to have none of these");
             } else {
                 tracing::debug!("`{}`: {why}", self.name());

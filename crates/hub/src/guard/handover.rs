@@ -242,9 +242,10 @@ impl Machine {
         let offers = self.offers.as_ref().filter(|_| method == "tools/call")?;
         let params = params.filter(|_| offers.has_tasks() != Some(true))?;
         self.limits.promote_after.moment(self.call_clock)?;
-        let has_place =
-            Skin::of(params, self.revision()) != Skin::Task(Dialect::Core) || self.has_room_for(params);
-        (!has_place).then(|| Telling {
+        // The room is asked for first: nearly every call has it, and the kind of its caller costs a look into its parameters.
+        let is_refused =
+            !self.has_room_for(params) && Skin::of(params, self.revision()) == Skin::Task(Dialect::Core);
+        is_refused.then(|| Telling {
             kind: Kind::Overloaded,
             happened: "the call cannot be kept as a task: too much is kept for others".to_owned(),
             hint: "call it without `task`, or when others have been answered",

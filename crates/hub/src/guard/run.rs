@@ -492,7 +492,7 @@ impl Shell {
                 }
             }
             keeper::Event::Refused(call, order, why) => {
-                tracing::warn!(server = self.name, "call {call} cannot become a job, and stays one: {why}");
+                tracing::warn!(server = self.name, "no job can be made of call {call}: {why}");
                 self.machine.not_promoted(now, (&call, order), &why, &mut self.world);
             }
             keeper::Event::Over(call, order, job) => {

@@ -10,7 +10,7 @@ use super::{Engine, Inner, memory::Status};
 use crate::{
     document::MAX_DOCUMENT,
     error::JobError,
-    folder::{ERROR, FileError, RUN},
+    folder::{ERROR, FileError, OWN_WORK_FOLDER, RUN},
     id::JobId,
     log::{Page, Stream, page, raw_page, tail},
     record::{JobState, Record, Run},
@@ -96,15 +96,18 @@ impl Engine {
 
 /// The same again where the work's files were moved meanwhile, as in folders of the first format.
 fn results(inner: &Inner, id: JobId) -> Result<Results, JobError> {
-    let (folder, format) = (inner.data.job(id), inner.status(id)?.record.format);
+    let status = inner.status(id)?;
+    let (folder, format) = (inner.data.job(id), status.record.format);
+    if format >= OWN_WORK_FOLDER {
+        return results_once(inner, status);
+    }
     let before = folder.settled_work(format);
-    let found = results_once(inner, id);
-    if folder.settled_work(format) == before { found } else { results_once(inner, id) }
+    let found = results_once(inner, status);
+    if folder.settled_work(format) == before { found } else { results_once(inner, inner.status(id)?) }
 }
 
-fn results_once(inner: &Inner, id: JobId) -> Result<Results, JobError> {
-    let status = inner.status(id)?;
-    let folder = inner.data.job(id);
+fn results_once(inner: &Inner, status: Status) -> Result<Results, JobError> {
+    let folder = inner.data.job(status.record.job_id);
     let read = |name: &str| read_result(&inner.data, &status.record, name);
     let results = match &status.record.results {
         // A tool may also say by its answer that it failed.

@@ -290,17 +290,11 @@ struct Accepted {
 }
 
 /// Whether two records are of one submission, however far the job has come.
-fn is_same(one: &Record, other: &Record) -> bool {
-    let made = |record: &Record| {
-        (
-            record.created_at,
-            record.command.clone(),
-            record.folder.clone(),
-            record.name.clone(),
-            record.owner.clone(),
-        )
+fn is_same<'a>(one: &'a Record, other: &'a Record) -> bool {
+    let made = |record: &'a Record| {
+        (record.job_id, record.created_at, &record.command, &record.folder, &record.name, &record.owner)
     };
-    one.job_id == other.job_id && made(one) == made(other)
+    made(one) == made(other)
 }
 
 fn commit(inner: &Inner, store: &mut Store, jobs: &[&Prepared]) -> Result<Accepted, StoreError> {

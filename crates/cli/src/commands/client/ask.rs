@@ -34,7 +34,7 @@ pub(super) fn is_asking() -> bool {
 /// Hears a server's messages and answers its questions, at the terminal where there is one.
 pub(super) struct Person {
     server: String,
-    /// Questions that were declined since there is no terminal.
+    /// How many questions were declined because there is no terminal.
     declined: AtomicU64,
 }
 

@@ -43,7 +43,7 @@ use crate::{
 pub(in crate::commands) fn call(Call { json, no_check, request }: &Call, verbose: bool) -> ExitCode {
     run(&request.common, &request.ad_hoc, verbose, async |desk| {
         Target::take(request, "tool")?;
-        // Whoever writes it may take their time, and no server is needed for that.
+        // The writer of a pipe may take its time, and the command needs no server for that.
         let given = match json.clone() {
             Some(json) => object_within(json, desk.patience()).await?,
             None => Map::new(),
@@ -105,7 +105,7 @@ pub(in crate::commands) fn read(Read { request }: &Read, verbose: bool) -> ExitC
         } else {
             desk.print_result(request, &result, &writer, || writer.resource(&parsed(&result))).await
         };
-        // What is known of it was wanted, and is printed; the outcome is that of the job all the same.
+        // The command prints what the job has told so far. Its exit code is that of the job.
         not_completed(uri, &result).map_or(Ok(printed), Err)
     })
 }
@@ -242,7 +242,7 @@ pub(super) async fn one_of(
     Err(unknown(client, what, name, &names, None))
 }
 
-/// What came of a call behind a list, which took so much of its time.
+/// Adds to the error of a call how much of its time the list of tools took.
 fn behind_a_list(mut error: Error, listed: Duration) -> Error {
     if let Error::Failure(failure) = &mut error
         && failure.kind == Kind::Deadline

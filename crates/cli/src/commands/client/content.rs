@@ -1,7 +1,8 @@
 //! Results of servers as a person reads them.
 //!
 //! Invariants: names and titles stay on their line, and the printer keeps texts from steering a terminal; what is no text goes to a
-//! file of a name that was free, which is told. What cannot be saved is lost, so that it is told as an error.
+//! file of a name that was free, which is told. A part that cannot be saved is lost, so
+//! the writer reports it as an error.
 
 use std::{
     cell::RefCell,
@@ -24,7 +25,7 @@ pub(in crate::commands) struct Writer<'a> {
     folder: &'a Path,
     /// What their names begin with.
     name: &'a str,
-    /// What could not be saved.
+    /// Messages about the parts that could not be saved.
     unsaved: RefCell<Vec<String>>,
 }
 
@@ -141,7 +142,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// What the system said of this file.
+/// Adds the path of the file to an error of the system.
 fn named(path: &Path, error: &io::Error) -> io::Error {
     let whole = std::path::absolute(path);
     io::Error::new(error.kind(), format!("{}: {error}", whole.as_deref().unwrap_or(path).display()))

@@ -280,6 +280,7 @@ impl Drop for Waiting<'_> {
 
 #[cfg(test)]
 mod tests {
+    // The clock is paused in each test that sleeps: the runtime moves it on as soon as every task waits.
     use tokio::{task::JoinHandle, time::timeout};
 
     use super::*;

@@ -112,7 +112,7 @@ impl Ids {
     }
 }
 
-/// The first id that stands in two lines of a plain file. What is none cannot be read twice, so that nothing is known of it yet.
+/// Finds the first id that two lines of a plain file share. A pipe cannot be read twice, so its ids are checked as they come.
 pub(super) fn twice(path: &Path) -> io::Result<Option<Twice>> {
     #[derive(Deserialize)]
     struct Named {
@@ -125,7 +125,7 @@ pub(super) fn twice(path: &Path) -> io::Result<Option<Twice>> {
     let mut ids = Ids::default();
     for number in 1.. {
         let Some(line) = next(&mut input)? else { break };
-        // What is wrong with a line is told when its turn has come.
+        // The batch reports a broken line when it comes to it.
         let id = serde_json::from_slice(&line).ok().and_then(|Named { id }| id);
         if let Some(id) = id.filter(|_| large_numbers::in_json(&line).is_none())
             && let Err(twice) = ids.meet(&id, number)

@@ -11,7 +11,7 @@
 //! - Memory does not grow with the number of lines: each stage is bounded, and waits for the next. `--resume` keeps their ids.
 //! - What has its outcome is written, however the batch ends; what has none is not called done, so that `--resume` goes on from there.
 //! - A line that is wrong is told with its number and stops no other.
-//! - With `--resume` an id is that of one line: what was done of one would count for the other.
+//! - With `--resume` each id names one line. Otherwise the outcome of one line would count for another.
 
 mod item;
 mod lines;
@@ -261,7 +261,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// What came of a request.
+/// The outcome of a request.
 enum Answer {
     /// A result, and why it is not a good one where it tells of something else that failed.
     Result(String, Option<Value>),

@@ -76,7 +76,7 @@ impl Tally {
         self.draw();
     }
 
-    /// What is behind is cut first.
+    /// Draws the line. A narrow terminal cuts its end off.
     fn draw(&self) {
         if self.bar.is_hidden() {
             return;
