@@ -17,6 +17,7 @@ mod leftovers;
 mod project;
 mod real;
 mod report;
+mod rooms;
 mod run;
 mod soak;
 mod tools;
@@ -45,6 +46,8 @@ Usage: cargo xtask VERB
   fuzz [--only TARGET[,TARGET]] [--list] [--minutes N | --seconds N | --merge]
                                          each fuzz target for 5 minutes, or for N; --merge takes what was
                                          found into the corpus
+  rooms [--only CRATE[,CRATE]] [--list]  import cycles, lines of crates and files, names of types that
+                                         are not unique; --list names each of them
 ";
 
 /// What a verb may be told, whichever verb it is.
@@ -123,6 +126,7 @@ fn work(mut arguments: impl Iterator<Item = String>) -> Result<(), Failure> {
         Some("real") => real::real,
         Some("soak") => soak::soak,
         Some("fuzz") => fuzz::fuzz,
+        Some("rooms") => rooms::rooms,
         Some("help" | "--help" | "-h") => {
             report::text(USAGE);
             return Ok(());

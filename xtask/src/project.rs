@@ -14,6 +14,20 @@ pub(crate) struct Project {
     root: PathBuf,
     target: PathBuf,
     crates: Vec<String>,
+    /// The root file of each crate's library, or else of its program.
+    roots: Vec<(String, PathBuf)>,
+}
+
+/// The name of a package with the root file of its library, or else of its first program.
+fn root_file(package: &Value) -> Option<(String, PathBuf)> {
+    let targets = package["targets"].as_array()?;
+    let of_kind = |kind: &str| {
+        targets
+            .iter()
+            .find(|target| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&kind.into())))
+    };
+    let target = of_kind("lib").or_else(|| of_kind("bin"))?;
+    Some((package["name"].as_str()?.to_owned(), PathBuf::from(target["src_path"].as_str()?)))
 }
 
 impl Project {
@@ -34,8 +48,9 @@ impl Project {
         let metadata = run::run_for_json(task)?;
         let name = |package: &Value| package["name"].as_str().map(str::to_owned);
         let crates = metadata["packages"].as_array().into_iter().flatten().filter_map(name).collect();
+        let roots = metadata["packages"].as_array().into_iter().flatten().filter_map(root_file).collect();
         let target = metadata["target_directory"].as_str().unwrap_or("target");
-        Ok(Self { target: root.join(target), root, crates })
+        Ok(Self { target: root.join(target), root, crates, roots })
     }
 
     /// The folder of the workspace.
@@ -51,6 +66,11 @@ impl Project {
     /// The names of the workspace's crates.
     pub(crate) fn crates(&self) -> &[String] {
         &self.crates
+    }
+
+    /// The crates with the root files of their sources.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = (&str, &Path)> {
+        self.roots.iter().map(|(name, root)| (name.as_str(), root.as_path()))
     }
 
     /// A cargo call in the workspace, whose output goes to a file named after `name`.

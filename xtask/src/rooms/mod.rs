@@ -1,0 +1,165 @@
+//! Measures how the crates are built: import cycles, sizes, and names that are not unique.
+//!
+//! Invariants
+//!
+//! - What is printed follows from the sources alone, so that anybody sees the same.
+//! - A cycle that lies in one folder, with what is below it, is no finding: files of a folder may know each other.
+
+mod source;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    path::Path,
+};
+
+use self::source::{ModulePath, Source};
+use crate::{Options, failure::Failure, project::Project, report};
+
+/// Lines of a file that a reader should not have to scroll past.
+const MOST_LINES: usize = 600;
+
+/// Files that may have `impl` blocks of one type.
+const MOST_FILES: usize = 3;
+
+/// Prints what the rooms look like.
+pub(crate) fn rooms(project: &Project, options: &Options) -> Result<(), Failure> {
+    let is_chosen = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
+    let mut lines = String::new();
+    let mut types: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, root) in project.roots() {
+        if !is_chosen(name) {
+            continue;
+        }
+        let source = Source::read(root)?;
+        let shown = |file: &Path| file.strip_prefix(project.root()).unwrap_or(file).display().to_string();
+        let total: usize = source.modules.values().map(|module| module.lines).sum();
+        let _ = writeln!(lines, "{name}: {total} lines in {} files without tests", source.modules.len());
+        for cycle in wide_cycles(&source) {
+            let folders: BTreeSet<_> = cycle.iter().map(|module| source.folder(module).join("/")).collect();
+            let folders: Vec<_> = folders.iter().map(|folder| format!("{name}/{folder}")).collect();
+            let _ = writeln!(lines, "  cycle of {} files in {}", cycle.len(), folders.join(", "));
+            if options.list {
+                for (from, to) in ties(&source, &cycle) {
+                    let _ = writeln!(lines, "    {} -> {}", from.join("::"), to.join("::"));
+                }
+            }
+        }
+        let mut implemented: BTreeMap<&str, usize> = BTreeMap::new();
+        for module in source.modules.values() {
+            if module.lines > MOST_LINES {
+                let _ = writeln!(lines, "  {} has {} lines", shown(&module.file), module.lines);
+            }
+            module.implemented.iter().for_each(|one| *implemented.entry(one).or_default() += 1);
+            for one in &module.types {
+                types.entry(one.clone()).or_default().insert(shown(&module.file));
+            }
+        }
+        for (one, files) in implemented.into_iter().filter(|(_, files)| *files > MOST_FILES) {
+            let _ = writeln!(lines, "  {one} is implemented in {files} files");
+        }
+    }
+    types.retain(|_, files| files.len() > 1);
+    let _ = writeln!(lines, "{} names of types stand for more than one type", types.len());
+    for (one, files) in types.iter().filter(|_| options.list) {
+        let files: Vec<_> = files.iter().map(String::as_str).collect();
+        let _ = writeln!(lines, "  {one}: {}", files.join(", "));
+    }
+    report::text(&lines);
+    Ok(())
+}
+
+/// Groups of files that import each other in circles wider than one folder, the largest first.
+fn wide_cycles(source: &Source) -> Vec<BTreeSet<&ModulePath>> {
+    let reached: BTreeMap<_, _> =
+        source.modules.keys().map(|module| (module, reached(source, module))).collect();
+    let cycle =
+        |module| reached[module].iter().copied().filter(|other| reached[other].contains(module)).collect();
+    let cycles: BTreeSet<BTreeSet<&ModulePath>> = reached.keys().copied().map(cycle).collect();
+    let mut wide: Vec<_> = cycles.into_iter().filter(|cycle| is_wide(source, cycle)).collect();
+    wide.sort_by_key(|cycle| std::cmp::Reverse(cycle.len()));
+    wide
+}
+
+/// Whether the cycle leaves the folder of the crate's root, or the outermost folder that it begins in.
+fn is_wide(source: &Source, cycle: &BTreeSet<&ModulePath>) -> bool {
+    let outermost = |module: &&ModulePath| source.folder(module).into_iter().next();
+    cycle.iter().map(outermost).collect::<BTreeSet<_>>().len() > 1
+}
+
+/// The modules that are imported from here, directly or by way of others.
+fn reached<'a>(source: &'a Source, from: &'a ModulePath) -> BTreeSet<&'a ModulePath> {
+    let (mut reached, mut ahead) = (BTreeSet::new(), vec![from]);
+    while let Some(module) = ahead.pop() {
+        ahead.extend(source.modules[module].imports.iter().filter(|import| reached.insert(*import)));
+    }
+    reached
+}
+
+/// The imports between different folders of a cycle.
+fn ties<'a>(source: &'a Source, cycle: &BTreeSet<&'a ModulePath>) -> Vec<(&'a ModulePath, &'a ModulePath)> {
+    let mut ties = Vec::new();
+    for module in cycle {
+        for import in &source.modules[*module].imports {
+            if cycle.contains(import) && source.folder(module) != source.folder(import) {
+                ties.push((*module, import));
+            }
+        }
+    }
+    ties
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn read(files: &[(&str, &str)]) -> Source {
+        let root = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
+            fs::write(path, text).expect("it can be written");
+        }
+        Source::read(&root.path().join("lib.rs")).expect("it is Rust")
+    }
+
+    #[test]
+    fn imports_are_found_however_they_are_written() {
+        let source = read(&[
+            ("lib.rs", "mod a; mod b; mod c; mod d;"),
+            ("a.rs", "use super::{b::One, c};"),
+            ("b.rs", "struct One; fn one() { crate::d::two(); }"),
+            ("c.rs", "mod inner { fn three() { log!(\"{}\", crate::b::One); } }"),
+            ("d/mod.rs", "mod e; use e::Five; #[cfg(test)] mod tests { use crate::a; }"),
+            ("d/e.rs", "use super::super::a as other;"),
+        ]);
+        let imports = |path: &str| {
+            let path: ModulePath = path.split('/').map(str::to_owned).collect();
+            source.modules[&path].imports.iter().map(|import| import.join("/")).collect::<Vec<_>>()
+        };
+        assert_eq!(imports("a"), ["b", "c"]);
+        assert_eq!(imports("b"), ["d"]);
+        assert_eq!(imports("c"), ["b"]);
+        assert_eq!(imports("d"), ["d/e"]);
+        assert_eq!(imports("d/e"), ["a"]);
+        let cycles = wide_cycles(&source);
+        assert_eq!(cycles.len(), 1, "{cycles:?}");
+        assert_eq!(cycles[0].len(), 5, "{cycles:?}");
+    }
+
+    #[test]
+    fn files_of_one_folder_may_know_each_other() {
+        let source = read(&[
+            ("lib.rs", "mod a; mod b; mod d;"),
+            ("a.rs", "use crate::b::B;"),
+            ("b.rs", "use crate::a::A; impl B { } struct B;"),
+            ("d/mod.rs", "mod e; use e::Five;"),
+            ("d/e.rs", "use super::Four;"),
+        ]);
+        assert!(wide_cycles(&source).is_empty());
+        let b = &source.modules[&vec!["b".to_owned()]];
+        assert_eq!((b.lines, b.types.len(), b.implemented.len()), (1, 1, 1));
+    }
+}
