@@ -23,7 +23,7 @@ pub mod question;
 pub mod result;
 mod splice;
 pub mod tasks;
-mod tools;
+pub mod tools;
 
 use unhang_wire::Json;
 

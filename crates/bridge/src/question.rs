@@ -4,9 +4,30 @@
 
 use std::borrow::Cow;
 
-use unhang_wire::Json;
+use serde_json::value::RawValue;
+use unhang_wire::{Json, text_member};
 
 use crate::{Splice, quoted};
+
+/// What can be asked, and what a client says that can be asked it.
+pub const CAPABILITIES: [(&str, &str); 3] =
+    [("elicitation/create", "elicitation"), ("sampling/createMessage", "sampling"), ("roots/list", "roots")];
+
+/// Whether a client that offers this can be asked that.
+#[must_use]
+pub fn is_offered(offers: Json<'_>, (method, params): (&str, Option<&RawValue>)) -> bool {
+    let capability = CAPABILITIES.iter().find(|(asked, _)| *asked == method);
+    let offered = capability.and_then(|(_, capability)| offers.member(capability));
+    let Some(offered) = offered.filter(|offered| offered.get().starts_with('{')) else { return false };
+    let has = |kind: &str| offered.member(kind).is_some_and(|kind| kind.get().starts_with('{'));
+    let params = params.and_then(|params| Json::new(params.get().as_bytes()));
+    let mode = params.and_then(|params| text_member(params, "mode"));
+    match mode.as_deref() {
+        Some(mode) if mode != "form" => has(mode),
+        // Before there were others, nobody said that they take forms.
+        _ => capability != Some(&CAPABILITIES[0]) || has("form") || !has("url"),
+    }
+}
 
 /// Asks a person.
 const ELICITATION: &str = "elicitation/create";
@@ -64,5 +85,29 @@ mod tests {
         let named = r#"{"mode":"url","elicitationId":"e"}"#;
         assert_eq!(to_legacy(ELICITATION, json(named), "i").as_deref(), Some(named));
         assert_eq!(to_modern("roots/list", json("[]")), None);
+    }
+
+    #[test]
+    fn a_person_is_asked_in_the_way_that_the_client_offers() {
+        let forms = ("elicitation/create", r#"{"message":"m","requestedSchema":{}}"#);
+        let named = ("elicitation/create", r#"{"mode":"form"}"#);
+        let links = ("elicitation/create", r#"{"mode":"url","url":"https://example.org"}"#);
+        let sampling = ("sampling/createMessage", "{}");
+        for (offers, asked, expect) in [
+            (r#"{"elicitation":{}}"#, forms, true),
+            (r#"{"elicitation":{}}"#, links, false),
+            (r#"{"elicitation":{"form":{}}}"#, named, true),
+            (r#"{"elicitation":{"form":{}}}"#, links, false),
+            (r#"{"elicitation":{"url":{}}}"#, links, true),
+            (r#"{"elicitation":{"url":{}}}"#, forms, false),
+            (r#"{"elicitation":{"form":{},"url":{}}}"#, links, true),
+            (r#"{"elicitation":true}"#, forms, false),
+            (r#"{"elicitation":{}}"#, sampling, false),
+            (r#"{"sampling":{}}"#, sampling, true),
+        ] {
+            let params = RawValue::from_string(asked.1.to_owned()).expect("JSON");
+            let offers = Json::new(offers.as_bytes()).expect("JSON");
+            assert_eq!(is_offered(offers, (asked.0, Some(&params))), expect, "{offers:?} {asked:?}");
+        }
     }
 }

@@ -10,6 +10,14 @@ use unhang_wire::Json;
 
 use crate::Splice;
 
+/// Whether a tool says, as it is listed, that it may be called once more without doing anything twice.
+#[must_use]
+pub fn is_repeatable(tool: Json<'_>) -> bool {
+    let hints = tool.member("annotations");
+    let says = |hint| hints.and_then(|hints| hints.member(hint)).is_some_and(|hint| hint.get() == "true");
+    says("readOnlyHint") || says("idempotentHint")
+}
+
 /// The list for a legacy client; `None` where nothing of it changes, or it is no list.
 pub(crate) fn to_legacy(list: Json<'_>) -> Option<String> {
     translated(list, tool_to_legacy)

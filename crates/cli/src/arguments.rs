@@ -15,7 +15,7 @@ use clap::{
     Args, CommandFactory, Parser, Subcommand,
     error::{ContextKind, ContextValue},
 };
-use unhang::{config::parse_duration, tools::ModeOverrides};
+use unhang::{tools::ModeOverrides, units::parse_duration};
 use unhang_zoo::{corpus::PROMISES, load::JobPeer};
 
 use self::{

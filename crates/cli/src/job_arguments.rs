@@ -4,7 +4,6 @@ use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
 use unhang::{
-    config::{parse_duration, parse_size},
     jobs::{
         document::{Field, Pointer},
         folder::FileName,
@@ -12,6 +11,7 @@ use unhang::{
         record::{JobState, Patch},
     },
     settings::JobSettings,
+    units::{parse_duration, parse_size},
 };
 
 use crate::arguments::{files::Files, number::whole_number};

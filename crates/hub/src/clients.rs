@@ -12,7 +12,7 @@ use std::{cmp::Ordering, collections::BTreeMap, sync::Arc, time::Duration};
 
 use unhang_switches::stands;
 
-use crate::{config::CLOCK_PERCENT, fault::in_words};
+use crate::{config::CLOCK_PERCENT, units::in_words};
 
 /// After how long a client gives a `tools/call` up, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,7 +239,7 @@ pub(crate) fn cut_short(client: Option<&str>, clock: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::in_words;
+    use crate::units::in_words;
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

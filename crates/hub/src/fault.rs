@@ -11,6 +11,8 @@ use serde::Serialize;
 use unhang_switches::stands;
 use unhang_wire::{Id, one_line};
 
+use crate::units::in_words;
+
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -259,22 +261,6 @@ pub(crate) fn of_which_starting(starting: Duration) -> String {
     }
 }
 
-/// A length of time for a sentence: `350ms`, `2.5s`, `5m`.
-pub fn in_words(length: Duration) -> String {
-    if length < Duration::from_secs(1) {
-        return format!("{}ms", length.as_millis());
-    }
-    if length < Duration::from_secs(60) {
-        let tenths = length.as_millis() / 100;
-        return if tenths.is_multiple_of(10) {
-            format!("{}s", tenths / 10)
-        } else {
-            format!("{}.{}s", tenths / 10, tenths % 10)
-        };
-    }
-    humantime::format_duration(Duration::from_secs(length.as_secs())).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,14 +317,5 @@ mod tests {
         assert!(value(fault().response(None))["id"].is_null());
         assert_eq!(value(fault().response_to_raw(Some("1.5")))["id"], 1.5);
         assert!(!fault().response_to_raw(Some("[1,\r2]")).contains(&b'\r'), "on one line");
-    }
-
-    #[test]
-    fn lengths_of_time_read_well() {
-        for (milliseconds, expect) in
-            [(350, "350ms"), (2_000, "2s"), (2_540, "2.5s"), (300_000, "5m"), (90_500, "1m 30s")]
-        {
-            assert_eq!(in_words(Duration::from_millis(milliseconds)), expect);
-        }
     }
 }

@@ -18,7 +18,7 @@ use serde_json::Value;
 use unhang_switches::stands;
 use unhang_wire::{Id, Json};
 
-use crate::{config::HEARTBEAT, fault::in_words, wording::shortened};
+use crate::{config::HEARTBEAT, units::in_words, wording::shortened};
 
 /// How far a heartbeat is above what went out before it, where numbers can be told apart by so little: less than any server's own step.
 const STEPS_IN_ONE: f64 = 1e6;

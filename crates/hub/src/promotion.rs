@@ -12,8 +12,9 @@ use std::{fmt, str::FromStr, time::Duration};
 use unhang_switches::stands;
 
 use crate::{
-    config::{CALL_TIMEOUT, PROMOTE_AFTER, PROMOTE_PERCENT, parse_duration},
-    fault::in_words,
+    config::{CALL_TIMEOUT, PROMOTE_AFTER, PROMOTE_PERCENT},
+    units::in_words,
+    units::parse_duration,
 };
 
 /// When a `tools/call` becomes a job.

@@ -11,10 +11,7 @@
 use std::{borrow::Cow, fmt, ops::Range, sync::Arc};
 
 use memchr::memmem;
-use unhang_net::http::Address;
 use unhang_switches::stands;
-
-use crate::settings::{ServerSettings, Transport};
 
 /// What stands for a secret.
 pub const REDACTED: &str = "[redacted]";
@@ -27,20 +24,6 @@ const SHORTEST: usize = 8;
 pub struct Secrets(Arc<[String]>);
 
 impl Secrets {
-    /// Those of a configured server: the values of its variables, its headers, the user and the query of its URL, and what it knows us
-    /// by where tokens are given.
-    #[must_use]
-    pub fn of(settings: &ServerSettings) -> Secrets {
-        match &settings.transport {
-            Transport::Stdio { environment, .. } => environment.values().cloned().collect(),
-            Transport::Http { url, headers, oauth, .. } => {
-                let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                let address = Address { url: url.clone(), headers, uses_proxies: false, socket: None };
-                address.secrets().into_iter().chain(oauth.client_secret.clone()).collect()
-            }
-        }
-    }
-
     /// All of several servers.
     #[must_use]
     pub fn of_all<'a>(several: impl IntoIterator<Item = &'a Secrets>) -> Secrets {
@@ -146,28 +129,10 @@ fn bearer(text: &str, at: usize) -> Option<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use unhang_net::oauth::ClientSettings;
-
     use super::*;
-    use crate::{route::rules::ToolRules, settings::LimitSettings};
 
     fn secrets(values: &[&str]) -> Secrets {
         values.iter().map(|value| (*value).to_owned()).collect()
-    }
-
-    fn of(transport: Transport) -> Secrets {
-        let limits = LimitSettings::default();
-        Secrets::of(&ServerSettings {
-            name: "a".to_owned(),
-            transport,
-            prefix: None,
-            limits,
-            tool_rules: ToolRules::default(),
-            idle_timeout: None,
-            per_session: false,
-        })
     }
 
     #[test]
@@ -209,29 +174,5 @@ mod tests {
         {
             assert!(matches!(Secrets::default().hide(plain), Cow::Borrowed(same) if same == plain));
         }
-    }
-
-    #[test]
-    fn what_is_configured_for_a_server_to_get_in_is_secret() {
-        let variables = BTreeMap::from([("API_KEY".to_owned(), "k3y-of-the-server".to_owned())]);
-        let stdio = of(Transport::Stdio {
-            command: "server".to_owned(),
-            arguments: Vec::new(),
-            environment: variables,
-            inherits_environment: false,
-            folder: "/".into(),
-        });
-        assert_eq!(stdio.hide("k3y-of-the-server"), REDACTED);
-        let http = of(Transport::Http {
-            url: "https://ada%40home:pass%20word@example.org/mcp?key=a%2Bb%2Bc%2Bd%2Be&page=1".to_owned(),
-            headers: BTreeMap::from([("X-Key".to_owned(), "Token 0123456789".to_owned())]),
-            dialect: None,
-            oauth: ClientSettings { client_secret: Some("client-secret".to_owned()), ..Default::default() },
-        });
-        for secret in ["ada@home", "ada%40home", "pass word", "a+b+c+d+e", "a%2Bb%2Bc%2Bd%2Be", "0123456789"]
-        {
-            assert_eq!(http.hide(&format!("<{secret}>")), "<[redacted]>");
-        }
-        assert_eq!(http.hide("client-secret of page=1"), "[redacted] of page=1");
     }
 }

@@ -13,9 +13,10 @@ use rmcp::{
 };
 use serde_json::{Value, from_value, json};
 use unhang::{
-    front::{Cancellation, Revision, ToolCall, Toolbox},
+    front::Revision,
     jobs::engine::Engine,
-    tools::{EngineService, JobTools, ModeOverrides, Table, service::Caller},
+    promoted::EngineService,
+    tools::{Cancellation, JobTools, ModeOverrides, Table, ToolCall, Toolbox, service::Caller},
 };
 
 /// In which form they are listed and answered; `rmcp` leaves out what an older client does not know.

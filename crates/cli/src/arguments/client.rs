@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Args;
-use unhang::config::parse_duration;
+use unhang::units::parse_duration;
 
 use super::{files::Files, limits::AskingLimits, number::whole_number};
 use crate::job_arguments::Format;

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, time::Duration};
 
 use clap::Args;
-use unhang::config::parse_duration;
+use unhang::units::parse_duration;
 
 use super::client::{AdHoc, ServerCommon};
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use clap::Args;
 use unhang::{
-    config::{Limits, parse_duration, parse_size},
+    config::Limits,
     promotion::Promotion,
     settings::LimitSettings,
+    units::{parse_duration, parse_size},
 };
 
 use super::number::whole_number;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use unhang::config::parse_duration;
+use unhang::units::parse_duration;
 
 use super::files::Files;
 use crate::job_arguments::Format;

@@ -29,7 +29,7 @@ use unhang::{
     config::{Limits, STOP_LIMIT},
     exit,
     front::{
-        self, AtEnd, FrontSpec, Toolbox,
+        self, AtEnd, FrontSpec,
         http::{self, HttpSpec},
     },
     gateway::Lineup,
@@ -38,11 +38,11 @@ use unhang::{
         adopt_orphans, descriptors, identity::ask_for_short_turns, pipe::take_standard_streams, reap_orphans,
         surroundings::ties,
     },
-    promoted::Ending,
+    promoted::{Ending, EngineService},
     settings::file_schema,
     sharing::{Place, Sharing, SharingSpec},
     telemetry::{Telemetry, TelemetrySpec},
-    tools::{CurrentTable, EngineService, Listing, Table, service::JobService},
+    tools::{CurrentTable, Listing, Table, Toolbox, service::JobService},
 };
 
 use self::{
@@ -197,7 +197,7 @@ async fn served(
     let jobs = Arc::clone(&service) as Arc<dyn JobService>;
     // Over pipes there is one client, and who it is, is known.
     let tells_callers_apart = listening.is_none();
-    let behind = front::Jobs { service: Arc::clone(&jobs), tells_callers_apart };
+    let behind = front::Jobs { service: Arc::clone(&service), tells_callers_apart };
     let (stops, hangups) = signals_and_hangups().map_err(|error| Failed::bug(&error))?;
     let reload = Reload {
         serve: serve.clone(),

@@ -10,8 +10,8 @@ use unhang::{
     process::{
         adopt_orphans, give_back_code, pipe::take_standard_streams, server::ServerSpec, spawn::Environment,
     },
+    promoted::EngineService,
     settings::without_secrets,
-    tools::EngineService,
 };
 
 use crate::{

@@ -10,7 +10,7 @@
 //! - What comes back is what the server would have answered at once, whole.
 //! - A job that is left behind is named, with what fetches its result. A task that nobody could fetch is cancelled.
 
-use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use serde_json::{
     Map, Value, json,
@@ -27,16 +27,13 @@ use unhang_proc::deadline::Deadline;
 use unhang_wire::{Json, text_member};
 
 use super::{
-    Client, Error, Manner, Options, ServerError, Session, Signed,
+    Background, Client, Error, Manner, Options, ServerError, Session, Signed, Unfinished,
     in_words::{JobInWords, StatusInWords},
     introduced,
     job_resource::{JOB_SCHEME, JobResource},
     object,
 };
-use crate::{
-    fault::{Kind, in_words},
-    revision::Revision,
-};
+use crate::{fault::Kind, revision::Revision};
 
 /// How long a job is waited for with one question: the most that the tool allows, and less where somebody looks at the progress.
 const WAIT_MOST: Duration = Duration::from_secs(25);
@@ -52,54 +49,6 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 /// How long a server may take to hear that a task is not wanted any more.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 
-/// A call that goes on in the background and had not ended in time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfinished {
-    /// The server that goes on with it.
-    pub server: String,
-    /// The tool that was called.
-    pub tool: String,
-    /// The job, or the server's name for the task.
-    pub job: String,
-    /// What goes on.
-    pub what: Background,
-    /// How long it was waited for.
-    pub limit: Duration,
-    /// What it was doing, as it says itself.
-    pub doing: Option<String>,
-}
-
-/// What goes on in the background.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Background {
-    /// A command that is a job of ours: it outlives the server. This tool has its result.
-    Command(String),
-    /// A call that is a job of ours: it lives as long as the server does. This tool has its result.
-    Call(String),
-    /// A task that is a job of ours, to be read as the resource `job://` with its id.
-    OurTask,
-    /// Another server's task, which was cancelled: nothing could fetch what comes of it.
-    CancelledTask,
-}
-
-impl fmt::Display for Unfinished {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} and had not ended within {}", self.running(), in_words(self.limit))
-    }
-}
-
-impl Unfinished {
-    /// What runs, as the beginning of a sentence.
-    #[must_use]
-    pub fn running(&self) -> String {
-        let Self { server, tool, job, what, doing, limit: _ } = self;
-        let word = if matches!(what, Background::CancelledTask) { "task" } else { "job" };
-        let doing = doing.as_ref().map_or_else(String::new, |doing| format!(" ({doing})"));
-        format!("`{tool}` of `{server}` runs as {word} {job}{doing}")
-    }
-}
-
 impl Options {
     /// Tells whoever wants to know what a server goes on with.
     fn tell_of(&self, unfinished: Unfinished) {
@@ -108,8 +57,6 @@ impl Options {
         }
     }
 }
-
-impl std::error::Error for Unfinished {}
 
 impl Client {
     /// Calls a tool, and gives its result as [`Client::call_tool`] does; where the server goes on with the call in the background, what

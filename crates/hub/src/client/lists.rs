@@ -12,53 +12,8 @@ use serde::{
 use serde_json::{Map, Value, value::RawValue};
 use tokio::time::Instant;
 
-use super::{Client, Error, Failure, Options, Session, listener::METHOD_NOT_FOUND};
-use crate::{
-    config::LIST_PAGES,
-    fault::{Kind, in_words},
-};
-
-/// A list that servers have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
-    /// `tools/list`
-    Tools,
-    /// `resources/list`
-    Resources,
-    /// `resources/templates/list`
-    ResourceTemplates,
-    /// `prompts/list`
-    Prompts,
-}
-
-impl List {
-    pub(crate) fn method(self) -> &'static str {
-        match self {
-            List::Tools => "tools/list",
-            List::Resources => "resources/list",
-            List::ResourceTemplates => "resources/templates/list",
-            List::Prompts => "prompts/list",
-        }
-    }
-
-    pub(crate) fn member(self) -> &'static str {
-        match self {
-            List::Tools => "tools",
-            List::Resources => "resources",
-            List::ResourceTemplates => "resourceTemplates",
-            List::Prompts => "prompts",
-        }
-    }
-
-    /// What a server that has this list declares.
-    fn capability(self) -> &'static str {
-        match self {
-            List::Tools => "tools",
-            List::Resources | List::ResourceTemplates => "resources",
-            List::Prompts => "prompts",
-        }
-    }
-}
+use super::{Client, Error, Failure, List, Options, Session};
+use crate::{config::LIST_PAGES, fault::Kind, units::in_words, upstream::listener::METHOD_NOT_FOUND};
 
 impl Client {
     /// All pages of a list, each item as received. A server that does not declare the list has none of it. `timeout` of the options is for

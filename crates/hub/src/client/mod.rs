@@ -28,14 +28,11 @@
 //! - Results are what the server wrote, byte for byte.
 
 mod background;
-mod error;
 pub(crate) mod in_words;
 mod job_resource;
-mod listener;
 mod lists;
 mod mirrors;
 mod pool;
-pub(crate) mod question;
 mod subscription;
 
 use std::{borrow::Cow, collections::BTreeMap, future::pending, sync::Arc, time::Duration};
@@ -48,36 +45,40 @@ use tokio::{
     sync::{Notify, watch},
     time::Instant,
 };
-use unhang_bridge::{Splice, params::Signature};
+use unhang_bridge::Splice;
 use unhang_proc::{deadline::Deadline, server::ServerSpec};
 use unhang_switches::stands;
 use unhang_wire::Json;
 
-pub(crate) use self::subscription::LISTEN;
+use self::mirrors::Mirrors;
 pub use self::{
-    background::{Background, Unfinished},
-    error::{Error, Failure, ServerError},
     job_resource::JobResource,
-    listener::{Answer, Listener, Silent, declined},
-    lists::List,
     pool::{Disposed, Pool},
     subscription::{Subscription, Topics},
 };
-use self::{
-    mirrors::Mirrors,
-    question::{Asides, OfSession, STATE},
-};
 pub use unhang_net::http::Address;
 
-pub use crate::upstream::{handshake::Session, http::HttpServer};
+pub(crate) use crate::upstream::{LISTEN, Signed};
 use crate::{
     config::{INPUT_ROUNDS, Limits, STOP_SLACK},
-    fault::{Kind, in_words},
+    fault::Kind,
+    units::in_words,
     upstream::{
         self, Link, Request,
         dialogue::Spoken,
         handshake::{HEADER_MISMATCH, Introduction},
-        http, stdio,
+        http,
+        question::{self, Asides, OfSession, STATE},
+        stdio,
+    },
+};
+pub use crate::{
+    error::{Background, Error, Failure, ServerError, Unfinished},
+    list::List,
+    upstream::{
+        handshake::Session,
+        http::HttpServer,
+        listener::{Answer, Listener, Silent, declined},
     },
 };
 
@@ -134,18 +135,6 @@ pub(crate) struct Manner {
     pub(crate) signed: Signed,
     /// What a stateless server over HTTP is told in headers besides.
     pub(crate) headers: Vec<(String, String)>,
-}
-
-/// As whom a stateless server is asked.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Signed {
-    /// As ourselves.
-    #[default]
-    ByUs,
-    /// As somebody who knows nothing of such servers.
-    By(Arc<Signature>),
-    /// As whoever has signed the params already, and takes it upon themselves to answer what the server asks instead of a result.
-    Already,
 }
 
 impl From<&Options> for Manner {

@@ -13,8 +13,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Client, Error, Manner, Options, object};
-use crate::fault::{Kind, in_words};
+use super::{Client, Error, LISTEN, Manner, Options, object};
+use crate::{fault::Kind, units::in_words};
 
 /// Between two attempts to listen again; it doubles up to the longest.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -82,9 +82,6 @@ impl Client {
         self.failure(Kind::Deadline, LISTEN, happened, "raise --request-timeout if it needs longer")
     }
 }
-
-/// The request to hear of changes, which stays open for as long as somebody wants to.
-pub(crate) const LISTEN: &str = "subscriptions/listen";
 
 /// Listens for as long as the server lets us, and gives why it did not let us from the start.
 async fn listen(

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     clients::{LIST_CLOCKS, START_CLOCKS, call_clocks},
-    fault::in_words,
     revision::Revision,
+    units::in_words,
 };
 
 /// A pipe holds this much that nobody reads.

@@ -15,7 +15,6 @@ use unhang_wire::Json;
 use super::{
     machine::CallKey,
     tasks::era_of,
-    toolbox::Cancellation,
     work::{Adopting, Ended},
 };
 use crate::{
@@ -27,7 +26,10 @@ use crate::{
         Calling, Going, Made, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls, SameCall, Source,
         ToolOfCaller, joined, not_kept,
     },
-    tools::service::{Caller, JobService},
+    tools::{
+        Cancellation,
+        service::{Caller, JobService},
+    },
 };
 
 /// Where what a server tells goes, on its way to the machine.

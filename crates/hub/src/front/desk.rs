@@ -10,15 +10,15 @@ use unhang_wire::Line;
 use super::{
     jobs::Jobs,
     machine::{ONLY_STREAM, Outside, StreamKey, To},
-    toolbox::{NoTools, Toolbox},
     work::{Behind, Work},
 };
 use crate::{
     config::Limits,
     gateway::Asker,
     job_report::ToolNames,
+    promoted::EngineService,
     queue::Class,
-    tools::{EngineService, Table, service::JobService},
+    tools::{Table, Toolbox, toolbox::NoTools},
 };
 
 /// What has been said, each with what it is to the queue to the client.
@@ -50,8 +50,8 @@ pub(crate) struct Desk {
 impl Desk {
     /// Answers about the jobs of this service, to whoever calls the tools by these names.
     pub(crate) fn new(limits: Limits, service: EngineService, names: ToolNames) -> Desk {
-        let service: Arc<dyn JobService> = Arc::new(service);
-        let toolbox: Arc<dyn Toolbox> = match Table::of_jobs(names, Arc::clone(&service)) {
+        let service = Arc::new(service);
+        let toolbox: Arc<dyn Toolbox> = match Table::of_jobs(names, service.clone()) {
             Ok(table) => Arc::new(table),
             Err(why) => {
                 tracing::error!("there are no tools about jobs: {why}");

@@ -25,7 +25,7 @@ use super::{
     requests::capabilities,
     tasks::{Came, POLL_INTERVAL, TaskTold, TaskView},
 };
-use crate::queue::Class;
+use crate::{queue::Class, tools::service::JobService as _};
 
 /// Tasks that one subscription may be about.
 const MOST: usize = 100;

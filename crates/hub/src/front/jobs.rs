@@ -18,7 +18,7 @@ use super::{
 use crate::{
     gateway::{Aside, Question},
     job_report::JobReport,
-    promoted::{Input, PromotedCalls},
+    promoted::{EngineService, Input, PromotedCalls},
     tools::service::{Caller, Extent, JobError, JobService},
 };
 
@@ -29,7 +29,7 @@ pub(super) type Beside = (CallKey, mpsc::Sender<(CallKey, Aside)>);
 #[derive(Clone)]
 pub struct Jobs {
     /// Runs them.
-    pub service: Arc<dyn JobService>,
+    pub service: Arc<EngineService>,
     /// Whoever comes is told from others, so that there can be lists for each.
     pub tells_callers_apart: bool,
 }
@@ -42,7 +42,7 @@ impl Jobs {
 
     /// The same for this caller.
     pub(super) fn on_behalf(&self, caller: &Caller) -> Self {
-        Self { service: Arc::clone(&self.service).on_behalf(caller), ..self.clone() }
+        Self { service: Arc::clone(&self.service).for_caller(caller), ..self.clone() }
     }
 
     /// What this caller sees of them.

@@ -40,13 +40,14 @@ use crate::{
     client::{LISTEN, List},
     config::{Limits, STOP_LIMIT},
     exit,
-    fault::{Kind, in_words},
+    fault::Kind,
     gateway::{Asked, Asker, Joining, Known, Level, Replied},
     heartbeat::Heartbeat,
     queue::Class,
     refusal::Telling,
     revision::Revision,
     tools::Definition,
+    units::in_words,
     upstream::http::headers::CallLimit,
 };
 

@@ -30,11 +30,11 @@ use super::{
     questions::{Asked, members},
 };
 use crate::{
-    client::question::STATE,
     fault::Kind,
     gateway::Answered,
     refusal::{Addressee, Telling},
     revision::Revision,
+    upstream::question::STATE,
 };
 
 /// A call that waits for its client.

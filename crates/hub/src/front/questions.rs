@@ -7,22 +7,22 @@
 //! - A question ends with its call, and the client is told. One that may be about several calls ends with the last of them.
 
 use serde_json::{Value, value::RawValue};
-use unhang_bridge::{Era, question};
+use unhang_bridge::{
+    Era,
+    question::{self, CAPABILITIES, is_offered},
+};
 use unhang_switches::stands;
-use unhang_wire::{Id, Json, Outcome, one_line, text_member};
+use unhang_wire::{Id, Json, Outcome, one_line};
 
 use super::machine::{About, Action, Call, CallKey, Machine, Outside, QuestionKey, To, Way};
 use crate::{
     client::{Error, Failure},
     clients,
-    fault::{Kind, in_words},
+    fault::Kind,
     gateway::{Answered, Replied},
     queue::Class,
+    units::in_words,
 };
-
-/// What can be asked, and what a client says that can be asked it.
-const CAPABILITIES: [(&str, &str); 3] =
-    [("elicitation/create", "elicitation"), ("sampling/createMessage", "sampling"), ("roots/list", "roots")];
 
 /// What is asked, and with which params.
 pub(super) type Asked<'a> = (&'a str, Option<&'a RawValue>);
@@ -37,21 +37,6 @@ pub(super) fn members((method, params): Asked<'_>, era: Era, name: &str) -> Stri
     let params = worded.as_deref().or(params.map(RawValue::get));
     let params = params.map_or_else(String::new, |params| format!(r#","params":{params}"#));
     format!(r#""method":{}{params}"#, Value::from(method))
-}
-
-/// Whether a client that offers this can be asked that.
-pub(crate) fn is_offered(offers: Json<'_>, (method, params): Asked<'_>) -> bool {
-    let capability = CAPABILITIES.iter().find(|(asked, _)| *asked == method);
-    let offered = capability.and_then(|(_, capability)| offers.member(capability));
-    let Some(offered) = offered.filter(|offered| offered.get().starts_with('{')) else { return false };
-    let has = |kind: &str| offered.member(kind).is_some_and(|kind| kind.get().starts_with('{'));
-    let params = params.and_then(|params| Json::new(params.get().as_bytes()));
-    let mode = params.and_then(|params| text_member(params, "mode"));
-    match mode.as_deref() {
-        Some(mode) if mode != "form" => has(mode),
-        // Before there were others, nobody said that they take forms.
-        _ => capability != Some(&CAPABILITIES[0]) || has("form") || !has("url"),
-    }
 }
 
 /// A question that the client has not answered.
@@ -218,35 +203,6 @@ impl Machine {
                 );
                 outside.to_client(To::Beside(open.way.stream), Class::Kept, line.as_bytes());
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_person_is_asked_in_the_way_that_the_client_offers() {
-        let forms = ("elicitation/create", r#"{"message":"m","requestedSchema":{}}"#);
-        let named = ("elicitation/create", r#"{"mode":"form"}"#);
-        let links = ("elicitation/create", r#"{"mode":"url","url":"https://example.org"}"#);
-        let sampling = ("sampling/createMessage", "{}");
-        for (offers, asked, expect) in [
-            (r#"{"elicitation":{}}"#, forms, true),
-            (r#"{"elicitation":{}}"#, links, false),
-            (r#"{"elicitation":{"form":{}}}"#, named, true),
-            (r#"{"elicitation":{"form":{}}}"#, links, false),
-            (r#"{"elicitation":{"url":{}}}"#, links, true),
-            (r#"{"elicitation":{"url":{}}}"#, forms, false),
-            (r#"{"elicitation":{"form":{},"url":{}}}"#, links, true),
-            (r#"{"elicitation":true}"#, forms, false),
-            (r#"{"elicitation":{}}"#, sampling, false),
-            (r#"{"sampling":{}}"#, sampling, true),
-        ] {
-            let params = RawValue::from_string(asked.1.to_owned()).expect("JSON");
-            let offers = Json::new(offers.as_bytes()).expect("JSON");
-            assert_eq!(is_offered(offers, (asked.0, Some(&params))), expect, "{offers:?} {asked:?}");
         }
     }
 }

@@ -19,17 +19,16 @@ use unhang_switches::stands;
 use super::{
     jobs::Jobs,
     machine::{ONLY_STREAM, Outside, StreamKey, To},
-    toolbox::Toolbox,
     work::{Behind, Work, random_name},
 };
 use crate::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, Limits},
     exit,
     gateway::{Asker, MayRead, Servers},
-    guard::Stop,
     queue::Class,
-    shell::{FromClient, Taken, ToClient, set},
+    shell::{FromClient, Stop, Taken, ToClient, set},
     telemetry::Telemetry,
+    tools::Toolbox,
 };
 
 /// What is done at the end of a session.

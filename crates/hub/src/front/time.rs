@@ -19,13 +19,8 @@ use super::{
     requests::Request,
 };
 use crate::{
-    config::VERDICT_SLACK,
-    exit,
-    fault::{Kind, in_words},
-    heartbeat::Heartbeat,
-    queue::Class,
-    refusal::Telling,
-    revision::Revision,
+    config::VERDICT_SLACK, exit, fault::Kind, heartbeat::Heartbeat, queue::Class, refusal::Telling,
+    revision::Revision, units::in_words,
 };
 
 impl Call {

@@ -4,14 +4,10 @@
 //! Invariants: nothing is kept meanwhile, for the request comes back whole; whoever cannot be asked gets the error.
 
 use serde_json::value::RawValue;
-use unhang_bridge::{Era, Splice, error};
+use unhang_bridge::{Era, Splice, error, question::is_offered};
 use unhang_wire::{Json, text_member};
 
-use super::{
-    machine::Call,
-    parking::input_required,
-    questions::{is_offered, members},
-};
+use super::{machine::Call, parking::input_required, questions::members};
 use crate::gateway::Answered;
 
 /// The state with which such a request comes back. It stands for nothing that would have to be kept secret.

@@ -27,7 +27,6 @@ use super::{
     machine::{About, Action, CallKey, Machine, Outside, QuestionKey, Resource},
     tally::{CountedCall, Tally},
     tasks::{TaskAsked, TaskTold, TasksTold},
-    toolbox::{Cancellation, ToolCall, Toolbox},
 };
 use crate::{
     client::Error,
@@ -40,7 +39,7 @@ use crate::{
     promoted::{Going, Promoted},
     telemetry::Telemetry,
     tools::{
-        ToolAnswer,
+        Cancellation, ToolAnswer, ToolCall, Toolbox,
         service::{Caller, JobError},
     },
     upstream::http::headers::CallLimit,
@@ -384,7 +383,7 @@ impl Work {
         self.orders.insert(key, order);
         Some(MayPromote {
             calls,
-            jobs: Arc::clone(&jobs.service),
+            jobs: jobs.service.clone(),
             caller: self.caller.clone(),
             client: self.machine.client_name(),
             session: self.session,
@@ -591,7 +590,8 @@ async fn updated(updates: &mut Option<Changes>) -> Updated {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::toolbox::NoTools, *};
+    use super::*;
+    use crate::tools::toolbox::NoTools;
 
     #[test]
     fn a_session_that_is_named_counts_from_windows_alone() {

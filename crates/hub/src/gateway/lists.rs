@@ -9,14 +9,14 @@ use tokio::time::sleep;
 use unhang_switches::stands;
 
 use super::{
-    Level, Owners,
+    Level,
     backend::{Backend, Starter},
     owners,
 };
 use crate::{
     client::{Client, Error, List, Options, Topics},
     fault::Kind,
-    route::catalog::Offered,
+    route::catalog::{Offered, Owners},
 };
 
 /// Between a change of a list and the question for it: changes come in crowds, and some servers tell of them without end.

@@ -46,7 +46,6 @@ use crate::{
     fault::Kind,
     revision::Revision,
     route::catalog::Offered,
-    settings::{ServerSettings, Transport},
 };
 
 /// The form of the files. What has another one is passed over.
@@ -152,17 +151,18 @@ impl Recalled {
 }
 
 impl Memory {
-    /// The place for this server in the data folder. Nothing is made before there is something to keep.
+    /// The place in the data folder for the server of this name. `parts` are all that makes it another server where it is another. Nothing
+    /// is made before there is something to keep.
     #[must_use]
-    pub fn new(folder: &Path, server: &ServerSettings) -> Self {
-        let identity = identity(server);
+    pub fn new<'a>(folder: &Path, server: &str, parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let identity = identity(parts);
         let plain =
             |byte: u8| if byte.is_ascii_alphanumeric() || byte == b'-' { char::from(byte) } else { '_' };
-        let name: String = server.name.bytes().take(MAX_NAME).map(plain).collect();
+        let name: String = server.bytes().take(MAX_NAME).map(plain).collect();
         let file = format!("{name}-{}.json", &identity[..16]);
         let folder = folder.join(FOLDER);
         let (desk, is_writing) = (Mutex::default(), watch::Sender::new(false));
-        let (server, ahead) = (server.name.clone(), Mutex::default());
+        let (server, ahead) = (server.to_owned(), Mutex::default());
         Self(Arc::new(Place { folder, file, identity, server, desk, ahead, is_writing }))
     }
 
@@ -433,22 +433,7 @@ impl Backend {
 }
 
 /// What a server is, in a form that nobody can read: each part with its length, so that none runs into the next.
-fn identity(server: &ServerSettings) -> String {
-    let mut parts: Vec<&[u8]> = vec![server.name.as_bytes(), server.transport.word().as_bytes()];
-    match &server.transport {
-        Transport::Stdio { command, arguments, environment, inherits_environment, folder } => {
-            parts.extend([command.as_bytes(), folder.as_os_str().as_encoded_bytes()]);
-            parts.push(if *inherits_environment { b"all" } else { b"some" });
-            parts.extend(environment.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
-            // Not a possible name of a variable.
-            parts.push(b"=");
-            parts.extend(arguments.iter().map(String::as_bytes));
-        }
-        Transport::Http { url, headers, .. } => {
-            parts.push(url.as_bytes());
-            parts.extend(headers.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
-        }
-    }
+fn identity<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut context = Context::new(&SHA256);
     for part in parts {
         context.update(&(part.len() as u64).to_le_bytes());

@@ -56,7 +56,7 @@ use tokio::{
     task::JoinSet,
     time::timeout,
 };
-use unhang_bridge::{Era, params::Signature};
+use unhang_bridge::{Era, params::Signature, tools::is_repeatable};
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 use unhang_wire::{Json, text_member};
@@ -76,7 +76,7 @@ pub use self::{
     known::{Absent, Known},
     level::Level,
     memory::Memory,
-    owners::{Behind, BehindOne, Owners},
+    owners::{Behind, BehindOne},
     patience::{Joining, Patience},
     roster::Change,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
@@ -93,7 +93,6 @@ use crate::{
     clients::Clocks,
     config::{DISPOSE_LIMIT, LIST_PATIENCE, MAX_IN_FLIGHT_OF_ALL, MAX_INSTANCES, MAX_WAITING_OF_ALL},
     notices::Notices,
-    promoted::is_repeatable,
     route::{names::Style, rules::ToolRules},
     secrets::Secrets,
     telemetry::{Subject, Trace},
@@ -235,8 +234,8 @@ pub struct Answered {
 }
 
 pub use crate::{
-    client::question::{Aside, OfSession, Question, Replied, SessionKey},
     fair::{Asker, Bounds},
+    upstream::question::{Aside, OfSession, Question, Replied, SessionKey},
 };
 
 /// The newest progress of a request.

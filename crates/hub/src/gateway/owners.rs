@@ -18,15 +18,12 @@ use super::{OfSession, Patience, Whose, backend::Backend};
 use crate::{
     client::{Error, Failure, ServerError},
     fault::Kind,
-    route::catalog::Offered,
+    route::catalog::{Offered, Owners},
     upstream::http::headers::{CallLimit, LIMIT, WINDOW},
 };
 
 /// The member of `_meta`.
 const OWNER: &str = "io.github.unhang/owner";
-
-/// Whose tools are, by the names that are listed: the server, and what that calls it.
-pub type Owners = BTreeMap<String, (String, String)>;
 
 /// Who is spoken of where nothing says whose a request was.
 const LEADER: &str = "the window that leads";

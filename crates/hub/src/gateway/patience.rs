@@ -11,12 +11,15 @@ use unhang_switches::stands;
 
 use super::{
     ServerEntry,
-    owners::{Behind, BehindOne, Owners},
+    owners::{Behind, BehindOne},
 };
 use crate::{
     config::{CALL_TIMEOUT, JOB_TIMEOUT, REQUEST_TIMEOUT},
     promotion::Promotion,
-    route::rules::{ToolRule, ToolRules},
+    route::{
+        catalog::Owners,
+        rules::{ToolRule, ToolRules},
+    },
 };
 
 /// How long requests to a server are waited for.

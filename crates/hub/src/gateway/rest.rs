@@ -15,7 +15,7 @@ use tokio::{
 use unhang_switches::stands;
 
 use super::backend::Backend;
-use crate::{client::Client, fault::in_words};
+use crate::{client::Client, units::in_words};
 
 /// Whether a server is wanted.
 pub(super) struct Wanted {

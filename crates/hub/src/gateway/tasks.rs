@@ -32,12 +32,9 @@ use super::{
     lasting::{KnownTask, ServerTask, TaskNews},
 };
 use crate::{
-    client::{
-        Error, Failure, Manner, ServerError, Session, Signed,
-        question::{self, OfSession, Replied},
-    },
+    client::{Error, Failure, Manner, ServerError, Session, Signed},
     fault::Kind,
-    promoted::ASIDES,
+    upstream::question::{self, ASIDES, OfSession, Replied},
 };
 
 /// The least and the most that a task is left alone between two looks, and what it is where its server does not say.

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 use super::{Answered, Servers, backend::Backend};
 use crate::{
     client::Error,
-    fault::{Kind, RESTART_HINT, WORTH_TELLING, in_words, of_which_starting},
+    fault::{Kind, RESTART_HINT, WORTH_TELLING, of_which_starting},
     notices::Notices,
+    units::in_words,
 };
 
 /// Whether somebody may read what servers write that they share with others; looked up anew each time. Clones are the same.

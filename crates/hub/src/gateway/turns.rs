@@ -16,18 +16,19 @@ use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
 use super::{
-    SessionKey,
+    OfSession, SessionKey,
     backend::Backend,
     line::Line,
     places::{Full, Place, Places},
     together::{Joined, Together},
 };
 use crate::{
-    client::{Error, Failure, question::OfSession},
+    client::{Error, Failure},
     config::Limits,
     fair::{Asker, Bounds},
-    fault::{Kind, in_words},
+    fault::Kind,
     route::rules::ToolRules,
+    units::in_words,
 };
 
 /// The turns at one server.

@@ -6,7 +6,8 @@ use super::{backend::Backend, seats::Taken};
 use crate::{
     client::{Error, Failure},
     config::RETRY_MOST,
-    fault::{Kind, in_words},
+    fault::Kind,
+    units::in_words,
 };
 
 impl Backend {

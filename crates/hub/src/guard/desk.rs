@@ -28,10 +28,11 @@ use super::{
 use crate::{
     batch::BatchId,
     config::VERDICT_SLACK,
-    fault::{Kind, in_words},
+    fault::Kind,
     front::job_of,
     queue::Class,
     refusal::{self, Addressee, Telling},
+    units::in_words,
 };
 
 /// A request that the desk has.

@@ -22,8 +22,9 @@ use crate::{
     clients,
     config::RETRY_BYTES,
     exit,
-    fault::{Fault, Kind, in_words},
+    fault::{Fault, Kind},
     refusal::{self, Addressee, BATCH_REVISION, Telling, gets_an_answer},
+    units::in_words,
 };
 
 /// A request as it came, with what is needed to judge it.

@@ -16,11 +16,7 @@ use super::{
     handover::with_params,
     machine::{Ask, Call, Era, Machine, Outside, Role},
 };
-use crate::{
-    fault::{Kind, in_words},
-    queue::Class,
-    refusal::Telling,
-};
+use crate::{fault::Kind, queue::Class, refusal::Telling, units::in_words};
 
 impl Machine {
     /// A line came from the server's stdout.

@@ -37,21 +37,19 @@ use super::{
     machine::JobNews,
 };
 use crate::{
-    client::{Error, Failure, ServerError, question::SessionKey},
+    client::{Error, Failure, ServerError},
     config::Limits,
     fault::Kind,
     front::{Desk, Skin},
-    gateway::{Answered, Aside},
+    gateway::{Answered, Aside, SessionKey},
     job_report::ToolNames,
     promoted::{
-        ASIDES, Calling, Ending, Going, Promotable, Promoted, PromotedCalls, Source, ToolOfCaller, UnderWay,
-        WhoIsAsked, joined,
+        Calling, Ending, EngineService, Going, Promotable, Promoted, PromotedCalls, Source, ToolOfCaller,
+        UnderWay, WhoIsAsked, joined,
     },
     queue::Class,
-    tools::{
-        EngineService,
-        service::{Caller, JobError, JobService},
-    },
+    tools::service::{Caller, JobError, JobService},
+    upstream::question::ASIDES,
 };
 
 /// Opens the data folder that jobs lie in. It may wait for the disk.

@@ -31,13 +31,13 @@ use crate::{
     breaker::Breaker,
     config::{LATE_IDS, Limits, STOP_SLACK},
     exit,
-    fault::in_words,
     health::Health,
     heartbeat::Heartbeat,
     job_report::ToolNames,
     junk::Junk,
     queue::Class,
     session::Session,
+    units::in_words,
 };
 
 /// What the machine sees of the world and may do to it. None of these may wait.

@@ -15,6 +15,7 @@
 
 use std::{borrow::Cow, collections::HashSet};
 
+use unhang_bridge::tools::is_repeatable;
 use unhang_bridge::{
     Splice, result,
     tasks::{self, Dialect},
@@ -29,7 +30,6 @@ use super::{
 use crate::{
     front,
     job_report::ToolNames,
-    promoted::is_repeatable,
     queue::Class,
     revision::Revision,
     tools::{Definition, is_about_jobs, listed_by_the_guard},

@@ -33,12 +33,12 @@ use super::{
 use crate::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT, Limits, TAIL_LINES},
     exit,
-    fault::in_words,
     job_report::ToolNames,
     promoted::Ending,
     promotion::Promotion,
     queue::{Class, Queue},
     shell::{FromClient, Stop, Taken, ToClient, gathered, is_passing, set},
+    units::in_words,
     upstream::process::{Awaited, Process, awaited},
 };
 

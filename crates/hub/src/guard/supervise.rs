@@ -16,10 +16,11 @@ use super::{
 };
 use crate::{
     exit,
-    fault::{Kind, in_words},
+    fault::Kind,
     health::{Advice, Health},
     queue::Class,
     refusal::Telling,
+    units::in_words,
 };
 
 impl Machine {

@@ -13,9 +13,10 @@ use crate::{
     batch::BatchId,
     breaker::Phase,
     clients,
-    fault::{BAD_RESPONSE_HINT, Evidence, Fault, Kind, RESTART_HINT, ended, in_words, of_which_starting},
+    fault::{BAD_RESPONSE_HINT, Evidence, Fault, Kind, RESTART_HINT, ended, of_which_starting},
     queue::Class,
     refusal::{Addressee, Telling},
+    units::in_words,
 };
 
 impl Machine {

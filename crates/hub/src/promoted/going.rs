@@ -4,7 +4,7 @@ use std::{future::pending, pin::Pin, sync::Arc};
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
-use unhang_bridge::{Era, Splice, result, tasks::INPUT_LIMIT};
+use unhang_bridge::{Era, Splice, question::is_offered, result, tasks::INPUT_LIMIT};
 use unhang_jobs::{
     engine::{CallEnd, HeldCall},
     id::JobId,
@@ -19,13 +19,10 @@ use crate::{
     client::{Error, ServerError},
     config::INPUT_ROUNDS,
     fault::Kind,
-    front::is_offered,
     gateway::{Answered, Aside, Asked, KnownTask, Question, Replied, Servers, TaskNews},
+    upstream::question::ASIDES,
     wording::shortened,
 };
-
-/// Questions and logs about one call that may be on their way.
-pub(crate) const ASIDES: usize = 64;
 
 /// Of a message of progress, in characters.
 const MOST_TOLD: usize = 200;

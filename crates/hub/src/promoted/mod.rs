@@ -20,8 +20,10 @@
 //! - Whoever wants one to end withdraws it from the server first, before the disk is waited for.
 //! - Where that is wanted, the same call of the same session joins the job that it has become, and does not run twice.
 
+mod engine;
 mod going;
 mod inputs;
+mod opening;
 mod same;
 mod tickets;
 
@@ -38,11 +40,10 @@ use unhang_jobs::{
 };
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
-use unhang_wire::Json;
 
-pub use self::{going::WhoIsAsked, inputs::Input};
+pub use self::{engine::EngineService, going::WhoIsAsked, inputs::Input};
 pub(crate) use self::{
-    going::{ASIDES, Going, Made, Source, UnderWay},
+    going::{Going, Made, Source, UnderWay},
     inputs::Inputs,
     same::{Calling, SameCall, SameCalls, ToolOfCaller},
 };
@@ -299,13 +300,6 @@ pub(crate) async fn joined(jobs: &dyn JobService, status: &Status) -> Option<Str
         CallAnswer::Result(result) => Some(result),
         CallAnswer::Error(_) => None,
     }
-}
-
-/// Whether a tool says, as it is listed, that it may be called once more without doing anything twice.
-pub(crate) fn is_repeatable(tool: Json<'_>) -> bool {
-    let hints = tool.member("annotations");
-    let says = |hint| hints.and_then(|hints| hints.member(hint)).is_some_and(|hint| hint.get() == "true");
-    says("readOnlyHint") || says("idempotentHint")
 }
 
 /// Why a call is refused whose client has asked for a task (2025-11-25), which may get nothing else: no job of it can be kept.

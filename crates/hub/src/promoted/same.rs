@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use unhang_jobs::id::JobId;
 use unhang_switches::stands;
 
-use crate::{client::question::SessionKey, digest::digest, tools::service::Caller};
+use crate::{digest::digest, tools::service::Caller, upstream::question::SessionKey};
 
 /// How long after its end an answer that nobody had waits for the same call. Agents try again within minutes.
 const KEPT: Duration = Duration::from_secs(10 * 60);

@@ -27,11 +27,12 @@ use unhang_jobs::{
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-use super::{ASIDES, Going, Kept, PromotedCalls, SameCall, Source, UnderWay, WhoIsAsked};
+use super::{Going, Kept, PromotedCalls, SameCall, Source, UnderWay, WhoIsAsked};
 use crate::{
     client::{Error, Failure},
     fault::Kind,
     gateway::{Answered, KnownTask, MayRead, ServerTask, Servers, TaskNews, has_room},
+    upstream::question::ASIDES,
 };
 
 /// Between two looks for calls that nobody waits for any more.

@@ -6,7 +6,7 @@
 //!   of the other era could not read.
 //! - What is listed can be asked for, and goes to the server that listed it.
 
-use std::collections::{HashMap, hash_map::Entry};
+use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 
 use serde_json::value::RawValue;
 use unhang_bridge::{Era, Splice, result};
@@ -17,7 +17,10 @@ use super::{
     template,
     uris::{Resources, Uris},
 };
-use crate::{client::List, gateway::Owners};
+use crate::list::List;
+
+/// Whose tools are, by the names that are listed: the server, and what that calls it.
+pub type Owners = BTreeMap<String, (String, String)>;
 
 /// What clients may have of one server, as it was last listed: each item as received, but for what rules say of tools.
 #[derive(Clone, Debug, Default)]

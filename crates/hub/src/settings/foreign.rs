@@ -29,11 +29,11 @@ use unhang_net::oauth::ClientSettings;
 use crate::route::rules::ToolRules;
 
 use super::{
-    LimitSettings, ServerSettings, Transport,
+    HttpDialect, LimitSettings, ServerSettings, Transport,
     env_file::variables,
     expand::input_variable,
     section::{Complaint, Field, Section, Source},
-    server::{HttpDialect, checked_url, header_value, texts},
+    server::{checked_url, header_value, texts},
 };
 
 /// A server of a client's file.

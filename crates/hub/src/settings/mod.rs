@@ -23,34 +23,30 @@ mod telemetry;
 mod tool;
 mod tool_rules;
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{cell::RefCell, collections::BTreeSet, path::Path, time::Duration};
 
 use toml::de::DeTable;
 use unhang_jobs::{
     document::{Field, NotAField},
     engine::Options,
-    folder::FileName,
-    record::Patch,
 };
 
 use crate::{
     clients::Clocks,
     gateway::{Bounds, Capacity},
     route::names::Style,
-    tools::{ArgumentSchema, Template},
 };
 
+pub use crate::{
+    tools::{Mode, ToolSettings},
+    upstream::http::HttpDialect,
+};
 pub use declared::{Declaration, declared, sha256};
 pub use foreign::{FileText, ForeignFile, ForeignServer, read_foreign};
 pub use http::{HttpSettings, TlsSettings};
 pub use keys::file_schema;
 pub use section::Complaint;
-pub use server::{HttpDialect, LimitSettings, ServerSettings, Transport};
+pub use server::{LimitSettings, ServerSettings, Transport};
 pub use shown::without_secrets;
 pub use telemetry::TelemetrySettings;
 
@@ -147,46 +143,6 @@ impl JobSettings {
             rules.retention_ms = Some(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
         }
     }
-}
-
-/// How a tool is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// With the id of a job, at once.
-    Job,
-    /// With the outcome, when the command ends.
-    Child,
-}
-
-/// `[tools.NAME]`: a command as a tool.
-#[derive(Clone, Debug)]
-pub struct ToolSettings {
-    /// Its name, in the alphabet of MCP.
-    pub name: String,
-    /// What it does.
-    pub description: Option<String>,
-    /// The program and its arguments, with placeholders.
-    pub command: Template,
-    /// How it is answered.
-    pub mode: Mode,
-    /// What it may be called with.
-    pub input_schema: ArgumentSchema,
-    /// Files in the folder of its work, each with the state field that is written into it.
-    pub inputs: Vec<(FileName, Field)>,
-    /// The file of the results in the folder of its work.
-    pub results: Option<FileName>,
-    /// Where the results go.
-    pub state: Option<Patch>,
-    /// How long it may run.
-    pub timeout: Option<Duration>,
-    /// Where it runs.
-    pub folder: PathBuf,
-    /// Its own variables.
-    pub environment: BTreeMap<String, String>,
-    /// Whether it gets all of our environment, and not a small part of it.
-    pub inherits_environment: bool,
-    /// Bytes that are kept of each output stream.
-    pub log_limit: u64,
 }
 
 /// A file that was read, and what looked wrong in it.

@@ -12,8 +12,8 @@ use toml::{
 
 use super::{expand::expand, keys::Key};
 use crate::{
-    config::{parse_duration, parse_size},
     promotion::{NoPromotion, Promotion},
+    units::{parse_duration, parse_size},
     wording::{did_you_mean, nearest},
 };
 

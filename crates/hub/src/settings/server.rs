@@ -9,9 +9,10 @@ use std::{
     time::Duration,
 };
 
-use unhang_net::oauth::ClientSettings;
+use unhang_net::{http::Address, oauth::ClientSettings};
 
 use super::{
+    HttpDialect,
     keys::{COUNT, LIMITS, OAUTH, SERVER, TRANSPORTS},
     section::{Complaint, Field, Section},
     shown::without_secrets,
@@ -19,9 +20,11 @@ use super::{
 };
 use crate::{
     config::{IDLE_TIMEOUT_MIN, Limits},
-    fault::in_words,
+    gateway::Memory,
     promotion::Promotion,
     route::rules::ToolRules,
+    secrets::Secrets,
+    units::in_words,
 };
 
 /// A longer prefix would leave too little of a name of 64 characters for what it is in front of.
@@ -44,6 +47,49 @@ pub struct ServerSettings {
     pub per_session: bool,
     /// What the file says of its limits.
     pub limits: LimitSettings,
+}
+
+impl ServerSettings {
+    /// What is secret of it: the values of its variables, its headers, the user and the query of its URL, and what it knows us by where
+    /// tokens are given.
+    #[must_use]
+    pub fn secrets(&self) -> Secrets {
+        match &self.transport {
+            Transport::Stdio { environment, .. } => environment.values().cloned().collect(),
+            Transport::Http { url, headers, oauth, .. } => {
+                let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+                let address = Address { url: url.clone(), headers, uses_proxies: false, socket: None };
+                address.secrets().into_iter().chain(oauth.client_secret.clone()).collect()
+            }
+        }
+    }
+
+    /// Where the gateway remembers in the data folder what it offered last.
+    #[must_use]
+    pub fn memory(&self, data: &Path) -> Memory {
+        Memory::new(data, &self.name, self.parts())
+    }
+
+    /// All that makes it another server where it is another, in an order that leaves no doubt.
+    fn parts(&self) -> Vec<&[u8]> {
+        let mut parts: Vec<&[u8]> = vec![self.name.as_bytes(), self.transport.word().as_bytes()];
+        match &self.transport {
+            Transport::Stdio { command, arguments, environment, inherits_environment, folder } => {
+                parts.extend([command.as_bytes(), folder.as_os_str().as_encoded_bytes()]);
+                parts.push(if *inherits_environment { b"all" } else { b"some" });
+                parts
+                    .extend(environment.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
+                // Not a possible name of a variable.
+                parts.push(b"=");
+                parts.extend(arguments.iter().map(String::as_bytes));
+            }
+            Transport::Http { url, headers, .. } => {
+                parts.push(url.as_bytes());
+                parts.extend(headers.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]));
+            }
+        }
+        parts
+    }
 }
 
 /// How a server is reached.
@@ -73,15 +119,6 @@ pub enum Transport {
         /// What is known of us where tokens for it are given.
         oauth: ClientSettings,
     },
-}
-
-/// The ways in which MCP goes over HTTP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HttpDialect {
-    /// Streamable HTTP.
-    Streamable,
-    /// The old HTTP+SSE of 2024-11-05.
-    Sse,
 }
 
 impl Transport {
@@ -334,4 +371,89 @@ pub(super) fn checked_url(field: &Field<'_>) -> Result<String, Complaint> {
             .complaint(format!("`{}` is no URL that begins with http:// or https://", shown_url(field)?)));
     }
     Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secrets::REDACTED;
+
+    fn server(name: &str, transport: Transport) -> ServerSettings {
+        ServerSettings {
+            name: name.to_owned(),
+            transport,
+            prefix: None,
+            tool_rules: ToolRules::default(),
+            idle_timeout: None,
+            per_session: false,
+            limits: LimitSettings::default(),
+        }
+    }
+
+    fn command(arguments: &[&str], environment: &[(&str, &str)]) -> Transport {
+        let pairs = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Transport::Stdio {
+            command: "serve".to_owned(),
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+            environment: pairs.collect(),
+            inherits_environment: false,
+            folder: "/srv".into(),
+        }
+    }
+
+    fn of(transport: Transport) -> Secrets {
+        server("a", transport).secrets()
+    }
+
+    #[test]
+    fn whatever_makes_a_server_another_is_part_of_what_it_is() {
+        let whole = |name: &str, transport| {
+            let server = server(name, transport);
+            server.parts().into_iter().map(<[u8]>::to_vec).collect::<Vec<_>>()
+        };
+        let remote = |url: &str, value: &str| Transport::Http {
+            url: url.to_owned(),
+            headers: BTreeMap::from([("authorization".to_owned(), value.to_owned())]),
+            dialect: None,
+            oauth: ClientSettings::default(),
+        };
+        let all = [
+            whole("srv", command(&["a"], &[])),
+            whole("srv", command(&["a", ""], &[])),
+            whole("srv", command(&["=", "a"], &[])),
+            whole("srv", command(&["a"], &[("A", "b")])),
+            whole("srv", command(&["a"], &[("A", "c")])),
+            whole("other", command(&["a"], &[])),
+            whole("srv", remote("https://a/mcp", "x")),
+            whole("srv", remote("https://a/mcp", "y")),
+            whole("srv", remote("https://b/mcp", "x")),
+        ];
+        for (place, one) in all.iter().enumerate() {
+            assert!(!all[..place].contains(one), "{one:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_configured_for_a_server_to_get_in_is_secret() {
+        let variables = BTreeMap::from([("API_KEY".to_owned(), "k3y-of-the-server".to_owned())]);
+        let stdio = of(Transport::Stdio {
+            command: "server".to_owned(),
+            arguments: Vec::new(),
+            environment: variables,
+            inherits_environment: false,
+            folder: "/".into(),
+        });
+        assert_eq!(stdio.hide("k3y-of-the-server"), REDACTED);
+        let http = of(Transport::Http {
+            url: "https://ada%40home:pass%20word@example.org/mcp?key=a%2Bb%2Bc%2Bd%2Be&page=1".to_owned(),
+            headers: BTreeMap::from([("X-Key".to_owned(), "Token 0123456789".to_owned())]),
+            dialect: None,
+            oauth: ClientSettings { client_secret: Some("client-secret".to_owned()), ..Default::default() },
+        });
+        for secret in ["ada@home", "ada%40home", "pass word", "a+b+c+d+e", "a%2Bb%2Bc%2Bd%2Be", "0123456789"]
+        {
+            assert_eq!(http.hide(&format!("<{secret}>")), "<[redacted]>");
+        }
+        assert_eq!(http.hide("client-secret of page=1"), "[redacted] of page=1");
+    }
 }

@@ -1,8 +1,8 @@
 //! Files as users write them, right and wrong.
 
-use std::num::NonZeroU32;
+use std::{collections::BTreeMap, num::NonZeroU32};
 
-use unhang_jobs::{document::Pointer, shims::ShimCommand, submission::LOG_LIMIT};
+use unhang_jobs::{document::Pointer, folder::FileName, shims::ShimCommand, submission::LOG_LIMIT};
 use unhang_net::oauth::{ClientSettings, ResourceSettings};
 
 use serde_json::{Map, Value};

@@ -12,7 +12,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::time::Instant;
 
 use super::{Telemetry, context::Parent};
-use crate::{client::Error, fault::Kind};
+use crate::{error::Error, fault::Kind};
 
 /// What a request is about, by the semantic conventions of OpenTelemetry for MCP.
 #[derive(Clone, Debug, Default)]

@@ -12,15 +12,11 @@ use unhang_jobs::record::JobState;
 use unhang_switches::stands;
 
 use super::{
-    Definition, Hints, Listing, ToolAnswer, schemas,
+    Cancellation, Definition, Hints, Listing, Mode, ToolAnswer, ToolSettings, schemas,
     service::{JobError, JobService, SubmitRequest},
     telling,
 };
-use crate::{
-    front::Cancellation,
-    job_report::JobReport,
-    settings::{Mode, ToolSettings},
-};
+use crate::job_report::JobReport;
 
 /// How long the end of a command is waited for at a time; it is waited for again until it has ended.
 const WAIT: Duration = Duration::from_secs(25);

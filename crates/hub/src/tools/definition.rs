@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json, value::RawValue};
 use unhang_switches::stands;
 
-use crate::{config::ANSWER_CHARACTERS, front::Revision, job_report::JobReport, wording::shortened};
+use crate::{config::ANSWER_CHARACTERS, job_report::JobReport, revision::Revision, wording::shortened};
 
 /// What a tool does to the world, as far as a client may want to know before it asks a person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

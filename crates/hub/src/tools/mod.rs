@@ -14,26 +14,27 @@ mod arguments;
 mod builtin;
 mod declared;
 mod definition;
-mod engine;
-mod opening;
 mod policy;
 mod schemas;
 pub mod service;
+mod settings;
 mod table;
-mod telling;
+pub(crate) mod telling;
 pub(crate) mod template;
+pub(crate) mod toolbox;
 
 #[cfg(test)]
 mod tests;
 
 pub use arguments::ArgumentSchema;
 pub use definition::{Definition, Hints, Listing, ToolAnswer};
-pub use engine::EngineService;
 pub use policy::ModeOverrides;
 pub(crate) use schemas::started as handed_over_schema;
+pub use settings::{Mode, ToolSettings};
 pub use table::{CurrentTable, JobTools, Table};
 pub(crate) use telling::handed_over;
 pub use template::{Template, Word};
+pub use toolbox::{Answering, Cancellation, ToolCall, Toolbox};
 
 use self::builtin::Builtin;
 use crate::job_report::ToolNames;

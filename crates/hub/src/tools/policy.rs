@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::{settings::Mode, wording::did_you_mean};
+use super::Mode;
+use crate::wording::did_you_mean;
 
 /// Modes that go before those of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

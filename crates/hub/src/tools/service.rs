@@ -18,12 +18,8 @@ use unhang_jobs::{
 };
 
 use super::template::Word;
-use crate::{
-    job_report::{
-        DocumentReport, JobReport, ListReport, ListedReport, LogReport, ResultsReport, SystemReport,
-        ToolNames,
-    },
-    promoted::PromotedCalls,
+use crate::job_report::{
+    DocumentReport, JobReport, ListReport, ListedReport, LogReport, ResultsReport, SystemReport, ToolNames,
 };
 
 /// An answer that is on its way.
@@ -86,10 +82,6 @@ pub trait JobService: Send + Sync + 'static {
     /// What those who ask call the tools.
     fn names(&self) -> ToolNames {
         ToolNames::default()
-    }
-    /// What keeps calls as jobs, where any can become one at the moment.
-    fn promoted(&self) -> Option<PromotedCalls> {
-        None
     }
     /// How long a job is kept after its end, where that is known.
     fn retention(&self) -> Option<Duration> {

@@ -13,15 +13,10 @@ use tokio::sync::watch;
 use unhang_switches::stands;
 
 use super::{
-    ArgumentSchema, Definition, Listing, ModeOverrides, ToolAnswer, builtin::Builtin, declared::Declared,
-    service::JobService,
+    Answering, ArgumentSchema, Definition, Listing, ModeOverrides, ToolAnswer, ToolCall, ToolSettings,
+    Toolbox, builtin::Builtin, declared::Declared, service::JobService,
 };
-use crate::{
-    config::LARGE_ARGUMENTS,
-    front::{Answering, ToolCall, Toolbox},
-    job_report::ToolNames,
-    settings::ToolSettings,
-};
+use crate::{config::LARGE_ARGUMENTS, job_report::ToolNames};
 
 /// A tool and what is done when it is called.
 struct Tool {

@@ -21,11 +21,11 @@ use super::{
 };
 use crate::{
     config::ANSWER_CHARACTERS,
-    fault::in_words,
     job_report::{
         Accepted, DocumentReport, Does, JobReport, ListReport, ListedReport, LogReport, ResultsReport,
         SystemReport, ToolNames,
     },
+    units::in_words,
 };
 
 /// Of [`ANSWER_CHARACTERS`], what the fields may have; the rest is for the sentence above them.
@@ -34,7 +34,7 @@ const FIELD_CHARACTERS: usize = ANSWER_CHARACTERS - 1000;
 const TAIL_CHARACTERS: usize = 4000;
 
 /// An answer that is being put together.
-pub(super) struct Told {
+pub(crate) struct Told {
     sentence: String,
     fields: Map<String, Value>,
     /// What a server has answered, which goes out as it was.
@@ -53,7 +53,7 @@ fn fields(report: &impl Serialize) -> Map<String, Value> {
 }
 
 impl Told {
-    pub(super) fn answer(self, is_error: bool) -> ToolAnswer {
+    pub(crate) fn answer(self, is_error: bool) -> ToolAnswer {
         let Told { sentence, mut fields, content, part, is_error: says_so } = self;
         let mut read = fields.clone();
         if !content.is_empty() {
@@ -299,7 +299,7 @@ pub(super) fn results_from(found: Located<ResultsReport>, offset: Option<usize>,
 }
 
 /// The same with all of its results, for a resource, which has no bound of its own.
-pub(super) fn whole_results(found: Located<ResultsReport>) -> Told {
+pub(crate) fn whole_results(found: Located<ResultsReport>) -> Told {
     let mut report = found.report;
     for tail in [&mut report.stdout_tail, &mut report.stderr_tail] {
         *tail = printed(end(tail, TAIL_CHARACTERS));
@@ -314,7 +314,7 @@ pub(super) fn whole_results(found: Located<ResultsReport>) -> Told {
     Told::new(sentence, fields(&report))
 }
 
-pub(super) fn results(found: Located<ResultsReport>, names: ToolNames) -> Told {
+pub(crate) fn results(found: Located<ResultsReport>, names: ToolNames) -> Told {
     let (path, id) = (found.path.clone(), found.report.job.job_id);
     let name = found.report.results_name.clone();
     whole_results(found).fit(&["results", "error", "stdout_tail", "stderr_tail"], |member| match member {

@@ -26,7 +26,6 @@ use super::{
 };
 use crate::{
     config::ANSWER_CHARACTERS,
-    front::{Cancellation, ToolCall, Toolbox},
     job_report::{
         DocumentReport, JobKind, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport,
         SystemReport, ToolNames, tests as samples,

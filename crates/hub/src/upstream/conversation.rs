@@ -18,10 +18,11 @@ use unhang_wire::{
 };
 
 use crate::{
-    client::{Error, Failure, ServerError},
     config::{LATE_IDS, TAIL_LINES},
-    fault::{BAD_RESPONSE_HINT, Evidence, Kind, ended, in_words},
+    error::{Error, Failure, ServerError},
+    fault::{BAD_RESPONSE_HINT, Evidence, Kind, ended},
     junk::Junk,
+    units::in_words,
 };
 
 /// A request of ours that waits for its answer. `R` says whose it is.

@@ -35,18 +35,18 @@ use self::{
     replies::Replies,
 };
 use super::{
-    Command, Mailbox, Outcome, Phase, Progress, Request,
+    Command, Mailbox, Outcome, Phase, Progress, Request, Signed,
     conversation::{self, Call, Conversation, Event},
     handshake::{Ask, Handshake, Introduction, REMOTE_START_HINT, START_HINT, Session, Step},
+    listener::Listener,
+    question::{self, Aside, Asides, OfSession, Replied},
 };
 use crate::{
-    client::{
-        Error, Failure, Listener, Signed,
-        question::{self, Aside, Asides, OfSession, Replied},
-    },
     config::{Limits, TAIL_LINES},
-    fault::{Kind, in_words},
+    error::{Error, Failure},
+    fault::Kind,
     shell::set,
+    units::in_words,
 };
 
 /// For as long as nobody waits.

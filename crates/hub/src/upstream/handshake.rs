@@ -21,8 +21,8 @@ use unhang_switches::stands;
 use unhang_wire::Json;
 
 use crate::{
-    client::{Error, Failure, ServerError},
     config::{PROBE_PATIENCE, PROBE_SILENCE},
+    error::{Error, Failure, ServerError},
     fault::Kind,
     revision::Revision,
 };

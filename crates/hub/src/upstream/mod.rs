@@ -18,7 +18,9 @@ pub(crate) mod conversation;
 pub(crate) mod dialogue;
 pub(crate) mod handshake;
 pub(crate) mod http;
+pub(crate) mod listener;
 pub(crate) mod process;
+pub(crate) mod question;
 pub(crate) mod stdio;
 
 use std::{sync::Arc, time::Duration};
@@ -28,13 +30,27 @@ use tokio::{
     sync::{Notify, mpsc, oneshot, watch},
     time::Instant,
 };
+use unhang_bridge::params::Signature;
 use unhang_proc::deadline::Deadline;
 
 use self::handshake::Session;
-use crate::client::{
-    Error, Failure, Signed,
-    question::{Asides, OfSession},
-};
+use self::question::{Asides, OfSession};
+use crate::error::{Error, Failure};
+
+/// The request to hear of changes, which stays open for as long as somebody wants to.
+pub(crate) const LISTEN: &str = "subscriptions/listen";
+
+/// As whom a stateless server is asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Signed {
+    /// As ourselves.
+    #[default]
+    ByUs,
+    /// As somebody who knows nothing of such servers.
+    By(Arc<Signature>),
+    /// As whoever has signed the params already, and takes it upon themselves to answer what the server asks instead of a result.
+    Already,
+}
 
 /// What comes of a request.
 pub(crate) type Outcome = Result<Box<RawValue>, Error>;

@@ -22,12 +22,13 @@ use super::{
     process::{Awaited, Process, awaited},
 };
 use crate::{
-    client::Failure,
     config::STOP_SLACK,
-    fault::{Kind, in_words},
+    error::Failure,
+    fault::Kind,
     health::{Advice, Health},
     queue::{Class, Queue},
     shell::{Turn, gathered, is_passing},
+    units::in_words,
 };
 
 /// Between two looks whether a server that is starting has written to its stderr.

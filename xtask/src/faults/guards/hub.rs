@@ -111,7 +111,7 @@ pub(super) const GUARDS: &[Guard] = guards! {
         unit("hub", "config::tests::x_05_the_limits_nest");
     "no-zero-limit" [1, 3]
         "A limit of zero is refused, since nothing could be answered or kept within it."
-        unit("hub", "config::tests::lengths_of_time_need_a_unit");
+        unit("hub", "units::tests::lengths_of_time_need_a_unit");
     "last-words-told" [1]
         "The error for a dead server's caller has the server's last line on stderr in its message."
         unit("hub", "fault::tests::a_fault_is_one_line_with_all_that_is_known");

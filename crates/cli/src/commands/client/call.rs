@@ -19,7 +19,8 @@ use tokio::{
 use unhang::{
     client::{Client, Error, JobResource, List, Options},
     exit,
-    fault::{Kind, in_words},
+    fault::Kind,
+    units::in_words,
     wording::nearest,
 };
 

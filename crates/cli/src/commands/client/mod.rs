@@ -43,9 +43,9 @@ use unhang::{
     client::{Client, ClientSpec, Endpoint, Error, Pool, Unfinished},
     config::{EXIT_LIMIT, REQUEST_TIMEOUT},
     exit,
-    fault::in_words,
     guard::Stop,
     settings::LimitSettings,
+    units::in_words,
 };
 
 pub(crate) use self::files::Choice;

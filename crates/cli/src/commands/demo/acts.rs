@@ -3,7 +3,7 @@
 use std::{io, time::Duration};
 
 use serde_json::json;
-use unhang::{fault::in_words, process::deadline::Deadline};
+use unhang::{process::deadline::Deadline, units::in_words};
 use unhang_zoo::processes::{self, Process};
 
 use super::{

@@ -17,7 +17,7 @@ use std::{process::ExitCode, time::Duration};
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
 use tokio::runtime;
-use unhang::{exit, fault::in_words};
+use unhang::{exit, units::in_words};
 
 use crate::{
     arguments::Demo,

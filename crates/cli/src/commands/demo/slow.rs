@@ -5,7 +5,7 @@
 use std::{fs, io, time::Duration};
 
 use serde_json::{Value, json};
-use unhang::{fault::in_words, process::deadline::Deadline};
+use unhang::{process::deadline::Deadline, units::in_words};
 
 use super::{
     Seen,

@@ -21,8 +21,8 @@ use tokio::{
 use unhang::{
     doctor::{Patient, Report, Starts, examine},
     exit,
-    fault::in_words,
     settings::Transport,
+    units::in_words,
 };
 
 use super::{

@@ -11,7 +11,7 @@ use unhang::{
         observations::{Ending, Handshake, Modern, Observations},
         size,
     },
-    fault::in_words,
+    units::in_words,
 };
 
 use super::json::answered;

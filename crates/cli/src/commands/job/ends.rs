@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 use unhang::{
     exit,
-    fault::in_words,
     job_report::{JobReport, Reader},
     jobs::{engine::Engine, error::JobError, id::JobId},
+    units::in_words,
 };
 
 use super::{quarantine, run::distinct};

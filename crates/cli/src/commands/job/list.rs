@@ -4,9 +4,9 @@ use std::{io, time::Duration};
 
 use unhang::{
     exit,
-    fault::in_words,
     job_report::{JobReport, Reader},
     jobs::{moment::Moment, record::JobState, store::Whose},
+    units::in_words,
 };
 
 use super::{progress::words, quarantine};

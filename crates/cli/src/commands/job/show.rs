@@ -4,9 +4,9 @@ use std::{fmt::Write, path::PathBuf, time::Duration};
 
 use serde::Serialize;
 use unhang::{
-    fault::in_words,
     job_report::{JobReport, Reader},
     jobs::record::Record,
+    units::in_words,
 };
 
 use crate::{

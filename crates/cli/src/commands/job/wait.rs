@@ -8,7 +8,6 @@
 use tokio::time::sleep_until;
 use unhang::{
     exit,
-    fault::in_words,
     guard::Stop,
     job_report::{JobReport, Reader},
     jobs::{
@@ -18,6 +17,7 @@ use unhang::{
         record::{JobState, Record},
     },
     process::deadline::Deadline,
+    units::in_words,
 };
 
 use super::{progress::Bar, run::distinct};

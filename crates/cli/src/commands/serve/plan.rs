@@ -17,7 +17,7 @@ use std::{
 use unhang::{
     client::Silent,
     clients::Clocks,
-    gateway::{Lineup, Memory, Patience, Scope, ServerEntry},
+    gateway::{Lineup, Patience, Scope, ServerEntry},
     notices::Notices,
     promotion::Promotion,
     route::names::Style,
@@ -100,7 +100,7 @@ impl Plan {
         let variables = RefCell::default();
         let (settings, mut warnings) = load(path, &variables)?;
         let Settings { jobs, state, tools, servers, style, clocks, http, gateway, telemetry } = settings;
-        let secrets = servers.iter().map(Secrets::of).collect();
+        let secrets = servers.iter().map(ServerSettings::secrets).collect();
         // How much one client may ask for says nothing of what a server can take.
         let said = serve.limits.settings();
         let joins_none = said.join_same_call == Some(false);
@@ -204,8 +204,8 @@ fn entry(
         prefix,
         tool_rules,
         idle_timeout: settings.idle_timeout,
-        secrets: Secrets::of(settings),
-        memory: data.map(|data| Memory::new(data, settings)),
+        secrets: settings.secrets(),
+        memory: data.map(|data| settings.memory(data)),
         // All of it, secrets included: nobody is shown this.
         made_from: format!("{settings:?}"),
         behind: None,

@@ -22,13 +22,10 @@ use tokio::{
 };
 use unhang::{
     clients::Clocks,
-    front::{
-        Toolbox,
-        http::{Acceptor, Door as Admission},
-    },
+    front::http::{Acceptor, Door as Admission},
     gateway::{Change, ServerEntry},
     sharing::Shared,
-    tools::{CurrentTable, JobTools, Table, service::JobService},
+    tools::{CurrentTable, JobTools, Table, Toolbox, service::JobService},
 };
 
 use super::plan::{Given, Plan};

@@ -4,7 +4,7 @@ use std::{fmt::Write, time::Duration};
 
 use comfy_table::{ContentArrangement, LineStyle, Table, presets};
 use serde_json::json;
-use unhang::fault::in_words;
+use unhang::units::in_words;
 use unhang_zoo::corpus::{Case, Contender, PROMISES, Verdict};
 
 /// The contenders of a run without a wrapper, whose verdicts are known beforehand.

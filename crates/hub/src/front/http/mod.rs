@@ -65,7 +65,6 @@ use self::{
 use super::{
     AtEnd,
     parking::{secret_in, secret_of},
-    toolbox::{NoTools, Toolbox},
     work::{Behind, OfWindow, Work, random_name},
 };
 use crate::{
@@ -76,8 +75,9 @@ use crate::{
     },
     exit,
     gateway::{Asker, MayRead, Servers, SessionKey},
-    guard::Stop,
+    shell::Stop,
     telemetry::Telemetry,
+    tools::{Toolbox, service::JobService, toolbox::NoTools},
 };
 
 /// How long what is in flight may take at the end: what stands behind it needs some of the time after that.
@@ -157,7 +157,7 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
     });
     let bounds = bounds(descriptors::most(), is_at_home);
     tracing::debug!("at most {} connections, {} of one address", bounds.connections, bounds.of_one);
-    let counted = Jobs::of(jobs.as_ref().map(|jobs| Arc::clone(&jobs.service)));
+    let counted = Jobs::of(jobs.as_ref().map(|jobs| Arc::clone(&jobs.service) as Arc<dyn JobService>));
     let behind = Behind::new(toolbox, servers, instructions).with_jobs(jobs).traced_by(telemetry, "tcp");
     let budget = Budget::new(message_memory, limits.max_message);
     let gate = Gate::new(limits, budget, behind, counted, door, ending.clone());

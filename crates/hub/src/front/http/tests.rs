@@ -23,8 +23,7 @@ use unhang_net::serve::{
 use super::{operators::Count, *};
 use crate::{
     config::SESSION_IDLE,
-    front::{Answering, ToolCall},
-    tools::{Definition, Hints, Listing, ToolAnswer},
+    tools::{Answering, Definition, Hints, Listing, ToolAnswer, ToolCall},
 };
 
 mod access;

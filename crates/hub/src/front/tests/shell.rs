@@ -11,8 +11,9 @@ use tokio::sync::{mpsc, watch};
 use super::*;
 use crate::{
     exit,
-    front::{FrontSpec, ToolCall, Toolbox, run},
-    guard::Stop,
+    front::{FrontSpec, run},
+    shell::Stop,
+    tools::{Answering, ToolCall, Toolbox},
 };
 
 /// Tools that misbehave.
@@ -25,7 +26,7 @@ impl Toolbox for Rogues {
             .into()
     }
 
-    fn call(&self, mut call: ToolCall) -> crate::front::Answering {
+    fn call(&self, mut call: ToolCall) -> Answering {
         assert!(call.tool != "panics_at_once", "at once");
         Box::pin(async move {
             match &*call.tool {

@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, time::Duration};
 use unhang_wire::Id;
 
 use super::{Call, Dialogue, Whose};
-use crate::client::question::{Asides, OfSession, SessionKey};
+use crate::upstream::question::{Asides, OfSession, SessionKey};
 
 /// How many calls that were given up are told from one another.
 const MOST: usize = 4096;

@@ -3,7 +3,7 @@
 //! Invariant: whoever asks something, or is asked, makes the server busy; a probe does not.
 
 use super::{Ask, Dialogue, Out, Whose, conversation};
-use crate::client::LISTEN;
+use crate::upstream::LISTEN;
 
 impl Dialogue {
     /// Whether nothing is going on with a server that could answer.

@@ -7,10 +7,7 @@ use tokio::sync::mpsc;
 use unhang_wire::Lines;
 
 use super::*;
-use crate::{
-    client::{Answer, question::SessionKey},
-    upstream,
-};
+use crate::upstream::{self, listener::Answer, question::SessionKey};
 
 /// Counts what comes to it.
 #[derive(Default)]

@@ -16,7 +16,7 @@ use super::{
     verdict::{TOO_LARGE, error_member, in_short, is_answer},
 };
 use crate::{
-    client::{Error, ServerError},
+    error::{Error, ServerError},
     fault::Kind,
     wording::is_round,
 };

@@ -49,7 +49,16 @@ use super::{
     dialogue::{Dialogue, Heard, Out, Room, Spoken},
     handshake::Ask as Handshake,
 };
-use crate::{fault::Kind, revision::Revision, settings::HttpDialect};
+use crate::{fault::Kind, revision::Revision};
+
+/// The ways in which MCP goes over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpDialect {
+    /// Streamable HTTP.
+    Streamable,
+    /// The old HTTP+SSE of 2024-11-05.
+    Sse,
+}
 
 /// What exchanges have said and the actor has not heard. It hears them at once.
 const SAID: usize = 16;

@@ -84,7 +84,7 @@ fn told_twice(Twice { id, first, again }: &Twice) -> String {
 }
 
 fn not_done_within(limit: Option<Duration>) -> String {
-    format!("the batch was not done within {}", unhang::fault::in_words(limit.unwrap_or_default()))
+    format!("the batch was not done within {}", unhang::units::in_words(limit.unwrap_or_default()))
 }
 
 /// What came of an item: its line number, the text that goes out, and whether all was well.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use unhang::fault::in_words;
+use unhang::units::in_words;
 
 use super::item::Asked;
 use crate::output;

@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use crate::tools::{Definition, ToolAnswer, service::Caller};
+use super::{Definition, ToolAnswer, service::Caller};
 
 /// Tells a call that nobody waits for it any more.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub trait Toolbox: Send + Sync + 'static {
 }
 
 /// A toolbox with nothing in it.
-pub(super) struct NoTools;
+pub(crate) struct NoTools;
 
 impl Toolbox for NoTools {
     fn definitions(&self) -> Arc<[Definition]> {

@@ -15,7 +15,7 @@ use super::question::SessionKey;
 pub type Answer = Result<Value, (i32, String)>;
 
 /// The error for what is not offered.
-pub(super) const METHOD_NOT_FOUND: i32 = -32601;
+pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
 
 /// Hears what a server says unasked, and answers what it asks.
 pub trait Listener: Send + Sync {

@@ -17,8 +17,8 @@ use tokio::{
 };
 use unhang_jobs::{engine::Engine, error::JobError as EngineError};
 
-use super::service::JobError;
-use crate::promoted::PromotedCalls;
+use super::PromotedCalls;
+use crate::tools::service::JobError;
 
 /// Opens the data folder again. It may wait for the disk.
 pub(super) type Reopen = Box<dyn Fn() -> Result<Engine, EngineError> + Send + Sync>;

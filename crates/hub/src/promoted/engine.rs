@@ -26,21 +26,20 @@ use unhang_jobs::{
 use unhang_proc::deadline::Deadline;
 use unhang_switches::stands;
 
-use super::{
-    opening::Opening,
-    service::{
-        CallAnswer, Caller, Extent, JobError, JobService, Located, LogRequest, Pending, SubmitRequest,
-    },
-    telling::{results, whole_results},
-};
+use super::{PromotedCalls, opening::Opening};
 use crate::{
-    front::Revision,
     job_report::{
         DocumentReport, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport, SystemReport,
         ToolNames,
     },
     notices::Notices,
-    promoted::PromotedCalls,
+    revision::Revision,
+    tools::{
+        service::{
+            CallAnswer, Caller, Extent, JobError, JobService, Located, LogRequest, Pending, SubmitRequest,
+        },
+        telling::{results, whole_results},
+    },
 };
 
 /// An engine, or why there is none, and what its jobs are given.
@@ -153,6 +152,21 @@ impl EngineService {
         Some(self.opening.until_opened().await?.told_with(self.names))
     }
 
+    /// What keeps calls as jobs, where any can become one at the moment.
+    #[must_use]
+    pub fn promoted(&self) -> Option<PromotedCalls> {
+        Some(self.opening.promoted()?.told_with(self.names))
+    }
+
+    /// The same for this caller, to whom other callers' jobs are not there.
+    #[must_use]
+    pub fn for_caller(self: Arc<Self>, caller: &Caller) -> Arc<EngineService> {
+        if self.caller == *caller {
+            return self;
+        }
+        Arc::new(EngineService { caller: caller.clone(), ..EngineService::clone(&self) })
+    }
+
     /// Somebody has had what this job came to.
     fn was_read(&self, id: JobId) {
         if let Some(promoted) = self.opening.promoted() {
@@ -240,10 +254,7 @@ impl EngineService {
 
 impl JobService for EngineService {
     fn on_behalf(self: Arc<Self>, caller: &Caller) -> Arc<dyn JobService> {
-        if self.caller == *caller {
-            return self;
-        }
-        Arc::new(EngineService { caller: caller.clone(), ..EngineService::clone(&self) })
+        self.for_caller(caller)
     }
 
     fn knows(&self, id: JobId) -> Pending<'_, bool> {
@@ -333,10 +344,6 @@ impl JobService for EngineService {
 
     fn names(&self) -> ToolNames {
         self.names
-    }
-
-    fn promoted(&self) -> Option<PromotedCalls> {
-        Some(self.opening.promoted()?.told_with(self.names))
     }
 
     fn retention(&self) -> Option<Duration> {

@@ -7,10 +7,10 @@ use std::{fmt, mem, time::Duration};
 
 use serde_json::{Value, value::RawValue};
 
-use super::Unfinished;
 use crate::{
     exit,
     fault::{BAD_RESPONSE_HINT, Evidence, Fault, Kind, STDERR_AT_STATUS},
+    units::in_words,
 };
 
 /// Why a request came to nothing.
@@ -260,6 +260,56 @@ impl From<Failure> for Error {
         Error::Failure(Box::new(failure))
     }
 }
+
+/// A call that goes on in the background and had not ended in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The server that goes on with it.
+    pub server: String,
+    /// The tool that was called.
+    pub tool: String,
+    /// The job, or the server's name for the task.
+    pub job: String,
+    /// What goes on.
+    pub what: Background,
+    /// How long it was waited for.
+    pub limit: Duration,
+    /// What it was doing, as it says itself.
+    pub doing: Option<String>,
+}
+
+/// What goes on in the background.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Background {
+    /// A command that is a job of ours: it outlives the server. This tool has its result.
+    Command(String),
+    /// A call that is a job of ours: it lives as long as the server does. This tool has its result.
+    Call(String),
+    /// A task that is a job of ours, to be read as the resource `job://` with its id.
+    OurTask,
+    /// Another server's task, which was cancelled: nothing could fetch what comes of it.
+    CancelledTask,
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} and had not ended within {}", self.running(), in_words(self.limit))
+    }
+}
+
+impl Unfinished {
+    /// What runs, as the beginning of a sentence.
+    #[must_use]
+    pub fn running(&self) -> String {
+        let Self { server, tool, job, what, doing, limit: _ } = self;
+        let word = if matches!(what, Background::CancelledTask) { "task" } else { "job" };
+        let doing = doing.as_ref().map_or_else(String::new, |doing| format!(" ({doing})"));
+        format!("`{tool}` of `{server}` runs as {word} {job}{doing}")
+    }
+}
+
+impl std::error::Error for Unfinished {}
 
 #[cfg(test)]
 mod tests {

@@ -82,6 +82,9 @@ pub enum Aside {
 /// Where it goes.
 pub(crate) type Asides = mpsc::Sender<Aside>;
 
+/// Questions and logs about one call that may be on their way.
+pub(crate) const ASIDES: usize = 64;
+
 /// A question that waits for its answer. Dropped, it is declined.
 #[derive(Debug)]
 pub struct Question {
