@@ -236,7 +236,7 @@ fn where_no_job_can_be_kept_a_call_stays_one_and_its_client_is_told_why_when_it_
     assert_eq!(result["content"][0]["text"].as_str().map(str::len), Some(20), "{result}");
     let told = client.result("list_jobs", json!({}));
     assert_eq!(told["isError"], true, "{told}");
-    wait_until("it is told", PATIENCE, || sandbox.log().contains("cannot become a job, and stays one"));
+    wait_until("it is told", PATIENCE, || sandbox.log().contains("no job can be made of call"));
     client.finish();
     sandbox.assert_nothing_left();
 }

@@ -167,7 +167,7 @@ pub(super) async fn answered(
             adopted = poll(&mut adopting) => match adopted {
                 Ok(promoted) => return Ended::Promoted(Box::new((promoted, going))),
                 Err(why) => {
-                    tracing::warn!("a call cannot become a job, and stays one: {why}");
+                    tracing::warn!("no job can be made of a call: {why}");
                     adopting = None;
                 }
             },
