@@ -8,9 +8,10 @@
 use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::options::Options;
 use crate::project::Project;
 use crate::run::{self, Task};
-use crate::{Options, clock, custody, faults, real, report, soak, tools, units};
+use crate::{clock, custody, faults, real, report, rooms, soak, tools, units};
 
 /// One row of the table.
 struct Step {
@@ -65,6 +66,11 @@ const STEPS: &[Step] = &[
             ],
             20,
         ),
+    },
+    Step {
+        name: "rooms",
+        about: "files of different folders do not import each other in circles",
+        work: Work::Own(|project| rooms::rooms(project, &Options::default())),
     },
     Step { name: "alone", about: "each crate builds without the others' features", work: Work::Own(alone) },
     Step {
@@ -145,19 +151,10 @@ pub(crate) fn ci(project: &Project, options: &Options) -> Result<(), Failure> {
     }
     let start = clock::now();
     for step in &steps {
-        timed(step.name, || perform(project, step).and_then(|()| custody::demand_nothing_left()))?;
+        report::timed(step.name, || perform(project, step).and_then(|()| custody::demand_nothing_left()))?;
     }
     report::ended("all", true, start.elapsed());
     Ok(())
-}
-
-/// Does one thing and reports its name, how it went and how long it took.
-pub(crate) fn timed<T>(name: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    report::begun(name);
-    let start = clock::now();
-    let outcome = work();
-    report::ended(name, outcome.is_ok(), start.elapsed());
-    outcome
 }
 
 fn chosen(only: &[String]) -> Result<Vec<&'static Step>, Failure> {

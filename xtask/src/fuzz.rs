@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
+use crate::options::Options;
 use crate::project::Project;
 use crate::run::{self, Running, Task};
-use crate::{Options, clock, report, tools};
+use crate::{clock, report, tools};
 
 /// A target, and the longest input that is tried.
 struct Target {

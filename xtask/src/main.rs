@@ -14,6 +14,7 @@ mod failure;
 mod faults;
 mod fuzz;
 mod leftovers;
+mod options;
 mod project;
 mod real;
 mod report;
@@ -26,6 +27,7 @@ mod units;
 use std::process::ExitCode;
 
 use failure::Failure;
+use options::Options;
 use project::Project;
 
 const USAGE: &str = "\
@@ -49,57 +51,6 @@ Usage: cargo xtask VERB
   rooms [--only CRATE[,CRATE]] [--list]  import cycles, lines of crates and files, names of types that
                                          are not unique; --list names each of them
 ";
-
-/// What a verb may be told, whichever verb it is.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
-    /// Names of the only things to do; all when empty.
-    pub(crate) only: Vec<String>,
-    /// Names what there is instead of doing it.
-    pub(crate) list: bool,
-    /// Writes the page that is generated from the list instead.
-    pub(crate) write: bool,
-    /// The `unhang` to check instead of the release build.
-    pub(crate) binary: Option<String>,
-    /// A small part of everything, for every change.
-    pub(crate) quick: bool,
-    /// Where random choices begin.
-    pub(crate) seed: Option<u64>,
-    /// The one session to repeat.
-    pub(crate) session: Option<u64>,
-    /// How long to fuzz each target instead of the usual time.
-    pub(crate) seconds: Option<u64>,
-    /// Renews the fuzzers' corpus instead of fuzzing.
-    pub(crate) merge: bool,
-}
-
-impl Options {
-    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
-        let mut options = Self::default();
-        while let Some(argument) = arguments.next() {
-            let mut value =
-                || arguments.next().ok_or_else(|| Failure::usage(format!("{argument} needs a value")));
-            match argument.as_str() {
-                "--list" => options.list = true,
-                "--write" => options.write = true,
-                "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
-                "--binary" => options.binary = Some(value()?),
-                "--quick" => options.quick = true,
-                "--seed" => options.seed = Some(number(&argument, &value()?)?),
-                "--session" => options.session = Some(number(&argument, &value()?)?),
-                "--seconds" => options.seconds = Some(number(&argument, &value()?)?),
-                "--minutes" => options.seconds = Some(number(&argument, &value()?)?.saturating_mul(60)),
-                "--merge" => options.merge = true,
-                _ => return Err(Failure::usage(format!("unknown argument {argument}"))),
-            }
-        }
-        Ok(options)
-    }
-}
-
-fn number(flag: &str, text: &str) -> Result<u64, Failure> {
-    text.parse().map_err(|_| Failure::usage(format!("{flag} needs a number, not {text}")))
-}
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).peekable();
@@ -136,33 +87,4 @@ fn work(mut arguments: impl Iterator<Item = String>) -> Result<(), Failure> {
     };
     work(&Project::find()?, &options)?;
     custody::demand_nothing_left()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(words: &[&str]) -> Result<Options, Failure> {
-        Options::parse(words.iter().map(|word| (*word).to_owned()))
-    }
-
-    #[test]
-    fn several_names_may_follow_only() {
-        let options = parse(&["--only", "fmt,deny", "--only", "docs", "--list"]).expect("these are known");
-        assert_eq!(options.only, ["fmt", "deny", "docs"]);
-        assert!(options.list);
-    }
-
-    #[test]
-    fn minutes_are_seconds() {
-        assert_eq!(parse(&["--minutes", "2"]).expect("this is a number").seconds, Some(120));
-        assert!(parse(&["--seconds", "5m"]).expect_err("that is no number").is_usage());
-    }
-
-    #[test]
-    fn an_unknown_argument_or_a_missing_value_is_a_usage_failure() {
-        assert!(parse(&["--onyl", "fmt"]).expect_err("there is no such flag").is_usage());
-        assert!(parse(&["--only"]).expect_err("the value is missing").is_usage());
-        assert!(parse(&["--seed", "x"]).expect_err("that is no number").is_usage());
-    }
 }

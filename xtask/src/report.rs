@@ -9,6 +9,7 @@ use std::io::{self, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::clock;
 use crate::failure::Failure;
 
 /// How much of a failing program's output is shown, from its end; the file has the rest.
@@ -33,6 +34,15 @@ pub(crate) fn ended(name: &str, well: bool, took: Duration) {
     let back = if io::stdout().is_terminal() { "\r" } else { "" };
     let outcome = if well { "ok" } else { "FAILED" };
     text(&format!("{back}{name:<40} {outcome:<6} {:>7.1} s\n", took.as_secs_f64()));
+}
+
+/// Does one thing and reports its name, how it went and how long it took.
+pub(crate) fn timed<T>(name: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    begun(name);
+    let start = clock::now();
+    let outcome = work();
+    ended(name, outcome.is_ok(), start.elapsed());
+    outcome
 }
 
 /// Shows a failure and the output that belongs to it.

@@ -3,6 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod doctor;
 pub(crate) mod files;
+pub(crate) mod jobs;
 pub(crate) mod limits;
 pub(crate) mod logging;
 pub(crate) mod login;
@@ -28,7 +29,7 @@ use self::{
     trust::Trust,
 };
 use crate::{
-    job_arguments::{Job, JobLimits, State},
+    arguments::jobs::{Job, JobLimits, State},
     words,
 };
 

@@ -7,7 +7,6 @@ mod consent;
 mod data_folder;
 mod diagnostics;
 mod inherited;
-mod job_arguments;
 mod mathematics;
 mod output;
 mod own_program;

@@ -21,7 +21,7 @@ use unhang::exit;
 
 use crate::{
     arguments,
-    job_arguments::Format,
+    arguments::jobs::Format,
     terminal_text::{Plain, PlainBytes, escaped, escaped_json, escaped_lines},
 };
 

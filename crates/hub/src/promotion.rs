@@ -13,8 +13,7 @@ use unhang_switches::stands;
 
 use crate::{
     config::{CALL_TIMEOUT, PROMOTE_AFTER, PROMOTE_PERCENT},
-    units::in_words,
-    units::parse_duration,
+    units::{in_words, parse_duration},
 };
 
 /// When a `tools/call` becomes a job.

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::{folder::FileError, store::StoreError};
+use crate::folder::FileError;
 
 /// Magic numbers of network file systems (`statfs(2)`), and what people call them.
 ///
@@ -35,24 +35,21 @@ pub fn network_file_system(magic: i64) -> Option<&'static str> {
     NETWORK.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
 }
 
-/// Refuses a folder on a network file system.
+/// Returns what people call the network file system that a folder lies on; none where it lies on no such one.
 #[cfg(target_os = "linux")]
-pub(crate) fn demand_local(folder: &Path) -> Result<(), StoreError> {
+pub(crate) fn network_below(folder: &Path) -> Result<Option<&'static str>, FileError> {
     let found = rustix::fs::statfs(folder)
         .map_err(|error| FileError::system("cannot tell the file system of", folder, error.into()))?;
     #[expect(clippy::useless_conversion, reason = "its width depends on the processor")]
     let magic = i64::from(found.f_type);
-    match network_file_system(magic) {
-        Some(system) => Err(StoreError::OnNetwork { path: folder.to_owned(), system }),
-        None => Ok(()),
-    }
+    Ok(network_file_system(magic))
 }
 
 /// What other systems tell is a name, and is not looked at.
 #[cfg(not(target_os = "linux"))]
-#[expect(clippy::unnecessary_wraps, reason = "it refuses some folders on Linux")]
-pub(crate) fn demand_local(_folder: &Path) -> Result<(), StoreError> {
-    Ok(())
+#[expect(clippy::unnecessary_wraps, reason = "the system may refuse to say it on Linux")]
+pub(crate) fn network_below(_folder: &Path) -> Result<Option<&'static str>, FileError> {
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -82,15 +79,6 @@ mod tests {
             assert_eq!(network_file_system(local), None, "{local:x}");
         }
         let folder = tempfile::tempdir().unwrap();
-        demand_local(folder.path()).unwrap();
-    }
-
-    #[test]
-    fn f_17_the_refusal_says_why_and_what_to_do() {
-        let text =
-            StoreError::OnNetwork { path: "/home/me/.local/state/unhang".into(), system: "NFS" }.to_string();
-        for words in ["/home/me/.local/state/unhang", "NFS", "network file system", "locks", "UNHANG_HOME"] {
-            assert!(text.contains(words), "{text}");
-        }
+        assert_eq!(network_below(folder.path()).unwrap(), None);
     }
 }

@@ -34,7 +34,7 @@ use unhang_proc::{file_limit, identity::ask_for_short_turns, lock::is_held};
 use unhang_switches::stands;
 
 pub use self::name::{FileName, InputName, NotAFileName};
-use crate::{id::JobId, submitting::SUBMITTING};
+use crate::id::JobId;
 
 mod layout;
 mod name;
@@ -53,6 +53,8 @@ pub(crate) const RUN: &str = "run.json";
 pub(crate) const EXIT: &str = "exit.json";
 /// There if somebody wants it to end.
 pub(crate) const CANCEL: &str = "cancel";
+/// The mark of a job that is being submitted: see `submitting.rs`.
+pub(crate) const SUBMITTING: &str = "submitting";
 /// All arguments of the tool call.
 pub const ARGUMENTS: &str = "input.json";
 /// What the work writes to its stdout.

@@ -17,9 +17,9 @@ use unhang_proc::{
 use unhang_switches::stands;
 
 use crate::{
-    engine::judge_call,
     folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LOCK, RUN},
     id::JobId,
+    judge_call::judge_call,
     moment::Moment,
     record::{Ending, Outcome, Reason, Run},
     settle::{Handover, Settled, settle, write_ending},

@@ -55,6 +55,7 @@ pub mod filesystem;
 pub mod folder;
 pub mod id;
 mod judge;
+mod judge_call;
 mod launch;
 mod limits;
 pub mod log;

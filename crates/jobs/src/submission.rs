@@ -27,15 +27,15 @@ use crate::{
     document::{Documents, Field, MAX_DOCUMENT},
     error::JobError,
     folder::{
-        ARGUMENTS, DataFolder, FileError, FileName, InputName, JobFolder, LAUNCH, read_at_most, sync_all,
-        to_json,
+        ARGUMENTS, DataFolder, FileError, FileName, InputName, JobFolder, LAUNCH, SUBMITTING, read_at_most,
+        sync_all, to_json,
     },
     id::JobId,
     launch::{Launch, LaunchFiles, shown},
     moment::Moment,
     record::{FORMAT, JobState, Patch, Record},
     room::Rules,
-    submitting::{Mark, SUBMITTING},
+    submitting::Mark,
 };
 
 /// Bytes on the disk for each of a job's logs.

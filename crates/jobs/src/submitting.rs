@@ -23,10 +23,7 @@ use unhang_proc::{
     lock::{Lock, is_held},
 };
 
-use crate::folder::{EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN};
-
-/// The mark, in the job's folder.
-pub(crate) const SUBMITTING: &str = "submitting";
+use crate::folder::{EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN, SUBMITTING};
 
 /// Bytes of the longest name of a boot.
 const LONGEST_BOOT: usize = 256;

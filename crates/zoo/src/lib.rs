@@ -42,6 +42,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use arguments::Arguments;
+use entry::Run;
 
 pub use entry::{Entry, Kind};
 pub use keeper::BOUND;
@@ -54,6 +55,21 @@ pub fn animals() -> impl Iterator<Item = &'static Entry> {
     [animals::ALL, combinations::ALL, remotes::ALL, clients::ALL, jobs::ALL].into_iter().flatten()
 }
 
+/// What the children run; reachable by name like an animal, but not in the list.
+const HELPERS: &[(&str, Run)] = &[
+    ("lingers", offspring::linger),
+    ("hops", offspring::hop),
+    ("detaches", offspring::detach),
+    ("reads-one-line", offspring::read_one_line),
+    ("ends-parent", offspring::end_parent),
+    ("prints", offspring::print_on),
+    ("chatters", offspring::chatter),
+    ("hosts", offspring::host),
+    ("echoes", load::echo),
+    ("echoes-http", load::echo_over_http),
+    ("naive-pump", corpus::naive_pump),
+];
+
 /// Runs the named animal until it ends; `None` when there is no such animal.
 ///
 /// The animal takes over stdin, stdout and stderr of this process. Wrong arguments end it with code 2 and a line on
@@ -62,7 +78,7 @@ pub fn animals() -> impl Iterator<Item = &'static Entry> {
 pub fn run(name: &str, args: &[String]) -> Option<ExitCode> {
     let run = animals()
         .map(|animal| (animal.name, animal.run))
-        .chain(offspring::HELPERS.iter().copied())
+        .chain(HELPERS.iter().copied())
         .find_map(|(candidate, run)| (candidate == name).then_some(run))?;
     Some(run(&Arguments::new(args)).unwrap_or_else(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

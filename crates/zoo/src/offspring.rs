@@ -14,23 +14,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_pro
 use serde_json::json;
 
 use crate::arguments::Arguments;
-use crate::entry::Run;
-use crate::{corpus, keeper, load, pipe};
-
-/// What the children run; reachable by name like an animal, but not in the list.
-pub(crate) const HELPERS: &[(&str, Run)] = &[
-    ("lingers", linger),
-    ("hops", hop),
-    ("detaches", detach),
-    ("reads-one-line", read_one_line),
-    ("ends-parent", end_parent),
-    ("prints", print_on),
-    ("chatters", chatter),
-    ("hosts", host),
-    ("echoes", load::echo),
-    ("echoes-http", load::echo_over_http),
-    ("naive-pump", corpus::naive_pump),
-];
+use crate::{keeper, pipe};
 
 /// Which of its parent's pipes a child keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -208,7 +192,7 @@ pub(crate) fn leave_line(marker: &str) -> io::Result<()> {
 }
 
 /// `lingers --marker TEXT [--sessions N]`: stays for a while, with N more generations below it, each in its own session.
-fn linger(arguments: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn linger(arguments: &Arguments) -> io::Result<ExitCode> {
     let sessions = arguments.number_option("sessions", 0)?;
     let deeper = sessions.saturating_sub(1).to_string();
     if sessions > 0 {
@@ -221,7 +205,7 @@ fn linger(arguments: &Arguments) -> io::Result<ExitCode> {
 }
 
 /// `hosts -- ANIMAL [ARGS...]`: stands for a client that lives on when its server has died; the animal has its streams.
-fn host(arguments: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn host(arguments: &Arguments) -> io::Result<ExitCode> {
     let (animal, rest) = arguments.command()?;
     let words: Vec<_> = std::iter::once(animal).chain(rest.iter().map(String::as_str)).collect();
     wait(&mut Offspring { holds: Holds::Everything, ..Offspring::new(&words) }.start()?)?;
@@ -229,7 +213,7 @@ fn host(arguments: &Arguments) -> io::Result<ExitCode> {
 }
 
 /// `detaches --marker TEXT [--environment empty]`: the middle of a double fork, started in its own session.
-fn detach(arguments: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn detach(arguments: &Arguments) -> io::Result<ExitCode> {
     let daemon = ["lingers", "--marker", arguments.required("marker")?];
     let empty_environment = arguments.option("environment")? == Some("empty");
     let offspring = Offspring { holds: Holds::Nothing, empty_environment, ..Offspring::new(&daemon) };
@@ -240,7 +224,7 @@ fn detach(arguments: &Arguments) -> io::Result<ExitCode> {
 /// `hops --marker TEXT --left N --until EPOCH_MS`: starts its successor in a new session after 2 ms and is gone.
 ///
 /// The last of the line lingers, so that a test that looks late still finds what was missed.
-fn hop(arguments: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn hop(arguments: &Arguments) -> io::Result<ExitCode> {
     let (marker, until) = (arguments.required("marker")?, arguments.number_option("until", 0)?);
     let left = arguments.number_option("left", 0)?.saturating_sub(1).to_string();
     keeper::pause(Duration::from_millis(2));
@@ -255,7 +239,7 @@ fn hop(arguments: &Arguments) -> io::Result<ExitCode> {
 }
 
 /// `reads-one-line`: reads one line of the stdin that it inherited, byte by byte as a prompt does, and shows it on stderr.
-fn read_one_line(_: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn read_one_line(_: &Arguments) -> io::Result<ExitCode> {
     let (mut byte, mut count) = ([0], 0);
     while rustix::io::read(rustix::stdio::stdin(), &mut byte)? == 1 && byte != *b"\n" {
         count += 1;
@@ -265,7 +249,7 @@ fn read_one_line(_: &Arguments) -> io::Result<ExitCode> {
 }
 
 /// `prints --marker TEXT --id ID`: prints answers to a request and questions of its own on the stdout that it inherited.
-fn print_on(arguments: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn print_on(arguments: &Arguments) -> io::Result<ExitCode> {
     let id = json!(arguments.number_option("id", 0)?);
     let end = keeper::now() + keeper::BOUND;
     while keeper::now() < end {
@@ -277,7 +261,7 @@ fn print_on(arguments: &Arguments) -> io::Result<ExitCode> {
 }
 
 /// `chatters --marker TEXT`: prints lines on both outputs that it inherited.
-fn chatter(_: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn chatter(_: &Arguments) -> io::Result<ExitCode> {
     let end = keeper::now() + keeper::BOUND;
     while keeper::now() < end {
         pipe::send_line("a child that goes on")?;
@@ -288,7 +272,7 @@ fn chatter(_: &Arguments) -> io::Result<ExitCode> {
 }
 
 /// `ends-parent`: kills its stopped parent after the bound that the parent cannot keep itself.
-fn end_parent(_: &Arguments) -> io::Result<ExitCode> {
+pub(crate) fn end_parent(_: &Arguments) -> io::Result<ExitCode> {
     let code = keeper::linger();
     // The kernel ties this process to its parent, so the parent still is who it was.
     getppid().map_or(Ok(()), |parent| kill_process(parent, Signal::KILL))?;

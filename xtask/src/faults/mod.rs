@@ -25,9 +25,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::options::Options;
 use crate::project::Project;
 use crate::run::{self, Task};
-use crate::{Options, ci, custody, report};
+use crate::{custody, report};
 
 use guards::{Guard, Test};
 use programs::Programs;
@@ -69,10 +70,10 @@ fn chosen(only: &[String]) -> Result<Vec<&'static Guard>, Failure> {
 }
 
 fn check(project: &Project, guards: &[&'static Guard]) -> Result<(), Failure> {
-    let programs = ci::timed("faults/build", || Programs::build(project))?;
+    let programs = report::timed("faults/build", || Programs::build(project))?;
     let tests: BTreeSet<Test> = guards.iter().map(|guard| guard.test).collect();
     let tests: Vec<Test> = tests.into_iter().collect();
-    ci::timed("faults/all guards on", || {
+    report::timed("faults/all guards on", || {
         side_by_side(&tests, |test| match run_test(project, &programs, *test, None)? {
             Colour::Green => Ok(()),
             Colour::Red => Err(Failure::new(format!("{} fails with every guard on", test.path))
@@ -80,7 +81,7 @@ fn check(project: &Project, guards: &[&'static Guard]) -> Result<(), Failure> {
         })
     })?;
     let name = format!("faults/{} guards off, one by one", guards.len());
-    let outcome = ci::timed(&name, || {
+    let outcome = report::timed(&name, || {
         side_by_side(guards, |guard| match run_test(project, &programs, guard.test, Some(guard))? {
             Colour::Red => Ok(()),
             Colour::Green => Err(Failure::new(format!(

@@ -36,9 +36,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::options::Options;
 use crate::project::Project;
+use crate::report;
 use crate::run;
-use crate::{Options, ci, report};
 
 use bench::Bench;
 use sdk_client::{Era, Language};
@@ -92,7 +93,7 @@ pub(crate) fn real(project: &Project, options: &Options) -> Result<(), Failure> 
 }
 
 fn release_build(project: &Project) -> Result<PathBuf, Failure> {
-    ci::timed("release", || {
+    report::timed("release", || {
         let arguments = ["build", "--release", "--locked", "-p", "unhang-cli"];
         run::run(project.cargo("release", Duration::from_mins(20)).arguments(arguments))
     })?;
@@ -135,11 +136,11 @@ fn cases() -> Vec<Case> {
 
 /// Runs all cases even when some fail: each failure names another difference.
 fn perform(project: &Project, cases: &[Case], binary: PathBuf) -> Result<(), Failure> {
-    let installed = ci::timed("  install", || install::install(project))?;
+    let installed = report::timed("  install", || install::install(project))?;
     let bench = Bench::new(project, installed, binary);
     let mut failed = Vec::new();
     for case in cases {
-        let outcome = ci::timed(&format!("  {}", case.name), || case.check(&bench));
+        let outcome = report::timed(&format!("  {}", case.name), || case.check(&bench));
         if let Err(failure) = outcome {
             report::failure(&failure);
             failed.push(case.name.as_str());

@@ -14,7 +14,7 @@ use std::{
 };
 
 use self::source::{ModulePath, Source};
-use crate::{Options, failure::Failure, project::Project, report};
+use crate::{failure::Failure, options::Options, project::Project, report};
 
 /// Lines of a file that a reader should not have to scroll past.
 const MOST_LINES: usize = 600;
@@ -22,10 +22,10 @@ const MOST_LINES: usize = 600;
 /// Files that may have `impl` blocks of one type.
 const MOST_FILES: usize = 3;
 
-/// Prints what the rooms look like.
+/// Prints what the rooms look like. Fails where files of different folders import each other in a circle.
 pub(crate) fn rooms(project: &Project, options: &Options) -> Result<(), Failure> {
     let is_chosen = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
-    let mut lines = String::new();
+    let (mut lines, mut cycles) = (String::new(), 0);
     let mut types: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (name, root) in project.roots() {
         if !is_chosen(name) {
@@ -36,6 +36,7 @@ pub(crate) fn rooms(project: &Project, options: &Options) -> Result<(), Failure>
         let total: usize = source.modules.values().map(|module| module.lines).sum();
         let _ = writeln!(lines, "{name}: {total} lines in {} files without tests", source.modules.len());
         for cycle in wide_cycles(&source) {
+            cycles += 1;
             let folders: BTreeSet<_> = cycle.iter().map(|module| source.folder(module).join("/")).collect();
             let folders: Vec<_> = folders.iter().map(|folder| format!("{name}/{folder}")).collect();
             let _ = writeln!(lines, "  cycle of {} files in {}", cycle.len(), folders.join(", "));
@@ -66,7 +67,12 @@ pub(crate) fn rooms(project: &Project, options: &Options) -> Result<(), Failure>
         let _ = writeln!(lines, "  {one}: {}", files.join(", "));
     }
     report::text(&lines);
-    Ok(())
+    match cycles {
+        0 => Ok(()),
+        _ => Err(Failure::new(format!(
+            "{cycles} import cycles are wider than one folder (`cargo xtask rooms --list` shows their imports): turn one import of each"
+        ))),
+    }
 }
 
 /// Groups of files that import each other in circles wider than one folder, the largest first.
@@ -128,10 +134,10 @@ mod tests {
     #[test]
     fn imports_are_found_however_they_are_written() {
         let source = read(&[
-            ("lib.rs", "mod a; mod b; mod c; mod d;"),
+            ("lib.rs", "mod a; mod b; mod c; mod d; use b as renamed;"),
             ("a.rs", "use super::{b::One, c};"),
             ("b.rs", "struct One; fn one() { crate::d::two(); }"),
-            ("c.rs", "mod inner { fn three() { log!(\"{}\", crate::b::One); } }"),
+            ("c.rs", "mod inner { fn three() { log!(\"{}\", crate::renamed::One); } }"),
             ("d/mod.rs", "mod e; use e::Five; #[cfg(test)] mod tests { use crate::a; }"),
             ("d/e.rs", "use super::super::a as other;"),
         ]);

@@ -55,6 +55,11 @@ impl Source {
             files.insert(path.clone(), path.clone());
             files.extend(seen.inline.iter().map(|inline| (inline.clone(), path.clone())));
         }
+        let aliases = found.iter().flat_map(|(_, _, seen)| &seen.aliases);
+        let aliases: Vec<_> = aliases
+            .filter_map(|(alias, inside, path)| Some((alias.clone(), module(&files, inside, path)?)))
+            .collect();
+        files.extend(aliases);
         for (path, file, seen) in found {
             let imports = seen.named.iter().filter_map(|(inside, named)| target(&files, inside, named));
             let imports = imports.filter(|import| *import != path).collect();
@@ -71,6 +76,16 @@ impl Source {
             if self.modules.keys().any(is_child) { module.len() } else { module.len().saturating_sub(1) };
         module[..length].to_vec()
     }
+}
+
+/// The file of the module that `named` names inside of a module, where it names one and nothing in it.
+fn module(
+    files: &BTreeMap<ModulePath, ModulePath>,
+    inside: &[String],
+    named: &[String],
+) -> Option<ModulePath> {
+    let found = target(files, inside, named)?;
+    (found.last() == named.last()).then_some(found)
 }
 
 /// The module whose file has what `named` names inside of a module, where it is one of this crate.
@@ -146,6 +161,8 @@ struct Seen {
     files: Vec<String>,
     /// Modules that are written in this file.
     inline: Vec<ModulePath>,
+    /// Other names of what may be a module: the path, and what it stands for inside of which module.
+    aliases: Vec<(ModulePath, ModulePath, Vec<String>)>,
     /// What is named, and inside of which module.
     named: BTreeSet<(ModulePath, Vec<String>)>,
     types: BTreeSet<String>,
@@ -162,7 +179,12 @@ impl Seen {
         match tree {
             UseTree::Path(path) => self.name_tree(&with(&path.ident), &path.tree),
             UseTree::Name(name) => self.name(with(&name.ident)),
-            UseTree::Rename(rename) => self.name(with(&rename.ident)),
+            UseTree::Rename(rename) => {
+                let path = with(&rename.ident);
+                let alias = [&self.inside[..], &[rename.rename.to_string()]].concat();
+                self.aliases.push((alias, self.inside.clone(), path.clone()));
+                self.name(path);
+            }
             UseTree::Glob(_) => self.name(before.to_vec()),
             UseTree::Group(group) => group.items.iter().for_each(|tree| self.name_tree(before, tree)),
         }

@@ -32,8 +32,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::failure::Failure;
+use crate::options::Options;
 use crate::project::Project;
-use crate::{Options, clock, report};
+use crate::{clock, report};
 
 use progress::Progress;
 use session::{Broken, Stage};

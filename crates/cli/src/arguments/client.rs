@@ -6,7 +6,7 @@ use clap::Args;
 use unhang::units::parse_duration;
 
 use super::{files::Files, limits::AskingLimits, number::whole_number};
-use crate::job_arguments::Format;
+use crate::arguments::jobs::Format;
 
 /// The end of the help of each of them, with its examples.
 macro_rules! ending {

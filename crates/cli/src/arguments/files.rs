@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::commands::Choice;
-
 /// What every command takes that reads them.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Files {
@@ -19,7 +17,16 @@ pub(crate) struct Files {
 
 impl Files {
     /// The same for whoever reads.
-    pub(crate) fn choice(&self) -> Choice {
-        Choice { config: self.config.clone(), trusts_project: self.trust }
+    pub(crate) fn choice(&self) -> FileChoice {
+        FileChoice { config: self.config.clone(), trusts_project: self.trust }
     }
+}
+
+/// Which files are read, as the command line says.
+#[derive(Clone, Debug)]
+pub(crate) struct FileChoice {
+    /// This one alone. To name it is to consent to it.
+    pub(crate) config: Option<PathBuf>,
+    /// Files of the project count in this run, whoever has consented to them.
+    pub(crate) trusts_project: bool,
 }

@@ -226,10 +226,7 @@ mod tests {
     use unhang::jobs::{engine::Options, shims::ShimCommand, submission::LOG_LIMIT};
 
     use super::*;
-    use crate::{
-        arguments::{Arguments, Command},
-        job_arguments::JobVerb,
-    };
+    use crate::arguments::{Arguments, Command, jobs::JobVerb};
 
     /// The flags of a command under `Limits` that have a default, with it, as its help has it.
     fn defaults(command: &str) -> Vec<String> {

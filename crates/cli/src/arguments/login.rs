@@ -6,7 +6,7 @@ use clap::Args;
 use unhang::units::parse_duration;
 
 use super::files::Files;
-use crate::job_arguments::Format;
+use crate::arguments::jobs::Format;
 
 /// What both take.
 #[derive(Debug, Args)]

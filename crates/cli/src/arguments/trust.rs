@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::job_arguments::Format;
+use crate::arguments::jobs::Format;
 
 /// `unhang trust`.
 #[derive(Debug, Args)]

@@ -31,9 +31,9 @@ use unhang::{
 
 use super::client::{beside, files::job_settings};
 use crate::{
+    arguments::jobs::{Common, Format},
     data_folder,
     diagnostics::Diagnostics,
-    job_arguments::{Common, Format},
     output::{self, Failure},
 };
 

@@ -27,8 +27,10 @@ use super::{
     engine::{Outcome, json, to_its_end, wanted_data_folder},
 };
 use crate::{
-    arguments::login::{Login, LoginCommon, Logout},
-    job_arguments::Format,
+    arguments::{
+        jobs::Format,
+        login::{Login, LoginCommon, Logout},
+    },
     output::{self, Failure},
     signals::signals,
     terminal_text::escaped,

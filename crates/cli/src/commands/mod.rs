@@ -23,8 +23,6 @@ mod trust;
 mod wrap;
 mod zoo;
 
-pub(crate) use client::Choice;
-
 /// Runs a command to its exit code. A panic is the exit code of a bug.
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
     // A write beyond `ulimit -f` is an error that can be told, and not the end of this process (F-95).

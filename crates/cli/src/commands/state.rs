@@ -18,12 +18,12 @@ use unhang::{
 };
 
 use crate::{
+    arguments::jobs::{Format, State, StateVerb},
     commands::{
         client::{beside, read_within},
         engine::{self, Desk, Outcome, failure, json},
         large_numbers,
     },
-    job_arguments::{Format, State, StateVerb},
     output::Failure,
 };
 

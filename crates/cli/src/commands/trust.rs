@@ -17,9 +17,8 @@ use super::{
     engine::{Outcome, counted, json, to_its_end},
 };
 use crate::{
-    arguments::trust::Trust,
+    arguments::{jobs::Format, trust::Trust},
     consent::{Consent, Consents},
-    job_arguments::Format,
     output::{self, Failure},
     terminal_text::escaped,
 };

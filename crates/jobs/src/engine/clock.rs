@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use crate::store::figures::{Jump, Kept};
+
 /// A difference that is no jump: what is measured is read one after the other.
 const TOLERANCE: i64 = 60_000;
 
@@ -21,26 +23,6 @@ pub(super) struct Reading {
     pub(super) wall: i64,
     /// Milliseconds since the boot.
     pub(super) since_boot: i64,
-}
-
-/// What is kept from one look to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
-    /// In which boot.
-    pub(crate) boot: i64,
-    /// The wall clock at the boot, in milliseconds since 1970.
-    pub(crate) offset: i64,
-    /// A jump after which nothing has been removed yet.
-    pub(crate) jump: Option<Jump>,
-}
-
-/// The wall clock was set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Jump {
-    /// When it was seen, in milliseconds since the boot.
-    pub(crate) seen: i64,
-    /// By how many milliseconds it was set forward.
-    pub(crate) by: i64,
 }
 
 /// What follows for what is to be removed.

@@ -47,10 +47,6 @@ use unhang_proc::{deadline::Deadline, file_limit};
 use unhang_switches::stands;
 
 use self::{calls::Calls, keeper::Keeper, memory::Memory};
-pub(crate) use self::{
-    calls::judge_call,
-    clock::{Jump, Kept},
-};
 pub use self::{
     calls::{Adoption, CallEnd, HeldCall},
     memory::Status,

@@ -20,8 +20,7 @@
 
 use std::sync::Arc;
 
-use unhang_proc::{identity::Identity, lock::Lock};
-use unhang_switches::stands;
+use unhang_proc::lock::Lock;
 
 use super::{
     CHANGE_LIMIT, Engine, Inner,
@@ -32,36 +31,10 @@ use crate::{
     error::JobError,
     folder::{CANCEL, EXIT, FileError, LOCK, RECORD, STDOUT},
     id::JobId,
-    moment::Moment,
-    record::{Call, Holder, Record, Ticket},
+    judge_call::{Left, left, may_be_taken_up},
+    record::{Holder, Record, Ticket},
     store::{self, Job, Starter},
 };
-
-/// Whether whoever waited for a call has left it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    /// Somebody waits for it.
-    No,
-    /// The process has gone, or has let go of it.
-    Yes,
-}
-
-/// Whether this call has been left, as seen from this process.
-pub(super) fn left(call: &Call, starter: &Starter) -> Left {
-    let is_free = call.ticket.as_ref().is_some_and(|ticket| ticket.is_free);
-    let is_of_this_boot = call.holder.boot_id == starter.boot_id;
-    let lives = is_of_this_boot && Identity::from(call.holder.process).is_alive();
-    if lives && !is_free { Left::No } else { Left::Yes }
-}
-
-/// Whether there is still time for somebody to ask for the answer.
-pub(super) fn may_be_taken_up(record: &Record) -> bool {
-    let has_ticket = record.call.as_ref().is_some_and(|call| call.ticket.is_some());
-    let since = Moment::now().since(record.started_at.unwrap_or(record.created_at));
-    let has_time =
-        record.timeout().is_some_and(|timeout| since < timeout) || !stands("left-call-has-its-time");
-    has_ticket && has_time
-}
 
 impl HeldCall {
     /// Keeps what the answer can be had with, where it becomes known only now or has changed; durable when this answers. It goes on when
@@ -185,8 +158,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        engine::{Adoption, Options, calls::judge_call},
+        engine::{Adoption, Options},
         judge::Finding,
+        judge_call::judge_call,
         record::Identity as Process,
         shims::ShimCommand,
     };

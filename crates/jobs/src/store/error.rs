@@ -110,3 +110,17 @@ pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
         _ => StoreError::Failed { path, detail },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f_17_the_refusal_says_why_and_what_to_do() {
+        let text =
+            StoreError::OnNetwork { path: "/home/me/.local/state/unhang".into(), system: "NFS" }.to_string();
+        for words in ["/home/me/.local/state/unhang", "NFS", "network file system", "locks", "UNHANG_HOME"] {
+            assert!(text.contains(words), "{text}");
+        }
+    }
+}

@@ -2,7 +2,25 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::engine::{Jump, Kept};
+/// What is kept from one look to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// In which boot.
+    pub(crate) boot: i64,
+    /// The wall clock at the boot, in milliseconds since 1970.
+    pub(crate) offset: i64,
+    /// A jump after which nothing has been removed yet.
+    pub(crate) jump: Option<Jump>,
+}
+
+/// The wall clock was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Jump {
+    /// When it was seen, in milliseconds since the boot.
+    pub(crate) seen: i64,
+    /// By how many milliseconds it was set forward.
+    pub(crate) by: i64,
+}
 
 const BOOT: &str = "clock_boot";
 const OFFSET: &str = "clock_offset";

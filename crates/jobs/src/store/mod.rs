@@ -188,7 +188,9 @@ pub(crate) struct Store {
 impl Store {
     /// Opens it, and makes it where it is missing, from the folders if there are any.
     pub(crate) fn open(data: &DataFolder) -> Result<(Self, Option<Rebuilt>), StoreError> {
-        filesystem::demand_local(data.path())?;
+        if let Some(system) = filesystem::network_below(data.path())? {
+            return Err(StoreError::OnNetwork { path: data.path().to_owned(), system });
+        }
         let path = data.database();
         make_private(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -33,8 +33,10 @@ use super::{
     typed::{arguments, object_within, texts},
 };
 use crate::{
-    arguments::client::{Call, Prompt, Read, Request},
-    job_arguments::Format,
+    arguments::{
+        client::{Call, Prompt, Read, Request},
+        jobs::Format,
+    },
     output::{self, Failure},
     progress,
     terminal_text::escaped,

@@ -23,6 +23,7 @@ use unhang::settings::{
 };
 
 use crate::{
+    arguments::files::FileChoice,
     consent::{ProjectFile, demand},
     output::Failure,
 };
@@ -53,25 +54,14 @@ pub(crate) struct Known {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Which files are read, as the command line says.
-#[derive(Clone, Debug)]
-pub(crate) struct Choice {
-    /// This one alone. To name it is to consent to it.
-    pub(crate) config: Option<PathBuf>,
-    /// Files of the project count in this run, whoever has consented to them.
-    pub(crate) trusts_project: bool,
-}
-
-impl Choice {
-    /// Demands consent to these files, unless this run needs none.
-    fn demand(&self, files: &[ProjectFile]) -> Result<(), Failure> {
-        if self.trusts_project { Ok(()) } else { demand(files) }
-    }
+/// Demands consent to these files, unless this run needs none.
+fn demand_unless_trusted(choice: &FileChoice, files: &[ProjectFile]) -> Result<(), Failure> {
+    if choice.trusts_project { Ok(()) } else { demand(files) }
 }
 
 impl Known {
     /// Reads the named file alone, or all that are known. It may ask a person, and waits for them.
-    pub(crate) fn find(choice: &Choice) -> Result<Known, Failure> {
+    pub(crate) fn find(choice: &FileChoice) -> Result<Known, Failure> {
         let mut known = Known::default();
         if let Some(path) = &choice.config {
             known.read_ours(&Place::of_user(path.clone()))?;
@@ -98,7 +88,7 @@ impl Known {
                 }
             }
         }
-        choice.demand(&of_project)?;
+        demand_unless_trusted(choice, &of_project)?;
         Ok(known)
     }
 
@@ -179,7 +169,7 @@ pub(crate) fn read_named_with(path: &Path, lookup: &Lookup<'_>) -> Result<Named,
 
 /// What our own file says of jobs, with what looks wrong in it: the named one, else that of the project or of the user; nothing where there is none.
 /// It may ask a person, and waits for them.
-pub(crate) fn job_settings(choice: &Choice) -> Result<(JobSettings, Vec<Complaint>), Failure> {
+pub(crate) fn job_settings(choice: &FileChoice) -> Result<(JobSettings, Vec<Complaint>), Failure> {
     let usage = |why| Failure::usage(why, None);
     let place = match &choice.config {
         Some(path) => Some(Place::of_user(path.clone())),
@@ -200,7 +190,7 @@ pub(crate) fn job_settings(choice: &Choice) -> Result<(JobSettings, Vec<Complain
         return Ok(read);
     }
     let project = document.of_project(&place).map_err(|complaint| usage(complaint.to_string()))?;
-    choice.demand(project.as_slice())?;
+    demand_unless_trusted(choice, project.as_slice())?;
     Ok(read)
 }
 

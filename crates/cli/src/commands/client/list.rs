@@ -17,9 +17,11 @@ use unhang::{
 
 use super::{Desk, Target, call::one_of, one_tool, run};
 use crate::{
-    arguments::client::{Listing, Tools},
+    arguments::{
+        client::{Listing, Tools},
+        jobs::Format,
+    },
     commands::engine::{Outcome, lines, table, wrapped_in},
-    job_arguments::Format,
     output::Failure,
     terminal_text::escaped,
 };

@@ -48,7 +48,6 @@ use unhang::{
     units::in_words,
 };
 
-pub(crate) use self::files::Choice;
 use self::{ask::Person, left::Left};
 pub(super) use self::{
     batch::batch, call::call, call::prompt, call::read, list::list, list::no_server, list::tools, ping::ping,
@@ -56,9 +55,12 @@ pub(super) use self::{
 };
 use super::engine::{Outcome, to_its_end};
 use crate::{
-    arguments::client::{AdHoc, Request, ServerCommon},
+    arguments::{
+        client::{AdHoc, Request, ServerCommon},
+        files::FileChoice,
+        jobs::Format,
+    },
     commands::client::files::{Found, Known},
-    job_arguments::Format,
     output::{self, Failure},
     server_name::server_name,
     signals::signals,
@@ -71,7 +73,7 @@ pub(super) struct Desk<'a> {
     /// What was typed for a server that is in no file.
     ad_hoc: &'a AdHoc,
     /// Which files are read.
-    choice: Choice,
+    choice: FileChoice,
     known: OnceCell<Known>,
     limits: LimitSettings,
     format: Option<Format>,
@@ -312,7 +314,7 @@ impl<'a> Desk<'a> {
 }
 
 /// The servers that are configured. A person may be asked for their consent, beside the event loop, so that a signal is heard meanwhile.
-pub(super) async fn find(choice: Choice) -> Result<Known, Failure> {
+pub(super) async fn find(choice: FileChoice) -> Result<Known, Failure> {
     beside(move || Known::find(&choice)).await
 }
 

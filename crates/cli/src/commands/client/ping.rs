@@ -6,7 +6,10 @@ use serde::Serialize;
 use unhang::{client::Options, exit};
 
 use super::{Desk, Target, list::each, run};
-use crate::{arguments::client::Listing, commands::engine::Outcome, job_arguments::Format};
+use crate::{
+    arguments::{client::Listing, jobs::Format},
+    commands::engine::Outcome,
+};
 
 #[derive(Serialize)]
 struct Pinged {

@@ -7,10 +7,14 @@ use unhang::settings::{ServerSettings, Transport};
 
 use super::{Desk, reach::address, run};
 use crate::{
-    arguments::client::{AdHoc, Servers},
-    commands::client::files::Found,
-    commands::engine::{lines, shortened, table},
-    job_arguments::Format,
+    arguments::{
+        client::{AdHoc, Servers},
+        jobs::Format,
+    },
+    commands::{
+        client::files::Found,
+        engine::{lines, shortened, table},
+    },
     terminal_text::escaped,
 };
 

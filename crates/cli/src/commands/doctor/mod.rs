@@ -30,7 +30,10 @@ use super::{
     engine::{Marks, Outcome, counted, shortened},
 };
 use crate::{
-    arguments::doctor::Doctor, job_arguments::Format, output::Failure, progress, terminal_text::escaped,
+    arguments::{doctor::Doctor, jobs::Format},
+    output::Failure,
+    progress,
+    terminal_text::escaped,
 };
 
 /// How often the line is drawn anew.

@@ -14,8 +14,8 @@ use unhang::{
 
 use super::{quarantine, run::distinct};
 use crate::{
+    arguments::jobs::{JobPrune, JobReference},
     commands::engine::{Desk, Outcome, counted, failure},
-    job_arguments::{JobPrune, JobReference},
     output::{self, Failure},
     terminal_text::escaped,
 };

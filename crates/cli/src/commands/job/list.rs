@@ -11,8 +11,8 @@ use unhang::{
 
 use super::{progress::words, quarantine};
 use crate::{
+    arguments::jobs::{Format, JobList},
     commands::engine::{Colour, Desk, Marks, Outcome, failure, json},
-    job_arguments::{Format, JobList},
     output,
     terminal_text::{escaped, fitted, padded, width},
 };

@@ -25,8 +25,8 @@ use unhang::{
 
 use super::wait::leave_running;
 use crate::{
+    arguments::jobs::{Format, JobLogs},
     commands::engine::{Desk, Outcome, failure, json_line},
-    job_arguments::{Format, JobLogs},
     output::{self, Failure},
     signals::signals,
     terminal_text::PlainBytes,

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use crate::{
+    arguments::jobs::{Job, JobVerb},
     commands::engine,
-    job_arguments::{Job, JobVerb},
 };
 
 mod ends;

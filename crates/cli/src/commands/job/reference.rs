@@ -10,8 +10,8 @@ use unhang::{
 };
 
 use crate::{
+    arguments::jobs::JobReference,
     commands::engine::{Desk, failure},
-    job_arguments::JobReference,
     output::Failure,
 };
 

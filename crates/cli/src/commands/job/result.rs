@@ -9,11 +9,11 @@ use unhang::{
 };
 
 use crate::{
+    arguments::jobs::{Format, JobReference},
     commands::{
         client::content::Writer,
         engine::{Desk, Outcome, failure, json},
     },
-    job_arguments::{Format, JobReference},
     output::{self, Failure},
     terminal_text::escaped,
 };

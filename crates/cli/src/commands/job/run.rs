@@ -26,9 +26,9 @@ use unhang::{
 
 use super::wait::{Waited, until_ended};
 use crate::{
+    arguments::jobs::{Format, JobRun},
     commands::engine::{Desk, Outcome, failure, json},
     inherited::{all_variables, inherited},
-    job_arguments::{Format, JobRun},
     output::{self, Failure},
     terminal_text::escaped,
 };

@@ -10,8 +10,8 @@ use unhang::{
 };
 
 use crate::{
+    arguments::jobs::JobReference,
     commands::engine::{Desk, Outcome, failure, quoted_word},
-    job_arguments::JobReference,
     terminal_text::escaped,
 };
 

@@ -22,8 +22,8 @@ use unhang::{
 
 use super::{progress::Bar, run::distinct};
 use crate::{
+    arguments::jobs::{Format, JobWait},
     commands::engine::{Desk, Outcome, counted, failure, json},
-    job_arguments::{Format, JobWait},
     output::{self, Failure},
     signals::signals,
     terminal_text::escaped,

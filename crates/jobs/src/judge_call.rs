@@ -1,0 +1,121 @@
+//! Finds out what became of a call that is a job, and does what follows from it.
+//!
+//! Invariants
+//!
+//! - A call is its holder's for as long as that lives. Only then somebody else may end it or ask for its answer.
+//! - A call whose answer can still be had is left to whoever takes it up, unless its time is over or nobody wants it.
+
+use unhang_proc::{identity::Identity, lock::Lock};
+use unhang_switches::stands;
+
+use crate::{
+    folder::{CANCEL, DataFolder, EXIT, FileError, LOCK},
+    judge::Finding,
+    moment::Moment,
+    record::{Call, Ending, Outcome, Reason, Record},
+    settle::{Handover, settle, write_ending},
+    store::{self, Job, Starter, Store, StoreError},
+};
+
+/// Whether whoever waited for a call has left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Somebody waits for it.
+    No,
+    /// The process has gone, or has let go of it.
+    Yes,
+}
+
+/// Whether this call has been left, as seen from this process.
+pub(crate) fn left(call: &Call, starter: &Starter) -> Left {
+    let is_free = call.ticket.as_ref().is_some_and(|ticket| ticket.is_free);
+    let is_of_this_boot = call.holder.boot_id == starter.boot_id;
+    let lives = is_of_this_boot && Identity::from(call.holder.process).is_alive();
+    if lives && !is_free { Left::No } else { Left::Yes }
+}
+
+/// Whether there is still time for somebody to ask for the answer.
+pub(crate) fn may_be_taken_up(record: &Record) -> bool {
+    let has_ticket = record.call.as_ref().is_some_and(|call| call.ticket.is_some());
+    let since = Moment::now().since(record.started_at.unwrap_or(record.created_at));
+    let has_time =
+        record.timeout().is_some_and(|timeout| since < timeout) || !stands("left-call-has-its-time");
+    has_ticket && has_time
+}
+
+/// Looks at a call that is not final.
+pub(crate) fn judge_call(
+    data: &DataFolder,
+    store: &mut Store,
+    job: &Job,
+    call: &Call,
+    handover: &Handover<'_>,
+) -> Result<Finding, StoreError> {
+    if left(call, handover.starter) == Left::No || !stands("orphaned-call-is-settled") {
+        return Ok(Finding::Alive);
+    }
+    let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
+    let is_unwanted = folder.has(CANCEL);
+    let may_go_on = may_be_taken_up(&job.record) && !folder.has(EXIT);
+    if may_go_on && !is_unwanted && stands("ticket-is-left-to-who-serves") {
+        return Ok(Finding::Alive);
+    }
+    folder.create_if_missing()?;
+    let _lock = match Lock::try_take(&folder.file(LOCK)) {
+        Ok(Some(lock)) => lock,
+        // Somebody else does the same.
+        Ok(None) => return Ok(Finding::Alive),
+        Err(error) => return Err(FileError::system("cannot lock", &folder.file(LOCK), error).into()),
+    };
+    // Only now nobody else takes it up.
+    let now = store.read(|connection| store::get(connection, id))?.and_then(|job| job.record.call);
+    if now.is_some_and(|call| left(&call, handover.starter) == Left::No) && stands("taken-up-call-lives") {
+        return Ok(Finding::Alive);
+    }
+    let ending = match is_unwanted {
+        // Nobody was there any more to tell the server, but that it is not wanted is true.
+        true => Ending::without_run(Outcome::Cancelled),
+        false if call.ticket.is_some() => nobody_came(call),
+        false => unhang_ended(Some(call.is_repeatable)),
+    };
+    let ending = match folder.read::<Ending>(EXIT) {
+        Ok(Some(written)) => written,
+        // Half an end is none.
+        Ok(None) | Err(FileError::Damaged { .. }) => write_ending(data, id, &ending)?,
+        Err(error) => return Err(error.into()),
+    };
+    settle(data, store, id, &ending, handover).map(Finding::Settled)
+}
+
+/// The end of a call for whose answer nobody waits any more.
+pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> Ending {
+    Ending::without_run(Outcome::Failed).because(
+        Reason::UnhangEnded,
+        format!(
+            "the unhang process that waited for the answer of the server ended before it came{}",
+            again(is_repeatable)
+        ),
+    )
+}
+
+/// The end of a call whose server may have the answer, and that nobody has taken up as long as it had time.
+fn nobody_came(call: &Call) -> Ending {
+    Ending::without_run(Outcome::Failed).because(
+        Reason::Timeout,
+        format!(
+            "the unhang process that waited for the answer of `{}` ended before it came, and none that has this server asked for it before \
+             its time was over{}",
+            call.server,
+            again(Some(call.is_repeatable))
+        ),
+    )
+}
+
+/// Whether to call it again.
+fn again(is_repeatable: Option<bool>) -> &'static str {
+    match is_repeatable {
+        Some(true) => "; its server says that it is safe to call it again",
+        Some(false) => "; the server may have done what it was asked for, so look before calling it again",
+        None => "",
+    }
+}
