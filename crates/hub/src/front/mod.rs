@@ -2,7 +2,7 @@
 //!
 //! Two halves, as in the guard. [`machine::Machine`] is pure: it is told what happened (a line, a tick, the end of a call)
 //! and answers with what is to be written and done. [`run`] is the thin shell that owns the descriptors, the clock and a
-//! task for each call. What lies behind the tools is a [`Toolbox`].
+//! task for each call. What lies behind the tools is a [`Toolbox`](crate::tools::Toolbox).
 //!
 //! Invariants
 //! - Every request gets exactly one response, or was withdrawn by the client, whatever the tools do (promise 1).
