@@ -170,6 +170,9 @@ fn cancelled_on_a_full_disk<T>(before_full: impl FnOnce(&Jobs, &Apart) -> T) {
         let (code, _, stderr) = unhang(&["job", "cancel", id]);
         assert!(code == 0 || stderr.contains("was told to end"), "{code}: {stderr}");
     }
+    // One that is not there is told of beside one that is.
+    let (code, _, stderr) = unhang(&["job", "cancel", &id, "aaaaaaaaaaaa"]);
+    assert!(code != 0 && stderr.lines().count() > 1, "{code}: {stderr}");
     wait_until("its work has gone", PATIENCE, || !is_alive(work));
     apart.shell(&any, GROW);
     wait_until("both are cancelled", PATIENCE, || {

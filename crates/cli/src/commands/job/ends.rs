@@ -34,18 +34,26 @@ pub(super) async fn cancel(desk: &Desk, references: &[JobReference]) -> Outcome 
 
 /// Tells jobs to end whose database a full disk keeps closed. Only a whole id says without the database which job is meant.
 async fn cancel_unopened(desk: &Desk, references: &[JobReference], cause: Failure) -> Outcome {
-    let mut is_told = false;
+    let mut are_all_told = true;
     for reference in references {
-        let JobReference::Id(id) = *reference else { continue };
+        let JobReference::Id(id) = *reference else {
+            are_all_told = false;
+            continue;
+        };
         let (folder, message) = (desk.options.folder.clone(), cause.message.clone());
         let came =
             desk.blocking("be told", move || Ok(Engine::cancel_unopened(&folder, id, &message))).await?;
-        if let Some(error) = came {
-            desk.complain(&failure(&error));
-            is_told = true;
+        match came {
+            Some(error) => desk.complain(&failure(&error)),
+            None => are_all_told = false,
         }
     }
-    if is_told { Ok(exit::FAILED) } else { Err(cause) }
+    if are_all_told {
+        return Ok(exit::FAILED);
+    }
+    let hint =
+        "if the disk is full, make room, or name a job by its whole ID: it is told to end all the same";
+    Err(Failure { hint: cause.hint.or_else(|| Some(hint.to_owned())), ..cause })
 }
 
 /// What is said of a job that was removed.
