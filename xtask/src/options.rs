@@ -1,8 +1,8 @@
-//! What a verb may be told on the command line.
+//! The options of the chores, as the command line gives them.
 
 use crate::failure::Failure;
 
-/// What a verb may be told, whichever verb it is.
+/// The options of all verbs. Each verb reads those that concern it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Names of the only things to do; all when empty.

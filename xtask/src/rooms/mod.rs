@@ -3,7 +3,7 @@
 //! Invariants
 //!
 //! - What is printed follows from the sources alone, so that anybody sees the same.
-//! - A cycle that lies in one folder, with what is below it, is no finding: files of a folder may know each other.
+//! - A cycle counts only where it leaves its outermost folder. Files of one folder may import each other.
 
 mod source;
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!
-//! - Code for tests alone is no part of a crate: items behind `#[cfg(test)]`, and the files of such modules.
+//! - Items behind `#[cfg(test)]` do not count, nor do the files of such modules.
 //! - An import is what the code writes down: a re-export is an import of the module that re-exports.
 
 use std::{
@@ -49,7 +49,7 @@ impl Source {
         let mut found = Vec::new();
         read_file(root, &folder_of(root), &[], &mut found)?;
         let mut source = Self::default();
-        // Where a module without a file of its own is written.
+        // The file of each module. A module that is written in another file has that file.
         let mut files: BTreeMap<ModulePath, ModulePath> = BTreeMap::new();
         for (path, _, seen) in &found {
             files.insert(path.clone(), path.clone());
@@ -151,7 +151,7 @@ fn read_file(file: &Path, children: &Path, path: &[String], found: &mut Found) -
     Ok(())
 }
 
-/// What the code of one file says.
+/// The imports and types of one file.
 #[derive(Debug, Default)]
 struct Seen {
     /// The module that is being read: that of the file, or one that is written in it.
