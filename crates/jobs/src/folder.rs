@@ -53,8 +53,6 @@ pub(crate) const RUN: &str = "run.json";
 pub(crate) const EXIT: &str = "exit.json";
 /// There if somebody wants it to end.
 pub(crate) const CANCEL: &str = "cancel";
-/// The mark of a job that is being submitted: see `submitting.rs`.
-pub(crate) const SUBMITTING: &str = "submitting";
 /// All arguments of the tool call.
 pub const ARGUMENTS: &str = "input.json";
 /// What the work writes to its stdout.
@@ -352,12 +350,11 @@ impl JobFolder {
     /// Removes what a killed process had begun to write of our own files. Only for the holder of the job's lock, at its end.
     pub(crate) fn remove_unfinished(&self) {
         let is_unfinished = |name: &str| {
-            name == SUBMITTING
-                || [RECORD, LAUNCH, RUN, EXIT].iter().any(|own| {
-                    name.strip_prefix('.')
-                        .and_then(|rest| rest.strip_prefix(own))
-                        .is_some_and(|rest| rest.starts_with('.'))
-                })
+            [RECORD, LAUNCH, RUN, EXIT].iter().any(|own| {
+                name.strip_prefix('.')
+                    .and_then(|rest| rest.strip_prefix(own))
+                    .is_some_and(|rest| rest.starts_with('.'))
+            })
         };
         if self.is_something_else() {
             return;
@@ -368,11 +365,6 @@ impl JobFolder {
                 let _ = fs::remove_file(entry.path());
             }
         }
-    }
-
-    /// Writes a file that must not exist yet.
-    pub(crate) fn add(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
-        write_new(&self.file(name), content).map(drop)
     }
 
     /// Makes an empty file, durably, unless something of that name is there: it takes a name and nothing else of the disk.

@@ -77,6 +77,12 @@ pub(crate) struct Launch {
     /// Whether something of it may be secret, so that no copy of this is made.
     #[serde(default)]
     pub(crate) is_private: bool,
+    /// What the shim writes to `input.json` before the work starts, where the submitter has not written it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) arguments: Option<String>,
+    /// The boot in which it was submitted, for as long as the file is marked as its submitter's (`submitting.rs`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) boot: Option<String>,
 }
 
 impl Launch {
@@ -111,7 +117,7 @@ impl Launch {
 pub(crate) struct LaunchFiles {
     /// `launch.json`.
     pub(crate) launch: String,
-    /// `input.json`, where there were arguments.
+    /// `input.json`, where it is not among the orders: an older unhang wrote it apart from them.
     pub(crate) arguments: Option<String>,
 }
 
@@ -206,6 +212,8 @@ mod tests {
             folder: OsStr::new("/tmp").into(),
             environment: vec![(OsStr::new("A").into(), odd.as_os_str().into())],
             is_private: true,
+            arguments: None,
+            boot: None,
         };
         let text = serde_json::to_string(&launch).unwrap();
         let read: Launch = serde_json::from_str(&text).unwrap();

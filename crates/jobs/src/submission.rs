@@ -1,8 +1,8 @@
 //! What a caller wants to be run, and how it becomes a job's folder.
 //!
 //! Theory of operation. The caller draws the id, so that a submit whose outcome nobody learnt can be looked up afterwards.
-//! The folder is made with "must not exist", marked as the submitter's (`submitting.rs`) and filled, and only then the job is taken into
-//! the database; whoever dies in between leaves a folder that no row knows, which the retention removes.
+//! The folder is made with "must not exist" and filled, the orders in it are marked as the submitter's (`submitting.rs`), and only then
+//! the job is taken into the database; whoever dies in between leaves a folder that no row knows, which the retention removes.
 //!
 //! Invariants
 //!
@@ -27,7 +27,7 @@ use crate::{
     document::{Documents, Field, MAX_DOCUMENT},
     error::JobError,
     folder::{
-        ARGUMENTS, DataFolder, FileError, FileName, InputName, JobFolder, LAUNCH, SUBMITTING, read_at_most,
+        ARGUMENTS, DataFolder, FileError, FileName, InputName, JobFolder, LAUNCH, WorkFolder, read_at_most,
         sync_all, to_json,
     },
     id::JobId,
@@ -40,6 +40,8 @@ use crate::{
 
 /// Bytes on the disk for each of a job's logs.
 pub const LOG_LIMIT: u64 = 8 << 20;
+/// Bytes of arguments that lie among the orders, and with them in the database. Each file more makes a submit a tenth slower.
+const WITH_ORDERS: usize = 32 << 10;
 /// The smallest limit: a hole has the size of a few blocks.
 pub const MIN_LOG_LIMIT: u64 = 64 << 10;
 /// Between SIGTERM and SIGKILL when a job has to end. It may have results to write, so it gets longer than a server.
@@ -113,10 +115,26 @@ pub enum Source {
 /// A submission whose folder is filled.
 pub(crate) struct Prepared {
     pub(crate) record: Record,
-    /// What is to stand in the database too. Where this is none, [`Submission::sync`] has to make the folder durable.
+    /// What is to stand in the database too.
     pub(crate) files: Option<LaunchFiles>,
+    /// Where that is none, everything that the work needs, and the folders in which its names are.
+    durable: Vec<PathBuf>,
     /// Keeps everybody else from the folder.
     pub(crate) mark: Option<Mark>,
+}
+
+impl Prepared {
+    /// A job that needs nothing but its row.
+    pub(crate) fn without_files(record: Record) -> Self {
+        Self { record, files: None, durable: Vec::new(), mark: None }
+    }
+
+    /// Makes everything that the work needs outlive a power failure, unless the row does.
+    ///
+    /// Apart from writing it, because a file system with a journal writes that once for everything that came before.
+    pub(crate) fn sync(&self) -> Result<(), JobError> {
+        sync_all(&self.durable).map_err(JobError::Serialization)
+    }
 }
 
 impl Submission {
@@ -167,56 +185,59 @@ impl Submission {
             }
             made => made?,
         }
-        let fill = || {
-            let mark = Mark::put(&folder, boot)?;
-            let filled = self.fill(data, &folder, rules);
-            // With the mark in hand.
-            if filled.is_err() {
-                discard(&folder);
-            }
-            filled.map(|prepared| Prepared { mark: Some(mark), ..prepared })
-        };
-        let filled = fill();
-        if filled.is_err() && folder.is_there() {
+        let filled = self.fill(data, &folder, rules, boot);
+        if filled.is_err() {
             discard(&folder);
         }
         filled
     }
 
-    fn fill(&self, data: &DataFolder, folder: &JobFolder, rules: Rules) -> Result<Prepared, JobError> {
-        let work = folder.work(FORMAT);
-        work.create_if_missing()?;
-        for input in &self.inputs {
-            let content = input.read(data, self.owner.as_deref())?;
-            work.add(input.file.as_os_str(), &content).map_err(JobError::Serialization)?;
-        }
+    fn fill(
+        &self,
+        data: &DataFolder,
+        folder: &JobFolder,
+        rules: Rules,
+        boot: &str,
+    ) -> Result<Prepared, JobError> {
+        let arguments = self.arguments.as_ref().map(|arguments| format!("{arguments}\n"));
+        let is_apart = arguments.as_ref().is_some_and(|text| text.len() > WITH_ORDERS);
+        let (apart, arguments) = if is_apart { (arguments, None) } else { (None, arguments) };
+        let mut durable = self.fill_work(data, &folder.work(FORMAT), apart.as_deref())?;
         let record = self.record(rules);
-        let files = LaunchFiles {
-            launch: to_json(&self.launch(folder, &record)),
-            arguments: self.arguments.as_ref().map(|arguments| format!("{arguments}\n")),
-        };
-        if let Some(arguments) = &files.arguments {
-            work.add(ARGUMENTS, arguments.as_bytes()).map_err(JobError::Serialization)?;
-        }
-        folder.add(LAUNCH, files.launch.as_bytes()).map_err(JobError::Serialization)?;
+        let launch = to_json(&Launch { arguments, ..self.launch(folder, &record, boot) });
+        let mark = Mark::put(folder, &launch).map_err(JobError::Serialization)?;
         // Inputs are not in the database, and what may be secret never gets there: its log keeps what was in it for a while.
-        let is_all = self.inputs.is_empty() && self.private_environment.is_empty();
-        let files = is_all.then_some(files).and_then(LaunchFiles::if_small);
-        Ok(Prepared { record, files, mark: None })
+        let is_all = durable.is_empty() && self.private_environment.is_empty();
+        let files = is_all.then_some(LaunchFiles { launch, arguments: None }).and_then(LaunchFiles::if_small);
+        if files.is_none() {
+            durable.extend([folder.file(LAUNCH), folder.path().to_owned(), data.jobs()]);
+        }
+        Ok(Prepared { record, files, durable, mark: Some(mark) })
     }
 
-    /// Makes everything in the folder that the work needs outlive a power failure, and the folder's own name.
-    ///
-    /// Apart from writing it, because a file system with a journal writes that once for everything that came before.
-    pub(crate) fn sync(&self, data: &DataFolder) -> Result<(), JobError> {
-        let folder = data.job(self.id);
-        let work = folder.work(FORMAT);
-        let inputs = self.inputs.iter().map(|input| input.file.as_os_str());
-        let arguments = self.arguments.iter().map(|_| OsStr::new(ARGUMENTS));
-        let files = inputs.chain(arguments).map(|name| work.file(name));
-        let folders = [work.path().to_owned(), folder.path().to_owned(), data.jobs()];
-        let paths: Vec<PathBuf> = files.chain([folder.file(LAUNCH)]).chain(folders).collect();
-        sync_all(&paths).map_err(JobError::Serialization)
+    /// Writes inputs and arguments, and returns what it has made. Where there is nothing to write the shim makes the folder.
+    fn fill_work(
+        &self,
+        data: &DataFolder,
+        work: &WorkFolder,
+        arguments: Option<&str>,
+    ) -> Result<Vec<PathBuf>, JobError> {
+        if self.inputs.is_empty() && arguments.is_none() {
+            return Ok(Vec::new());
+        }
+        work.create_if_missing()?;
+        let mut made = vec![work.path().to_owned()];
+        let mut add = |name: &OsStr, content: &[u8]| {
+            made.push(work.file(name));
+            work.add(name, content).map_err(JobError::Serialization)
+        };
+        for input in &self.inputs {
+            add(input.file.as_os_str(), &input.read(data, self.owner.as_deref())?)?;
+        }
+        if let Some(arguments) = arguments {
+            add(OsStr::new(ARGUMENTS), arguments.as_bytes())?;
+        }
+        Ok(made)
     }
 
     fn variables(&self) -> impl Iterator<Item = &(OsString, OsString)> {
@@ -254,7 +275,7 @@ impl Submission {
         names.collect::<BTreeSet<String>>().into_iter().collect()
     }
 
-    fn launch(&self, folder: &JobFolder, record: &Record) -> Launch {
+    fn launch(&self, folder: &JobFolder, record: &Record, boot: &str) -> Launch {
         let mut environment: Vec<_> = self.variables().cloned().collect();
         let ours: [(&str, OsString); 3] = [
             ("UNHANG_JOB_ID", self.id.as_str().into()),
@@ -274,6 +295,8 @@ impl Submission {
                 .map(|(name, value)| (name.as_os_str().into(), value.as_os_str().into()))
                 .collect(),
             is_private: !self.private_environment.is_empty(),
+            arguments: None,
+            boot: Some(boot.to_owned()),
         }
     }
 }
@@ -304,12 +327,12 @@ impl Input {
     }
 }
 
-/// Removes the folder of a job that was not accepted. The caller holds the mark on it, where there may be orders in it.
+/// Removes the folder of a job that was not accepted. The caller holds the mark on its orders, where there are any.
 pub(crate) fn discard(folder: &JobFolder) {
     if !stands("failed-submit-leaves-no-folder") {
         return;
     }
-    // First the orders: a folder with them and without a mark is a job's.
+    // First the orders: they say that the folder is a job's.
     let removed = match fs::remove_file(folder.file(LAUNCH)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         // To look into a folder takes an open file, and where there are none to be had there is little in it.
@@ -322,13 +345,10 @@ pub(crate) fn discard(folder: &JobFolder) {
 
 /// Removes a folder in which a submission has just begun, without a look into it.
 fn remove_empty(folder: &JobFolder) -> io::Result<()> {
-    for removed in [fs::remove_file(folder.file(SUBMITTING)), fs::remove_dir(folder.work(FORMAT).path())] {
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+    match fs::remove_dir(folder.work(FORMAT).path()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => fs::remove_dir(folder.path()),
     }
-    fs::remove_dir(folder.path())
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {

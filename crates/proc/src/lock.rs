@@ -15,7 +15,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
@@ -30,7 +30,13 @@ use crate::system;
 /// A lock that is held. Dropping it lets go; so does the kernel when the process ends, by whatever cause.
 #[derive(Debug)]
 pub struct Lock {
-    _file: OwnedFd,
+    file: OwnedFd,
+}
+
+impl AsFd for Lock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 impl Lock {
@@ -40,9 +46,16 @@ impl Lock {
     /// # Errors
     /// What the system said about the file: a link in its place is an error, for instance.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
-        let file = open(path, OFlags::RDWR | OFlags::CREATE)?;
+        Self::try_take_open(open(path, OFlags::RDWR | OFlags::CREATE)?)
+    }
+
+    /// Takes the lock on a file that the caller has opened for writing. None when somebody else holds it.
+    ///
+    /// # Errors
+    /// What the system said about the file.
+    pub fn try_take_open(file: OwnedFd) -> io::Result<Option<Self>> {
         let is_ours = system::try_lock(file.as_fd())?;
-        Ok(is_ours.then_some(Self { _file: file }))
+        Ok(is_ours.then_some(Self { file }))
     }
 }
 

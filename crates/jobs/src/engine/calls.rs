@@ -104,7 +104,7 @@ impl Adoption {
             return Err(JobError::Serialization(error));
         }
         // Without orders and record nobody takes the folder for a job's.
-        Ok(Prepared { record: self.record(inner), files: None, mark: None })
+        Ok(Prepared::without_files(self.record(inner)))
     }
 
     fn record(&self, inner: &Inner) -> Record {

@@ -247,23 +247,16 @@ fn prepare_all(inner: &Arc<Inner>, batch: Vec<(New, Answer)>) -> Vec<(Prepared, 
     let mut written = Vec::with_capacity(batch.len());
     for (new, answer) in batch {
         match prepare(inner, &new) {
-            Ok(job) => written.push((new, job, answer)),
+            Ok(job) => written.push((job, answer)),
             Err(error) => answer.give(inner, Err(error)),
         }
     }
-    let sync = |(new, job, answer): (New, Prepared, Answer)| {
-        let synced = match &new {
-            New::Command(submission) if job.files.is_none() => submission.sync(&inner.data),
-            // All that there is to know about it is in the row.
-            New::Command(_) | New::Call(_) => Ok(()),
-        };
-        match synced {
-            Ok(()) => Some((job, answer)),
-            Err(error) => {
-                discard(&inner.data.job(job.record.job_id));
-                answer.give(inner, Err(error));
-                None
-            }
+    let sync = |(job, answer): (Prepared, Answer)| match job.sync() {
+        Ok(()) => Some((job, answer)),
+        Err(error) => {
+            discard(&inner.data.job(job.record.job_id));
+            answer.give(inner, Err(error));
+            None
         }
     };
     written.into_iter().filter_map(sync).collect()

@@ -45,7 +45,9 @@ use unhang_switches::stands;
 
 use self::{cap::Logs, outcome::Stopped};
 use crate::{
-    folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LAUNCH, LOCK, RECORD, RUN, STDERR, STDOUT},
+    folder::{
+        ARGUMENTS, CANCEL, DataFolder, EXIT, FileError, JobFolder, LAUNCH, LOCK, RECORD, RUN, STDERR, STDOUT,
+    },
     id::JobId,
     launch::Launch as Orders,
     limits,
@@ -293,7 +295,11 @@ impl<'a> Shim<'a> {
         let program = lookup::executable(name, &environment, Some(&folder))?;
         let (stdout, stderr) = (self.folder.file(STDOUT), self.folder.file(STDERR));
         let logs = with_room(stands("start-waits-for-room"), || {
-            self.folder.work(orders.record.format).create_if_missing()?;
+            let work = self.folder.work(orders.record.format);
+            work.create_if_missing()?;
+            if let Some(arguments) = &orders.arguments {
+                work.restore(ARGUMENTS, arguments)?;
+            }
             Logs::create(&stdout, &stderr, self.folder.path(), orders.record.log_limit)
         })?;
         let plan =

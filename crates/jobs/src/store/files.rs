@@ -2,9 +2,9 @@
 //!
 //! # Theory of operation
 //!
-//! A submit is answered when one thing is on the disk: the log of the database. To make two files and two folders durable as well
-//! takes longer than everything else in a submit. So the contents of those files stand in the database until the job has ended, and
-//! the files are written without waiting for the disk. A crash of programs does not touch them; after a power failure they may be
+//! A submit is answered when one thing is on the disk: the log of the database. To make a file and two folders durable as well takes
+//! longer than everything else in a submit. So the orders stand in the database until the job has ended, with the arguments in them,
+//! and their file is written without waiting for the disk. A crash of programs does not touch them; after a power failure they may be
 //! missing, empty or torn, and the first engine of the new boot writes them anew. A job for which it cannot, as on a full disk, waits.
 //!
 //! # Invariants

@@ -173,11 +173,15 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<Found>, FileError> {
     }
     [EXIT, RECORD, LAUNCH, RUN].into_iter().try_for_each(|name| check_format(folder, name))?;
     let ending: Result<Option<Ending>, FileError> = folder.read(EXIT);
-    let orders: Result<Option<Launch>, FileError> = folder.read(LAUNCH);
+    let mut orders: Result<Option<Launch>, FileError> = folder.read(LAUNCH);
+    if orders.is_err() && !was_not_accepted(folder) {
+        // A submitter may have been writing them, and they are whole before it takes its mark away.
+        orders = folder.read(LAUNCH);
+    }
     let mut record: Record = match (folder.read(RECORD), orders) {
         (Ok(Some(record)), _) => record,
-        // Looked at after the orders were read: a submitter marks the folder before it writes them.
-        (Ok(None), Ok(Some(_))) if was_not_accepted(folder) => return Ok(None),
+        // Looked at after the orders were read: a submitter marks them before it writes them.
+        (Ok(None), Ok(Some(_)) | Err(_)) if was_not_accepted(folder) => return Ok(None),
         (_, Ok(Some(orders))) => orders.record,
         (Ok(None), Err(error)) | (Err(error), _) => return Err(error),
         (Ok(None), Ok(None)) => {

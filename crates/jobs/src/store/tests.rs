@@ -28,7 +28,7 @@ impl Desk {
     fn accept(&mut self, change: impl FnOnce(&mut Submission)) -> Record {
         let mut submission = Submission::new(vec!["true".into()], "/".into()).unwrap();
         change(&mut submission);
-        let Prepared { record, files, mark } =
+        let Prepared { record, files, mark, .. } =
             submission.prepare(&self.data, self.rules, "this boot").unwrap();
         mark.unwrap().remove();
         assert!(self.store.write(|transaction| insert(transaction, &record, files.as_ref())).unwrap());
@@ -171,7 +171,9 @@ fn j_48_a_patch_is_applied_once_and_before_what_was_set_later() {
     });
     let id = record.job_id;
     desk.admit(None);
-    std::fs::write(desk.data.job(id).work(record.format).file("results.json"), "1").unwrap();
+    let work = desk.data.job(id).work(record.format);
+    work.create_if_missing().unwrap();
+    std::fs::write(work.file("results.json"), "1").unwrap();
     desk.store.write(|transaction| note_patch(transaction, &record, true)).unwrap();
     settle::set_document(&desk.data, || &mut desk.store, None, &field, &serde_json::json!(2)).unwrap();
     desk.settle(id, Outcome::Completed);

@@ -300,6 +300,10 @@ impl Helper {
         self.lines.next().unwrap().unwrap()
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.try_reap().is_some()
+    }
+
     pub(crate) async fn kill(mut self) {
         self.process.signal(Signal::KILL);
         until("it has gone", || self.process.try_reap()).await;

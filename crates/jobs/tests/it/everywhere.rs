@@ -297,8 +297,7 @@ async fn j_12_a_job_outlives_a_power_failure_before_its_id_goes_out() {
     let synced = synced(&folder, &seen[..told]);
     let job = folder.path().join("jobs").read_dir().unwrap().next().unwrap().unwrap();
     let job = format!("jobs/{}", job.file_name().display());
-    let files = ["/work/seed.json", "/work/input.json", "/work", "/launch.json", ""]
-        .map(|name| format!("{job}{name}"));
+    let files = ["/work/seed.json", "/work", "/launch.json", ""].map(|name| format!("{job}{name}"));
     let needed = files.iter().map(String::as_str).chain(["jobs"]);
     let names: Vec<&str> = synced.iter().map(|(_, name)| *name).collect();
     let (row, rest) = names.split_last().unwrap();
@@ -337,7 +336,7 @@ async fn j_12_a_queued_job_whose_files_a_power_failure_has_taken_runs_as_it_was_
     for id in [begun, gone] {
         fs::remove_dir_all(bench.job(id)).unwrap();
     }
-    for name in ["launch.json", "work/input.json", "job.json"] {
+    for name in ["launch.json", "job.json"] {
         let path = bench.job(torn).join(name);
         fs::write(&path, vec![0; fs::read(&path).unwrap().len()]).unwrap();
     }

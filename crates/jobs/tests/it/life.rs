@@ -59,12 +59,15 @@ async fn jobs_are_counted_by_state() {
 #[tokio::test]
 async fn arguments_of_many_mebibytes_reach_the_job() {
     let bench = Bench::new();
-    let large = json!({"text": "x".repeat(17 << 20)});
-    let script = "wc -c < \"$UNHANG_JOB_DIR/input.json\"";
-    let id = bench.submit_with(script, |submission| submission.arguments = Some(large)).await;
-    assert_eq!(bench.end(id).await.record.status, JobState::Completed);
-    let counted = fs::read_to_string(bench.job(id).join("stdout.log")).unwrap();
-    assert_eq!(counted.trim(), ((17 << 20) + r#"{"text":""}"#.len() + 1).to_string());
+    // Among the orders, beside them, and longer than the orders may be.
+    for length in [30 << 10, 40 << 10, 17 << 20] {
+        let arguments = json!({"text": "\"".repeat(length)});
+        let script = "wc -c < \"$UNHANG_JOB_DIR/input.json\"";
+        let id = bench.submit_with(script, |submission| submission.arguments = Some(arguments)).await;
+        assert_eq!(bench.end(id).await.record.status, JobState::Completed);
+        let escaped = 2 * length + r#"{"text":""}"#.len() + 1;
+        assert_eq!(bench.stdout(id).trim(), escaped.to_string());
+    }
 }
 
 #[tokio::test]
