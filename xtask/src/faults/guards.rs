@@ -1,4 +1,4 @@
-//! The guards of `wire`, `proc`, `jobs`, `net` and `hub`, each with the test that fails without it.
+//! The guards of each room, each with the test that fails without it.
 //!
 //! # Invariants
 //!
@@ -12,11 +12,18 @@ macro_rules! guards {
     };
 }
 
-mod hub;
-mod hub_front;
+mod background;
+mod core;
+mod doctor;
+mod front;
+mod gateway;
+mod guard;
 mod jobs;
 mod net;
 mod proc;
+mod tools;
+mod unhang;
+mod upstream;
 mod wire;
 
 /// A guard that can be switched off in the fault build.
@@ -65,7 +72,15 @@ pub(crate) const ROOMS: &[Room] = &[
     Room { name: "proc", guards: &[proc::GUARDS] },
     Room { name: "jobs", guards: &[jobs::GUARDS] },
     Room { name: "net", guards: &[net::GUARDS] },
-    Room { name: "hub", guards: &[hub::GUARDS, hub_front::GUARDS] },
+    Room { name: "core", guards: &[core::GUARDS] },
+    Room { name: "upstream", guards: &[upstream::GUARDS] },
+    Room { name: "tools", guards: &[tools::GUARDS] },
+    Room { name: "gateway", guards: &[gateway::GUARDS] },
+    Room { name: "background", guards: &[background::GUARDS] },
+    Room { name: "front", guards: &[front::GUARDS] },
+    Room { name: "guard", guards: &[guard::GUARDS] },
+    Room { name: "doctor", guards: &[doctor::GUARDS] },
+    Room { name: "unhang", guards: &[unhang::GUARDS] },
 ];
 
 /// Returns every guard, in the order of the list.

@@ -1,0 +1,392 @@
+//! The [`JobService`] of the real engine.
+//!
+//! Invariants: a data folder that cannot be used is the answer to every question, until it can, and no reason not to serve; a job's
+//! environment is what the owner handed in, with the tool's own variables over it, and nothing else.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::task::spawn_blocking;
+use unhang_jobs::{
+    self as jobs,
+    document::Field,
+    engine::{Engine, Status},
+    folder::FileName,
+    id::JobId,
+    moment::Moment,
+    record::{JobState, Patch},
+    store::Whose,
+    submission::{Input, STOP_GRACE, Source, Submission},
+};
+use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
+
+use super::{PromotedCalls, opening::Opening};
+use unhang_core::{notices::Notices, revision::Revision};
+use unhang_tools::{
+    job_report::{
+        DocumentReport, JobReport, ListReport, ListedReport, LogReport, Reader, ResultsReport, SystemReport,
+        ToolNames,
+    },
+    service::{
+        CallAnswer, Caller, Extent, JobError, JobService, Located, LogRequest, Pending, SubmitRequest,
+    },
+    telling::{results, whole_results},
+};
+
+/// An engine, or why there is none, and what its jobs are given.
+#[derive(Clone)]
+pub struct EngineService {
+    opening: Opening,
+    environment: Arc<BTreeMap<OsString, OsString>>,
+    /// What jobs get beside it whose tools inherit all there is.
+    rest: Arc<BTreeMap<OsString, OsString>>,
+    caller: Caller,
+    /// State fields that all have.
+    shared: Arc<BTreeSet<Field>>,
+    /// What those who ask call the tools.
+    names: ToolNames,
+    /// What is to be said when the first job is accepted.
+    at_first_job: Arc<Mutex<Option<AtFirstJob>>>,
+}
+
+/// What is said when the first job is accepted. It may look at the system.
+type AtFirstJob = Box<dyn FnOnce() + Send>;
+
+impl EngineService {
+    /// A service on this engine, whose jobs get these variables. Where it could not be opened, that is what is answered.
+    pub fn new(
+        engine: Result<Engine, jobs::error::JobError>,
+        environment: BTreeMap<OsString, OsString>,
+    ) -> EngineService {
+        Self::on(Opening::new(engine, None), environment)
+    }
+
+    /// The same where it is opened again for each request as long as it could not be opened. `open` may wait for the disk.
+    pub fn reopening(
+        engine: Result<Engine, jobs::error::JobError>,
+        open: impl Fn() -> Result<Engine, jobs::error::JobError> + Send + Sync + 'static,
+        environment: BTreeMap<OsString, OsString>,
+    ) -> EngineService {
+        Self::on(Opening::new(engine, Some(Box::new(open))), environment)
+    }
+
+    fn on(opening: Opening, environment: BTreeMap<OsString, OsString>) -> EngineService {
+        let environment = Arc::new(environment);
+        EngineService {
+            opening,
+            environment,
+            rest: Arc::default(),
+            caller: Caller::owner(),
+            shared: Arc::default(),
+            names: ToolNames::default(),
+            at_first_job: Arc::default(),
+        }
+    }
+
+    /// The same, with all variables that there are, for jobs of tools that inherit them.
+    #[must_use]
+    pub fn with_all(self, environment: BTreeMap<OsString, OsString>) -> EngineService {
+        EngineService { rest: Arc::new(environment), ..self }
+    }
+
+    /// The same where all have these state fields together. Any other field is one's own, as jobs are.
+    #[must_use]
+    pub fn sharing_state(self, shared: BTreeSet<Field>) -> EngineService {
+        EngineService { shared: shared.into(), ..self }
+    }
+
+    /// Whose this field is; nobody's where it is shared or the caller has the data folder.
+    fn holder(&self, field: &Field) -> Option<String> {
+        self.caller.name().filter(|_| !self.shared.contains(field)).map(str::to_owned)
+    }
+
+    /// The same, which says this once, as soon as a job is accepted, where there is anything to be said.
+    #[must_use]
+    pub fn telling_at_first_job(
+        self,
+        notices: Notices,
+        what: impl FnOnce() -> Option<String> + Send + 'static,
+    ) -> EngineService {
+        let say = move || {
+            if let Some(text) = what() {
+                tracing::warn!("{text}");
+                notices.say(&text);
+            }
+        };
+        let at_first_job: Option<AtFirstJob> = Some(Box::new(say));
+        EngineService { at_first_job: Arc::new(Mutex::new(at_first_job)), ..self }
+    }
+
+    /// A job was accepted.
+    fn accepted(&self) {
+        let first = self.at_first_job.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(say) = first {
+            // It looks at files.
+            drop(spawn_blocking(say));
+        }
+    }
+
+    /// The same for those who call the tools by these names.
+    #[must_use]
+    pub fn called_by(self, names: ToolNames) -> EngineService {
+        EngineService { names, ..self }
+    }
+
+    /// Waits until the data folder has been opened, and gives what keeps calls as its jobs. Nothing where that cannot be any more.
+    pub async fn until_opened(&self) -> Option<PromotedCalls> {
+        Some(self.opening.until_opened().await?.told_with(self.names))
+    }
+
+    /// What keeps calls as jobs, where any can become one at the moment.
+    #[must_use]
+    pub fn promoted(&self) -> Option<PromotedCalls> {
+        Some(self.opening.promoted()?.told_with(self.names))
+    }
+
+    /// The same for this caller, to whom other callers' jobs are not there.
+    #[must_use]
+    pub fn for_caller(self: Arc<Self>, caller: &Caller) -> Arc<EngineService> {
+        if self.caller == *caller {
+            return self;
+        }
+        Arc::new(EngineService { caller: caller.clone(), ..EngineService::clone(&self) })
+    }
+
+    /// Somebody has had what this job came to.
+    fn was_read(&self, id: JobId) {
+        if let Some(promoted) = self.opening.promoted() {
+            promoted.was_read(id);
+        }
+    }
+
+    /// Lets what was given a slot be started before the program goes.
+    pub async fn close(&self) {
+        if let Some(engine) = self.opening.known()
+            && let Err(error) = engine.close().await
+        {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// The engine, where there is one. The data folder is opened again where it could not be opened before.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn engine(&self) -> Result<Engine, JobError> {
+        self.opening.engine().await
+    }
+
+    /// The engine, where it has this job for whoever asks.
+    async fn engine_with(&self, id: JobId) -> Result<Engine, JobError> {
+        let engine = self.engine().await?;
+        if self.is_callers(&engine.status(id).await?) {
+            Ok(engine)
+        } else {
+            // The very words for one that never was.
+            Err(jobs::error::JobError::NoSuchJob(id).into())
+        }
+    }
+
+    fn is_callers(&self, status: &Status) -> bool {
+        status.record.owner.as_deref() == self.caller.name() || !stands("jobs-are-their-owners")
+    }
+
+    /// What an agent is told of a job.
+    fn told(&self, status: &Status) -> JobReport {
+        JobReport::new(status, Reader::Agent(self.names))
+    }
+
+    fn whose(&self) -> Whose {
+        Whose::Of(self.caller.name().map(str::to_owned))
+    }
+
+    fn submission(&self, engine: &Engine, request: SubmitRequest) -> Result<Submission, JobError> {
+        let id = JobId::random().map_err(|error| JobError(format!("no id could be drawn: {error}")))?;
+        let folder = engine.new_work_folder(id);
+        let mut private = match request.inherits_environment {
+            true => BTreeMap::clone(&self.rest),
+            false => BTreeMap::new(),
+        };
+        private.extend(request.environment.into_iter().map(|(name, value)| (name.into(), value.into())));
+        let input = |(file, field): (FileName, _)| {
+            let source = match self.holder(&field) {
+                Some(_) => Source::OwnState(field),
+                None => Source::State(field),
+            };
+            Input { file: file.into(), source }
+        };
+        let patch =
+            request.state.map(|patch| Patch { is_shared: self.shared.contains(&patch.field), ..patch });
+        Ok(Submission {
+            id,
+            name: request.tool.clone(),
+            tool: Some(request.tool),
+            owner: self.caller.name().map(str::to_owned),
+            command: request.command.iter().map(|word| word.render(&folder, id.as_str())).collect(),
+            folder: request.folder,
+            environment: BTreeMap::clone(&self.environment).into_iter().collect(),
+            private_environment: private.into_iter().collect(),
+            inputs: request.inputs.into_iter().map(input).collect(),
+            arguments: Some(request.arguments.into()),
+            results: request.results,
+            patch,
+            timeout: request.timeout,
+            stop_grace: STOP_GRACE,
+            log_limit: request.log_limit,
+        })
+    }
+}
+
+impl JobService for EngineService {
+    fn on_behalf(self: Arc<Self>, caller: &Caller) -> Arc<dyn JobService> {
+        self.for_caller(caller)
+    }
+
+    fn knows(&self, id: JobId) -> Pending<'_, bool> {
+        Box::pin(async move {
+            match self.engine().await?.status(id).await {
+                Ok(status) => Ok(self.is_callers(&status)),
+                Err(jobs::error::JobError::NoSuchJob(_)) => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    fn answer(&self, id: JobId, extent: Extent) -> Pending<'_, Option<CallAnswer>> {
+        Box::pin(async move {
+            let engine = self.engine_with(id).await?;
+            let record = engine.status(id).await?.record;
+            if !record.status.is_final() {
+                return Ok(None);
+            }
+            self.was_read(id);
+            if record.call.is_none() {
+                let is_error = record.status != JobState::Completed;
+                let found = self.results(id).await?;
+                let revision = Revision::V2025November;
+                let members = match extent {
+                    Extent::Bounded => results(found, self.names).answer(is_error).to_json(revision),
+                    Extent::Whole => whole_results(found).answer(is_error).whole(revision),
+                };
+                let result = Value::from(members).to_string();
+                return Ok(Some(CallAnswer::Result(result)));
+            }
+            let result = engine.call_result(id).await?.map(CallAnswer::Result);
+            Ok(match result {
+                Some(result) => Some(result),
+                None => engine.call_error(id).await?.map(CallAnswer::Error),
+            })
+        })
+    }
+
+    fn submit(&self, request: SubmitRequest) -> Pending<'_, JobReport> {
+        Box::pin(async move {
+            let engine = self.engine().await?;
+            let submission = self.submission(&engine, request)?;
+            let status = engine.submit(submission).await?;
+            self.accepted();
+            Ok(self.told(&status))
+        })
+    }
+
+    fn status(&self, id: JobId, wait: Duration) -> Pending<'_, JobReport> {
+        Box::pin(
+            async move { Ok(self.told(&self.engine_with(id).await?.wait(id, Deadline::after(wait)).await?)) },
+        )
+    }
+
+    fn results(&self, id: JobId) -> Pending<'_, Located<ResultsReport>> {
+        Box::pin(async move {
+            let engine = self.engine_with(id).await?;
+            let results = engine.results(id).await?;
+            let path = engine.work_folder(&results.status.record);
+            let report = ResultsReport::new(results, Reader::Agent(self.names));
+            if report.job.status.is_final() {
+                self.was_read(id);
+            }
+            Ok(Located { report, path })
+        })
+    }
+
+    fn logs(&self, id: JobId, page: LogRequest) -> Pending<'_, LogReport> {
+        Box::pin(async move {
+            Ok(self.engine_with(id).await?.logs(id, page.stream, page.offset, page.max_bytes).await?.into())
+        })
+    }
+
+    fn list(&self, filter: Option<JobState>, limit: u32) -> Pending<'_, ListReport> {
+        Box::pin(async move {
+            let engine = self.engine().await?;
+            let jobs = engine
+                .list(filter, self.whose(), limit)
+                .await?
+                .iter()
+                .map(|status| self.told(status))
+                .collect();
+            Ok(ListReport { jobs, max_concurrent: engine.options().rules.max_concurrent })
+        })
+    }
+
+    fn names(&self) -> ToolNames {
+        self.names
+    }
+
+    fn retention(&self) -> Option<Duration> {
+        self.opening.known().map(|engine| engine.options().retention)
+    }
+
+    fn terminate(&self, id: JobId) -> Pending<'_, JobReport> {
+        Box::pin(async move { Ok(self.told(&self.engine_with(id).await?.cancel(id).await?)) })
+    }
+
+    fn system(&self) -> Pending<'_, SystemReport> {
+        Box::pin(async move {
+            let mut system = self.engine().await?.system().await?;
+            system.jobs.retain(|job| job.record.owner.as_deref() == self.caller.name());
+            Ok(SystemReport::new(system, Reader::Agent(self.names)))
+        })
+    }
+
+    fn counts(&self) -> Pending<'_, Vec<(JobState, u64)>> {
+        Box::pin(async move { Ok(self.engine().await?.counts().await?) })
+    }
+
+    fn get_state(&self, field: Field) -> Pending<'_, Located<DocumentReport>> {
+        Box::pin(async move {
+            let engine = self.engine().await?;
+            let holder = self.holder(&field);
+            let path = engine.document_path(holder.as_deref(), &field);
+            let document = engine.document_of(holder, field.clone()).await?.ok_or_else(|| {
+                JobError(format!("the state field `{field}` was never set; list_state has those that were"))
+            })?;
+            Ok(Located { report: document.into(), path })
+        })
+    }
+
+    fn set_state(&self, field: Field, value: Value) -> Pending<'_, Moment> {
+        Box::pin(
+            async move { Ok(self.engine().await?.set_document_of(self.holder(&field), field, value).await?) },
+        )
+    }
+
+    fn list_state(&self) -> Pending<'_, Vec<ListedReport>> {
+        Box::pin(async move {
+            let engine = self.engine().await?;
+            let mut listed = engine.documents().await?;
+            if let Some(owner) = self.caller.name() {
+                listed.retain(|document| self.shared.contains(&document.field));
+                let own = engine.documents_of(Some(owner.to_owned())).await?;
+                // One that was the owner's before it was shared is not to be had by its name any more.
+                listed.extend(own.into_iter().filter(|document| !self.shared.contains(&document.field)));
+                listed.sort_by(|one, other| one.field.cmp(&other.field));
+            }
+            Ok(listed.into_iter().map(ListedReport::from).collect())
+        })
+    }
+}

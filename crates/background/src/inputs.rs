@@ -1,0 +1,161 @@
+//! What servers ask about calls that are jobs, until somebody who follows the task answers it.
+//!
+//! Invariants
+//!
+//! - A question has a name that no other question of its task has, and one answer: the client's, or that there is none.
+//! - Questions end with their task.
+//! - A task has so many at a time at most; beyond that they are declined.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use serde_json::value::RawValue;
+use tokio::sync::{oneshot, watch};
+use unhang_bridge::tasks::INPUT_LIMIT;
+use unhang_jobs::id::JobId;
+use unhang_switches::stands;
+
+use unhang_gateway::Replied;
+
+/// One question.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// Its name.
+    pub key: String,
+    /// What is asked.
+    pub method: String,
+    /// With which params, as the server wrote them.
+    pub params: Option<Box<RawValue>>,
+}
+
+#[derive(Debug, Default)]
+struct OfOne {
+    /// How many it has ever asked.
+    count: u64,
+    open: Vec<(Input, oneshot::Sender<Replied>)>,
+}
+
+/// Those of all tasks.
+#[derive(Debug)]
+pub struct Inputs {
+    tasks: Mutex<HashMap<JobId, OfOne>>,
+    changes: watch::Sender<u64>,
+}
+
+impl Default for Inputs {
+    fn default() -> Self {
+        Self { tasks: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+}
+
+impl Inputs {
+    fn tasks(&self) -> MutexGuard<'_, HashMap<JobId, OfOne>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes up whenever something is asked or answered.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Something is asked about a task. Dropping `reply` declines it, which is what happens where there are too many.
+    pub(super) fn ask(
+        &self,
+        id: JobId,
+        method: String,
+        params: Option<Box<RawValue>>,
+        reply: oneshot::Sender<Replied>,
+    ) {
+        {
+            let mut tasks = self.tasks();
+            let task = tasks.entry(id).or_default();
+            // Whoever asked may have gone.
+            task.open.retain(|(_, reply)| !reply.is_closed());
+            if task.open.len() >= INPUT_LIMIT {
+                return;
+            }
+            task.count += 1;
+            let input = Input { key: format!("question-{}", task.count), method, params };
+            task.open.push((input, reply));
+        }
+        self.changed();
+    }
+
+    /// What a task waits for.
+    pub fn open(&self, id: JobId) -> Vec<Input> {
+        let tasks = self.tasks();
+        let open = tasks.get(&id).map(|task| task.open.as_slice()).unwrap_or_default();
+        open.iter().filter(|(_, reply)| !reply.is_closed()).map(|(input, _)| input.clone()).collect()
+    }
+
+    /// Somebody answers a question; whether there was one of this name.
+    pub fn answer(&self, id: JobId, key: &str, replied: Replied) -> bool {
+        let found = {
+            let mut tasks = self.tasks();
+            let open = tasks.get_mut(&id).map(|task| &mut task.open);
+            open.and_then(|open| {
+                let place = open.iter().position(|(input, _)| input.key == key)?;
+                Some(open.remove(place))
+            })
+        };
+        let Some((_, reply)) = found else { return false };
+        // The server may have gone meanwhile.
+        let _gone = reply.send(replied);
+        self.changed();
+        true
+    }
+
+    /// A task has ended.
+    pub(super) fn forget(&self, id: JobId) {
+        if stands("questions-end-with-their-task") && self.tasks().remove(&id).is_some() {
+            self.changed();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_question_is_answered_once_and_by_its_name() {
+        let (inputs, id) = (Inputs::default(), JobId::random().unwrap());
+        let ask = || {
+            let (reply, replied) = oneshot::channel();
+            inputs.ask(id, "elicitation/create".to_owned(), None, reply);
+            replied
+        };
+        let (mut first, second) = (ask(), ask());
+        let keys = || inputs.open(id).into_iter().map(|input| input.key).collect::<Vec<_>>();
+        assert_eq!(keys(), ["question-1", "question-2"]);
+        assert!(!inputs.answer(id, "question-3", Ok("{}".to_owned())));
+        assert!(inputs.answer(id, "question-2", Ok("{}".to_owned())));
+        assert!(!inputs.answer(id, "question-2", Ok("{}".to_owned())), "once");
+        assert_eq!(second.await.unwrap(), Ok("{}".to_owned()));
+        assert_eq!(keys(), ["question-1"]);
+        let _third = ask();
+        assert_eq!(keys(), ["question-1", "question-3"], "a name is not given twice");
+        inputs.forget(id);
+        assert_eq!(first.try_recv(), Err(oneshot::error::TryRecvError::Closed), "it ends with its task");
+    }
+
+    #[tokio::test]
+    async fn so_many_are_open_at_most() {
+        let (inputs, id) = (Inputs::default(), JobId::random().unwrap());
+        let replies: Vec<_> = (0..=INPUT_LIMIT)
+            .map(|_| {
+                let (reply, replied) = oneshot::channel();
+                inputs.ask(id, "roots/list".to_owned(), None, reply);
+                replied
+            })
+            .collect();
+        assert_eq!(inputs.open(id).len(), INPUT_LIMIT);
+        assert!(replies.into_iter().next_back().unwrap().await.is_err(), "declined");
+    }
+}

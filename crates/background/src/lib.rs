@@ -1,0 +1,325 @@
+//! Calls of servers' tools that have become jobs: whoever waits for their answers, once their clients do something else.
+//!
+//! ```text
+//! front ─ Going (the answer on its way, what is told beside) ─ PromotedCalls::adopt ─ HeldCall (durable) ─ the id goes out
+//!                                                                     └ keep: a task ─┬ progress, logs ─► the job's
+//!                                                                                     ├ questions ─► Inputs
+//!                                                                                     └ the answer, an end, a wish ─► settled
+//! ```
+//!
+//! # Theory of operation
+//!
+//! To the server nothing happens when a call becomes a job: the future that waits for its answer goes on where it is, and has another
+//! owner. What a session has of the servers for itself it keeps with it, so that an instance of the session's own lives until its last
+//! call has ended.
+//!
+//! # Invariants
+//!
+//! - A call that was promoted ends as a job: answered, failed, cancelled or, with us, as failed with the reason. One with which its server
+//!   goes on without us as a task is left to whoever takes it up (`tickets`).
+//! - Whoever wants one to end withdraws it from the server first, before the disk is waited for.
+//! - Where that is wanted, the same call of the same session joins the job that it has become, and does not run twice.
+
+mod engine;
+mod going;
+mod inputs;
+mod opening;
+mod same;
+mod tickets;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::watch, task::JoinSet, time::timeout};
+use unhang_jobs::{
+    engine::{Adoption, CallEnd, Engine, HeldCall, Status},
+    id::JobId,
+    record::{JobState, Reason},
+};
+use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
+
+pub use self::{engine::EngineService, going::WhoIsAsked, inputs::Input};
+pub use self::{
+    going::{Going, Made, Source, UnderWay},
+    inputs::Inputs,
+    same::{Calling, SameCall, SameCalls, ToolOfCaller},
+};
+use unhang_gateway::KnownTask;
+use unhang_tools::{
+    job_report::{JobReport, Reader, ToolNames},
+    service::{CallAnswer, Caller, Extent, JobError, JobService},
+};
+
+/// How long the ends of all of them may take to reach the disk, at our own end.
+const END_LIMIT: Duration = Duration::from_secs(2);
+
+/// A call that is to become a job.
+#[derive(Clone, Debug)]
+pub struct Promotable {
+    /// What its client calls the tool.
+    pub name: String,
+    /// The server, as the configuration calls it.
+    pub server: String,
+    /// The tool, as the server calls it.
+    pub tool: String,
+    /// What the server says of calling it twice.
+    pub is_repeatable: bool,
+    /// What it was called with, as JSON.
+    pub arguments: Option<String>,
+    /// For how long it has been worked on.
+    pub elapsed: Duration,
+    /// How long it may take in all.
+    pub limit: Duration,
+    /// What tells the same call from others, where it is to be joined.
+    pub same: Option<SameCall>,
+}
+
+/// A call that has become a job.
+pub struct Promoted {
+    pub(crate) held: HeldCall,
+    /// What is told of it.
+    pub report: JobReport,
+    is_repeatable: bool,
+    same: Option<SameCall>,
+}
+
+/// What is known of a job that is followed.
+struct Kept {
+    who: WhoIsAsked,
+    is_repeatable: bool,
+    same: Option<SameCall>,
+}
+
+/// All of them. Clones are the same.
+#[derive(Clone)]
+pub struct PromotedCalls {
+    shared: Arc<Shared>,
+    /// What those who hear of them call the tools.
+    names: ToolNames,
+}
+
+struct Shared {
+    engine: Engine,
+    tasks: Mutex<JoinSet<()>>,
+    /// Why all of them end, once they do.
+    ending: watch::Sender<Option<Ending>>,
+    same: SameCalls,
+    inputs: Inputs,
+}
+
+/// Why all of them end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The client that they were for has gone, and nobody else can ask for them through us.
+    ClientGone,
+    /// We end.
+    UnhangEnds,
+}
+
+impl PromotedCalls {
+    /// None yet; those to come are jobs of this engine.
+    #[must_use]
+    pub fn new(engine: Engine) -> Self {
+        let shared = Shared {
+            engine,
+            tasks: Mutex::default(),
+            ending: watch::Sender::new(None),
+            same: SameCalls::default(),
+            inputs: Inputs::default(),
+        };
+        Self { shared: Arc::new(shared), names: ToolNames::default() }
+    }
+
+    /// The same for those who call the tools by these names.
+    pub(crate) fn told_with(self, names: ToolNames) -> Self {
+        Self { names, ..self }
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that may be joined.
+    pub fn same(&self) -> &SameCalls {
+        &self.shared.same
+    }
+
+    /// Wakes up at every change of any job.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.engine.changes()
+    }
+
+    /// What servers ask about them.
+    pub fn inputs(&self) -> &Inputs {
+        &self.shared.inputs
+    }
+
+    /// Makes a job of a call; durable when this answers. A future that is dropped leaves nothing.
+    ///
+    /// # Errors
+    /// Why it stays what it is.
+    pub async fn adopt(&self, caller: &Caller, call: Promotable) -> Result<Promoted, JobError> {
+        self.adopt_task(caller, call, None).await
+    }
+
+    /// The same with a call that its server goes on with as this task already.
+    ///
+    /// # Errors
+    /// As [`Self::adopt`].
+    pub async fn adopt_task(
+        &self,
+        caller: &Caller,
+        call: Promotable,
+        task: Option<KnownTask>,
+    ) -> Result<Promoted, JobError> {
+        let id = JobId::random().map_err(|error| JobError(format!("no id could be drawn: {error}")))?;
+        let Promotable { name, server, tool, is_repeatable, arguments, elapsed, limit, same } = call;
+        let ticket = task.and_then(|task| tickets::ticket(&task, &WhoIsAsked::Nobody, same));
+        let adoption = Adoption {
+            id,
+            name,
+            owner: caller.name().map(str::to_owned),
+            server,
+            tool,
+            is_repeatable,
+            arguments,
+            elapsed,
+            timeout: Some(limit),
+            ticket,
+        };
+        let (held, status) = self.shared.engine.adopt(adoption).await?;
+        Ok(Promoted { held, report: JobReport::new(&status, Reader::Agent(self.names)), is_repeatable, same })
+    }
+
+    /// Goes on with a call whose client has its id now.
+    pub fn keep(&self, promoted: Promoted, going: Going, who: WhoIsAsked) {
+        let Promoted { held, is_repeatable, same, .. } = promoted;
+        if let Some(same) = same {
+            self.shared.same.delivered(same, held.id());
+        }
+        self.go_on(held, going, Kept { who, is_repeatable, same });
+    }
+
+    fn go_on(&self, held: HeldCall, going: Going, kept: Kept) {
+        let calls = self.clone();
+        let mut tasks = self.tasks();
+        // What has ended is forgotten.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move { calls.follow(held, going, &kept).await });
+    }
+
+    /// Has a call answered that nobody was told of as a job.
+    pub fn forget(&self, adopting: impl Future<Output = Result<Promoted, JobError>> + Send + 'static) {
+        let engine = self.shared.engine.clone();
+        self.tasks().spawn(async move {
+            // Where it was not taken in there is nothing to forget.
+            let Ok(Promoted { held, .. }) = adopting.await else { return };
+            let id = held.id();
+            let settled = held.settle(CallEnd::Cancelled).await;
+            if let Err(error) = settled.map(drop).and(engine.remove(id).await) {
+                tracing::warn!("job {id} was of no use, and stays: {error}");
+            }
+        });
+    }
+
+    async fn follow(&self, mut held: HeldCall, mut going: Going, kept: &Kept) {
+        let id = held.id();
+        let mut ending = self.shared.ending.subscribe();
+        let end = tokio::select! {
+            biased;
+            Ok(ended) = async { ending.wait_for(Option::is_some).await.map(|ended| *ended) } => {
+                if let Some(ticket) = tickets::to_be_left(&going, kept) {
+                    self.shared.inputs.forget(id);
+                    return self.leave(held, going, ticket).await;
+                }
+                end_of_all(ended.unwrap_or(Ending::UnhangEnds), kept.is_repeatable)
+            }
+            end = going.follow(&mut held, &self.shared.inputs, kept) => end,
+        };
+        self.shared.inputs.forget(id);
+        // Before the disk: whoever works for nothing is to hear of it at once.
+        drop(going);
+        let outcome = match &end {
+            CallEnd::Answered { is_error: false, .. } => "answered",
+            CallEnd::Answered { is_error: true, .. } => "answered with an error",
+            CallEnd::Failed { .. } => "failed",
+            CallEnd::Cancelled => "cancelled",
+        };
+        let is_joined = matches!(end, CallEnd::Answered { is_error: false, .. });
+        match held.settle(end).await {
+            Ok(status) => tracing::info!(job = id.as_str(), "{outcome} after {:?}", status.elapsed()),
+            Err(error) => tracing::warn!(job = id.as_str(), "{outcome}, and that could not be kept: {error}"),
+        }
+        self.shared.same.ended(id, is_joined);
+    }
+
+    /// The job that this call has become, where it has: once it has ended, or after so long.
+    pub async fn join(&self, id: JobId, wait: Duration) -> Result<Status, JobError> {
+        Ok(self.shared.engine.wait(id, Deadline::after(wait)).await?)
+    }
+
+    /// Somebody has had the result of this job.
+    pub fn was_read(&self, id: JobId) {
+        self.shared.same.forget(id);
+    }
+
+    /// Ends all of them, each as a job that says why, and waits for that as long as it may take.
+    pub async fn end(&self, why: Ending) {
+        if !stands("promoted-calls-end-with-us") {
+            return;
+        }
+        self.shared.ending.send_replace(Some(why));
+        let mut tasks = std::mem::take(&mut *self.tasks());
+        let all = async { while tasks.join_next().await.is_some() {} };
+        if timeout(END_LIMIT, all).await.is_err() {
+            tracing::warn!(
+                "calls that were jobs could not be noted as failed in time; the next start does it"
+            );
+        }
+    }
+}
+
+/// How a call ends that ends with us.
+fn end_of_all(why: Ending, is_repeatable: bool) -> CallEnd {
+    let (reason, what) = match why {
+        Ending::ClientGone => (Reason::ClientGone, "its client went away, and the server with it"),
+        Ending::UnhangEnds => (Reason::UnhangEnded, "unhang was ended before the server had answered"),
+    };
+    CallEnd::Failed { reason, detail: format!("{what}; {}", advice(is_repeatable)), error: None }
+}
+
+/// The result of a job for the same call as it was; nothing, where it has not been answered.
+pub async fn joined(jobs: &dyn JobService, status: &Status) -> Option<String> {
+    if !is_answered(status) {
+        return None;
+    }
+    match jobs.answer(status.record.job_id, Extent::Bounded).await.ok()?? {
+        CallAnswer::Result(result) => Some(result),
+        CallAnswer::Error(_) => None,
+    }
+}
+
+/// Why a call is refused whose client has asked for a task (2025-11-25), which may get nothing else: no job of it can be kept.
+pub fn not_kept(tool: &str, why: &JobError) -> String {
+    format!("`{tool}` was not called, for it cannot be kept as a task: {}", why.0)
+}
+
+/// What to do about it.
+pub const NOT_KEPT_HINT: &str = "call it without `task`, or see why jobs cannot be kept";
+
+/// Whether to call it again.
+pub(crate) fn advice(is_repeatable: bool) -> &'static str {
+    if is_repeatable {
+        "the server says that it is safe to call it again"
+    } else {
+        "the server may have done what it was asked for, so look before calling it again"
+    }
+}
+
+/// Whether a job has come to an end that the same call can have as its answer.
+pub(crate) fn is_answered(status: &Status) -> bool {
+    status.record.status == JobState::Completed
+}

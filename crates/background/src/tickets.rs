@@ -1,0 +1,330 @@
+//! Calls with which servers go on as tasks of theirs: what is kept of them for another process, and how one that starts takes them up.
+//!
+//! ```text
+//! Source ─ TaskNews ─ ticket ─► the job's record ─ we are killed, or end and leave it ─► nobody's
+//! nobody's ─ PromotedCalls::take_up_left, in whichever process has the server ─► a job that is followed as every other
+//! ```
+//!
+//! Invariants
+//!
+//! - Only whoever has the very server that has the task takes it up.
+//! - A job that was taken up is its caller's, has the time that is left of it, and ends in the same ways as any other.
+
+use std::{future::ready, sync::Arc, time::Duration};
+
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::{
+    sync::{mpsc, watch},
+    time::sleep,
+};
+use unhang_bridge::Era;
+use unhang_jobs::{
+    engine::{HeldCall, Status},
+    record::Ticket,
+};
+use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
+
+use super::{Going, Kept, PromotedCalls, SameCall, Source, UnderWay, WhoIsAsked};
+use unhang_core::fault::Kind;
+use unhang_gateway::{Answered, KnownTask, MayRead, ServerTask, Servers, TaskNews, has_room};
+use unhang_upstream::{
+    client::{Error, Failure},
+    question::ASIDES,
+};
+
+/// Between two looks for calls that nobody waits for any more.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What whoever takes a call up has to know of it.
+#[derive(Serialize, Deserialize)]
+struct Details {
+    task: ServerTask,
+    /// What those can be asked who follow the job as a task; nothing where nobody does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    followers: Option<Value>,
+    /// What tells the same call from others, where it is to be joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    same: Option<String>,
+}
+
+/// What a call can be taken up with that goes on as this task.
+pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked, same: Option<SameCall>) -> Option<Ticket> {
+    let followers = match who {
+        WhoIsAsked::Nobody => None,
+        // Where there is no room for it, nobody can be asked.
+        WhoIsAsked::Followers(offers) if !has_room(offers.len()) => None,
+        WhoIsAsked::Followers(offers) => serde_json::from_str(offers).ok(),
+    };
+    let same = same.map(|same| HEXLOWER.encode(&same.0));
+    let details = Details { task: known.task.clone(), followers, same };
+    let details = serde_json::to_value(details).ok()?;
+    Some(Ticket { kept_by: known.kept_by.clone(), details, is_free: false })
+}
+
+impl Details {
+    fn who(&self) -> WhoIsAsked {
+        match &self.followers {
+            Some(offers) => WhoIsAsked::Followers(offers.to_string().into()),
+            None => WhoIsAsked::Nobody,
+        }
+    }
+
+    fn same(&self) -> Option<SameCall> {
+        let digest = HEXLOWER.decode(self.same.as_ref()?.as_bytes()).ok()?;
+        digest.try_into().ok().map(SameCall)
+    }
+}
+
+/// Where the answer of a call comes from that was taken up.
+struct TakenUp(TaskNews);
+
+impl Source for TakenUp {
+    /// The call itself cannot be made once more, and a task has no reason to want that.
+    fn ask(&mut self, _params: Arc<str>) -> UnderWay {
+        let failure = Failure {
+            kind: Kind::BadResponse,
+            method: Some("tools/call".to_owned()),
+            happened: "the task of this call has ended with a question".to_owned(),
+            hint: "this is a fault of the server".to_owned(),
+            ..Failure::ended()
+        };
+        let outcome = Err(Error::from(failure));
+        let answered = Answered { era: Era::Modern, server_info: None, outcome, asked_for: None };
+        let ((_, seen), (_, said)) = (watch::channel(None), mpsc::channel(1));
+        UnderWay { answering: Box::pin(ready(answered)), seen, said }
+    }
+
+    fn news(&self) -> Option<&TaskNews> {
+        Some(&self.0)
+    }
+}
+
+impl PromotedCalls {
+    /// Takes up every call that nobody waits for any more and that a server goes on with which can be asked here, now and from now on.
+    /// `keeper_of` finds it by its name and by what tells it from others of that name. Must be called in a runtime.
+    pub fn take_up_left(
+        &self,
+        keeper_of: impl Fn(&str, &str) -> Option<(Servers, usize)> + Send + Sync + 'static,
+    ) {
+        let calls = self.clone();
+        // Among those that are waited for at the end, so that what it has in its hands then is let go of in order.
+        self.tasks().spawn(async move {
+            let mut ending = calls.shared.ending.subscribe();
+            loop {
+                for left in calls.shared.engine.left_calls() {
+                    if ending.borrow().is_some() {
+                        return;
+                    }
+                    calls.take_up_one(&left, &keeper_of).await;
+                }
+                tokio::select! {
+                    _ends = ending.wait_for(Option::is_some) => return,
+                    () = sleep(LOOK) => {}
+                }
+            }
+        });
+    }
+
+    async fn take_up_one(
+        &self,
+        left: &Status,
+        keeper_of: &(impl Fn(&str, &str) -> Option<(Servers, usize)> + Sync),
+    ) {
+        let id = left.record.job_id;
+        let Some(call) = &left.record.call else { return };
+        let Some(ticket) = &call.ticket else { return };
+        let Some((servers, place)) = keeper_of(&call.server, &ticket.kept_by) else { return };
+        // What a later unhang has written is for a later unhang.
+        let Ok(details) = Details::deserialize(&ticket.details) else { return };
+        // Whose it is may be no operator any more, and nobody says so here.
+        let servers = match left.record.owner {
+            Some(_) => servers.for_session_of(None, MayRead::never()),
+            None => servers,
+        };
+        let is_repeatable = call.is_repeatable;
+        let (held, status) = match self.shared.engine.take_up(id).await {
+            Ok(Some(taken)) => taken,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(job = id.as_str(), "it cannot be taken up yet: {error}");
+                return;
+            }
+        };
+        tracing::info!(job = id.as_str(), "taken up: `{}` goes on with it as a task", call.server);
+        let kept = Kept { who: details.who(), is_repeatable, same: details.same() };
+        let left_of_it = status.record.timeout().unwrap_or_default().saturating_sub(status.elapsed());
+        let (asides, said) = mpsc::channel(ASIDES);
+        let news = TaskNews::new();
+        let deadline = Deadline::after(left_of_it);
+        let answering = servers.take_up(place, &details.task, deadline, asides, &news);
+        let seen = watch::channel(None).1;
+        // What the session has of the servers for itself lives as long as the call does.
+        let answering = Box::pin(async move {
+            let _servers = servers;
+            answering.await
+        });
+        let way = UnderWay { answering, seen, said };
+        let going = Going { params: "{}".into(), way, source: Box::new(TakenUp(news)) };
+        if let Some(same) = kept.same {
+            self.shared.same.delivered(same, id);
+        }
+        self.go_on(held, going, kept);
+    }
+
+    /// Leaves a call to whoever takes it up, where its server goes on with it without us.
+    pub(super) async fn leave(&self, held: HeldCall, going: Going, ticket: Ticket) {
+        let id = held.id();
+        if let Some(news) = going.source.news() {
+            news.leave();
+        }
+        drop(going);
+        match held.leave(ticket).await {
+            Ok(()) => tracing::info!(job = id.as_str(), "left to whoever has its server next"),
+            // What was known of it before is on the disk.
+            Err(error) => tracing::warn!(job = id.as_str(), "that it is left could not be kept: {error}"),
+        }
+    }
+}
+
+/// What a call can be left with that is to go on when we have ended; nothing where its server does not go on with it.
+pub(super) fn to_be_left(going: &Going, kept: &Kept) -> Option<Ticket> {
+    let known = going.source.news()?.known()?;
+    let outlives_us = known.outlives_us && stands("task-outlives-a-clean-end");
+    outlives_us.then(|| ticket(&known, &kept.who, kept.same)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, path::Path};
+
+    use serde_json::json;
+    use tokio::time::timeout;
+    use unhang_jobs::{
+        engine::{Engine, Options},
+        id::JobId,
+        record::{JobState, Reason},
+        shims::ShimCommand,
+    };
+
+    use super::*;
+    use crate::{Ending, Promotable};
+    use unhang_tools::service::Caller;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A server that never answers, and goes on with the call as a task.
+    struct Goes(TaskNews);
+
+    impl Source for Goes {
+        fn ask(&mut self, _params: Arc<str>) -> UnderWay {
+            let ((_, seen), (_, said)) = (watch::channel(None), mpsc::channel(1));
+            UnderWay { answering: Box::pin(pending()), seen, said }
+        }
+
+        fn news(&self) -> Option<&TaskNews> {
+            Some(&self.0)
+        }
+    }
+
+    fn engine(folder: &Path) -> Engine {
+        let shim = ShimCommand { program: "/nowhere".into(), arguments: Vec::new() };
+        Engine::open(Options::new(folder.to_owned(), shim)).expect("it opens").0
+    }
+
+    fn known(outlives_us: bool, doing: &str) -> KnownTask {
+        let task = json!({ "id": "7", "dialect": "core" });
+        KnownTask {
+            task: serde_json::from_value(task).expect("a task"),
+            kept_by: "srv-1".to_owned(),
+            outlives_us,
+            doing: Some(doing.to_owned()),
+        }
+    }
+
+    /// A call that is a job, whose server has said nothing yet.
+    async fn job(calls: &PromotedCalls) -> (JobId, TaskNews) {
+        let call = Promotable {
+            name: "srv__slow".to_owned(),
+            server: "srv".to_owned(),
+            tool: "slow".to_owned(),
+            is_repeatable: false,
+            arguments: None,
+            elapsed: Duration::ZERO,
+            limit: Duration::from_secs(7200),
+            same: None,
+        };
+        let promoted = calls.adopt(&Caller::owner(), call).await.expect("a job");
+        let (id, news) = (promoted.held.id(), TaskNews::new());
+        let mut source = Box::new(Goes(news.clone()));
+        let going = Going { params: "{}".into(), way: source.ask("{}".into()), source };
+        calls.keep(promoted, going, WhoIsAsked::Followers(r#"{"roots":{}}"#.into()));
+        (id, news)
+    }
+
+    async fn until_noted(engine: &Engine, id: JobId) -> Details {
+        let mut changes = engine.changes();
+        let noted = async {
+            loop {
+                let call = engine.status(id).await.expect("it is there").record.call;
+                if let Some(ticket) = call.and_then(|call| call.ticket) {
+                    return Details::deserialize(&ticket.details).expect("ours");
+                }
+                changes.changed().await.expect("the engine is there");
+            }
+        };
+        timeout(PATIENCE, noted).await.expect("it is noted")
+    }
+
+    #[tokio::test]
+    async fn a_task_that_becomes_known_while_its_job_is_followed_is_noted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let engine = engine(folder.path());
+        let calls = PromotedCalls::new(engine.clone());
+        let (id, news) = job(&calls).await;
+        // It is followed by now.
+        tokio::task::yield_now().await;
+        news.begun(known(true, "step 1"));
+        let details = until_noted(&engine, id).await;
+        assert_eq!((details.task.id.as_str(), details.same().is_some()), ("7", false));
+        assert_eq!(details.who(), WhoIsAsked::Followers(r#"{"roots":{}}"#.into()));
+        calls.end(Ending::UnhangEnds).await;
+        let left = engine.left_calls();
+        assert_eq!(left.len(), 1, "it is left to somebody else");
+        assert!(news.is_left() && left[0].record.status == JobState::Running);
+        let log = std::fs::read_to_string(engine.job_folder(id).join("stdout.log")).expect("a log");
+        assert_eq!(log, "step 1\n");
+    }
+
+    #[tokio::test]
+    async fn a_task_that_ends_with_us_ends_as_a_job_that_says_so() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let engine = engine(folder.path());
+        let calls = PromotedCalls::new(engine.clone());
+        let (id, news) = job(&calls).await;
+        news.begun(known(false, "step 1"));
+        until_noted(&engine, id).await;
+        calls.end(Ending::ClientGone).await;
+        let record = engine.status(id).await.expect("it is there").record;
+        assert_eq!(record.ending.and_then(|ending| ending.reason), Some(Reason::ClientGone));
+        assert!(!news.is_left() && engine.left_calls().is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_of_a_call_is_what_it_was() {
+        let same = SameCall([7; 32]);
+        let kept = ticket(&known(true, ""), &WhoIsAsked::Nobody, Some(same)).expect("a ticket");
+        let details = Details::deserialize(&kept.details).expect("ours");
+        assert_eq!((details.who(), details.same()), (WhoIsAsked::Nobody, Some(same)));
+        let long = json!({ "x": "y".repeat(8 << 10) }).to_string();
+        let kept_of_many = ticket(&known(true, ""), &WhoIsAsked::Followers(long.into()), None).expect("one");
+        assert!(
+            kept_of_many.details.to_string().len() < 200,
+            "of what a client says so much is kept at most"
+        );
+        let other = json!({ "task": kept.details["task"], "same": "no digest" });
+        assert_eq!(Details::deserialize(&other).expect("ours").same(), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! A client's batch (2025-03-26): taken apart, and answered as one array (design 4).
+//!
+//! Invariants: pure. An array goes out once, when its last request is answered or withdrawn; a batch of notifications
+//! alone gets none.
+
+use std::collections::HashMap;
+
+use unhang_switches::stands;
+
+/// Names a batch that is being answered.
+pub type BatchId = u64;
+
+#[derive(Debug, Default)]
+struct Open {
+    remaining: usize,
+    answers: Vec<u8>,
+}
+
+/// The batches that are not yet answered.
+#[derive(Debug, Default)]
+pub struct Batches {
+    next: BatchId,
+    open: HashMap<BatchId, Open>,
+}
+
+impl Batches {
+    /// Opens a batch in which `remaining` answers are awaited.
+    pub fn open(&mut self, remaining: usize) -> BatchId {
+        self.next += 1;
+        self.open.insert(self.next, Open { remaining, answers: Vec::new() });
+        self.next
+    }
+
+    /// Answers of it are still awaited.
+    pub fn is_open(&self, batch: BatchId) -> bool {
+        self.open.contains_key(&batch)
+    }
+
+    /// Bytes of answers that wait for their companions.
+    pub fn cost(&self) -> usize {
+        self.open.values().map(|open| open.answers.len()).sum()
+    }
+
+    /// Adds an answer, or none for a request that was withdrawn. Returns the whole array when it was the last.
+    pub fn settle(&mut self, batch: BatchId, answer: Option<&[u8]>) -> Option<Vec<u8>> {
+        let open = self.open.get_mut(&batch)?;
+        if let Some(answer) = answer {
+            open.answers.push(if open.answers.is_empty() { b'[' } else { b',' });
+            open.answers.extend_from_slice(answer);
+        }
+        open.remaining = open.remaining.saturating_sub(1);
+        if open.remaining > 0 && stands("one-array") {
+            return None;
+        }
+        let mut answers = self.open.remove(&batch)?.answers;
+        if answers.is_empty() && stands("no-empty-array") {
+            return None;
+        }
+        answers.push(b']');
+        Some(answers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_come_back_as_one_array_when_the_last_is_there() {
+        let mut batches = Batches::default();
+        let batch = batches.open(3);
+        assert_eq!(batches.settle(batch, Some(b"1")), None);
+        assert_eq!(batches.settle(batch, None), None);
+        assert_eq!(batches.settle(batch, Some(b"2")).as_deref(), Some(b"[1,2]".as_slice()));
+        assert_eq!(batches.settle(batch, Some(b"3")), None, "a batch is answered once");
+    }
+
+    #[test]
+    fn nothing_is_said_when_every_request_was_withdrawn() {
+        let mut batches = Batches::default();
+        let batch = batches.open(1);
+        assert_eq!(batches.settle(batch, None), None);
+    }
+}

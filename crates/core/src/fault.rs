@@ -1,0 +1,320 @@
+//! Our own JSON-RPC errors: what a person or a program is told when the server did not answer (design 4).
+//!
+//! Invariants: codes lie outside the range that JSON-RPC reserves, so that nobody mistakes our verdict for the server's
+//! (protocol.md 1.3); the standard codes are used for malformed input, unknown
+//! methods and bad parameters only. Every fault names the server, what was
+//! awaited, how long, and what to do next.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use unhang_switches::stands;
+use unhang_wire::{Id, one_line};
+
+use crate::units::in_words;
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// No answer within the limit.
+    Deadline,
+    /// The server's process ended while the request was with it.
+    ServerExited,
+    /// The server could not be started.
+    StartFailed,
+    /// The server failed too often and is left alone for a while.
+    BreakerOpen,
+    /// A queue or a limit on requests in flight is full.
+    Overloaded,
+    /// A message was longer than the limit.
+    TooLarge,
+    /// The answer is not valid JSON-RPC.
+    BadResponse,
+    /// unhang is ending.
+    ShuttingDown,
+    /// The request was withdrawn.
+    Cancelled,
+    /// The client's line is no JSON.
+    ParseError,
+    /// The client's message is no valid JSON-RPC request.
+    InvalidRequest,
+    /// There is no such method, or not in the revision that the client speaks.
+    MethodNotFound,
+    /// The parameters are not what the method needs.
+    InvalidParams,
+    /// The headers of a request over HTTP do not say what its body says (2026-07-28).
+    HeaderMismatch,
+}
+
+impl Kind {
+    /// The JSON-RPC error code.
+    pub fn code(self) -> i32 {
+        match self {
+            Kind::Deadline => -31001,
+            Kind::ServerExited => -31002,
+            Kind::StartFailed => -31003,
+            Kind::BreakerOpen => -31004,
+            Kind::Overloaded => -31005,
+            Kind::TooLarge => -31006,
+            Kind::BadResponse => -31007,
+            Kind::ShuttingDown => -31008,
+            Kind::Cancelled => -31009,
+            Kind::ParseError => -32700,
+            Kind::InvalidRequest => -32600,
+            Kind::MethodNotFound => -32601,
+            Kind::InvalidParams => -32602,
+            Kind::HeaderMismatch => -32020,
+        }
+    }
+
+    /// The word for `error.data.kind`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Kind::Deadline => "deadline",
+            Kind::ServerExited => "server_exited",
+            Kind::StartFailed => "start_failed",
+            Kind::BreakerOpen => "breaker_open",
+            Kind::Overloaded => "overloaded",
+            Kind::TooLarge => "too_large",
+            Kind::BadResponse => "bad_response",
+            Kind::ShuttingDown => "shutting_down",
+            Kind::Cancelled => "cancelled",
+            Kind::ParseError => "parse_error",
+            Kind::InvalidRequest => "invalid_request",
+            Kind::MethodNotFound => "method_not_found",
+            Kind::InvalidParams => "invalid_params",
+            Kind::HeaderMismatch => "header_mismatch",
+        }
+    }
+}
+
+/// What the server left behind that may explain a fault.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Last lines of its stderr, oldest first.
+    pub stderr_tail: Vec<String>,
+    /// How long before the fault the last of them came, where that is known.
+    pub stderr_age: Option<Duration>,
+    /// Last lines of its stdout that were no messages, oldest first.
+    pub junk: Vec<String>,
+}
+
+/// One fault, ready to be told.
+#[derive(Clone, Debug)]
+pub struct Fault<'a> {
+    /// What went wrong.
+    pub kind: Kind,
+    /// The server's name.
+    pub server: &'a str,
+    /// The request's method, where there was one.
+    pub method: Option<&'a str>,
+    /// What happened, as the beginning of a sentence: server, what was awaited, how long.
+    pub happened: String,
+    /// What to do next, as the end of that sentence.
+    pub hint: &'a str,
+    /// Since the request came in.
+    pub elapsed: Duration,
+    /// The limit that fired, if one did.
+    pub limit: Option<Duration>,
+    /// When it is worth another try, where that can be said.
+    pub retry_after: Option<Duration>,
+    /// How the server's process ended, if it did.
+    pub exit: Option<String>,
+    /// What the server left behind.
+    pub evidence: Evidence,
+}
+
+/// From when on it is said how old a line of stderr is.
+const OLD: Duration = Duration::from_secs(1);
+
+/// What to do about a server that has ended in a request, where it is started again.
+pub const RESTART_HINT: &str =
+    "it is started again when it is needed; send the request again if it is safe to repeat";
+
+/// What to do about a server that answers with what is no response; how it ends where whoever reads it also has what the server wrote.
+pub const BAD_RESPONSE_HINT: &str = "this is a fault of the server; what it wrote is in error.data.junk";
+
+/// Where an operator finds what a server has written, for whoever may not read it.
+pub(crate) const STDERR_AT_STATUS: &str = "an operator sees its stderr at /status";
+
+/// That a server has ended in this way, so long after a request was sent.
+pub fn ended(server: &str, exit: &str, elapsed: Duration, method: &str) -> String {
+    format!("`{server}` ended ({exit}) {} after `{method}` was sent", in_words(elapsed))
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    jsonrpc: &'static str,
+    id: Option<&'a serde_json::value::RawValue>,
+    error: Error<'a>,
+}
+
+#[derive(Serialize)]
+struct Error<'a> {
+    code: i32,
+    message: String,
+    data: Data<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Data<'a> {
+    origin: &'static str,
+    kind: &'static str,
+    server: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<&'a str>,
+    elapsed_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit: Option<&'a str>,
+    stderr_tail: &'a [String],
+    junk: &'a [String],
+    hint: &'a str,
+}
+
+impl Fault<'_> {
+    /// The sentence for a person. Many clients show nothing but this, so a dead server's last line stands in it.
+    pub fn message(&self) -> String {
+        format!("{}; {}", self.cause(), self.hint)
+    }
+
+    /// What happened, without what to do.
+    pub fn cause(&self) -> String {
+        let last_words = match self.kind {
+            Kind::ServerExited | Kind::StartFailed if stands("last-words-told") => {
+                self.evidence.stderr_tail.last()
+            }
+            _ => None,
+        };
+        match last_words {
+            Some(line) => {
+                // What came before the request, or long ago, may be about something else.
+                let is_old = |age: &Duration| *age > self.elapsed || *age >= OLD;
+                let age = self.evidence.stderr_age.filter(is_old);
+                let age = age.map_or_else(String::new, |age| format!(", {} before", in_words(age)));
+                format!("{} (its last line on stderr{age}: {})", self.happened, line.trim())
+            }
+            None => self.happened.clone(),
+        }
+    }
+
+    /// The JSON-RPC error response as one line without its ending. Without an id it carries `null`, as JSON-RPC 2.0
+    /// section 5 asks where the id could not be read.
+    pub fn response(&self, id: Option<&Id>) -> Vec<u8> {
+        self.response_to_raw(id.map(Id::to_json).as_deref())
+    }
+
+    /// The same for an id that is no valid one but a text or a number (a fraction, say): it is echoed as it came.
+    pub fn response_to_raw(&self, id: Option<&str>) -> Vec<u8> {
+        // An array may have line breaks in it, which would split our line for some readers.
+        let one_line = |text: &str| String::from_utf8_lossy(&one_line(text.as_bytes())).into_owned();
+        let raw_id = id.and_then(|text| serde_json::value::RawValue::from_string(one_line(text)).ok());
+        let envelope = Envelope {
+            jsonrpc: "2.0",
+            id: raw_id.as_deref(),
+            error: Error { code: self.kind.code(), message: self.message(), data: self.members() },
+        };
+        serde_json::to_vec(&envelope).expect("strings and numbers always serialise")
+    }
+
+    /// What stands in `error.data` (design 4).
+    pub fn data(&self) -> serde_json::Value {
+        serde_json::to_value(self.members()).expect("strings and numbers always serialise")
+    }
+
+    fn members(&self) -> Data<'_> {
+        Data {
+            origin: "unhang",
+            kind: self.kind.word(),
+            server: self.server,
+            method: self.method,
+            elapsed_ms: milliseconds(self.elapsed),
+            limit_ms: self.limit.map(milliseconds),
+            retry_after_ms: self.retry_after.map(milliseconds),
+            exit: self.exit.as_deref(),
+            stderr_tail: &self.evidence.stderr_tail,
+            junk: &self.evidence.junk,
+            hint: self.hint,
+        }
+    }
+}
+
+/// Whole milliseconds, saturating.
+fn milliseconds(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What has to have passed, if it is to be told.
+pub const WORTH_TELLING: Duration = Duration::from_millis(100);
+
+/// The rest of a sentence about a limit: how much of it a server took to start, where that is worth telling.
+pub fn of_which_starting(starting: Duration) -> String {
+    match starting >= WORTH_TELLING {
+        true => format!(", {} of which it took to start", in_words(starting)),
+        false => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault() -> Fault<'static> {
+        Fault {
+            kind: Kind::ServerExited,
+            server: "time",
+            method: Some("tools/call"),
+            happened: "`time` ended (exit code 1) 20ms after `tools/call`".to_owned(),
+            hint: "see its stderr",
+            elapsed: Duration::from_millis(20),
+            limit: None,
+            retry_after: None,
+            exit: Some("exit code 1".to_owned()),
+            evidence: Evidence {
+                stderr_tail: vec!["Traceback".into(), "KeyError: 'x'".into()],
+                stderr_age: Some(Duration::from_millis(3)),
+                junk: vec![],
+            },
+        }
+    }
+
+    #[test]
+    fn a_fault_is_one_line_with_all_that_is_known() {
+        let line = fault().response(Some(&Id::Integer(7)));
+        assert!(!line.contains(&b'\n'));
+        let value: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(value["id"], 7);
+        assert_eq!(value["error"]["code"], -31002);
+        assert_eq!(value["error"]["data"]["origin"], "unhang");
+        assert_eq!(value["error"]["data"]["stderrTail"][1], "KeyError: 'x'");
+        assert!(value["error"]["data"].get("limitMs").is_none());
+        assert!(
+            value["error"]["message"].as_str().unwrap().contains("KeyError: 'x'"),
+            "last words in the message"
+        );
+    }
+
+    #[test]
+    fn f_74_a_line_of_stderr_that_may_be_about_something_else_has_its_age() {
+        for (age, expect) in
+            [(3, "stderr: Key"), (300, "stderr, 300ms before: Key"), (10_000, "stderr, 10s before: Key")]
+        {
+            let mut fault = fault();
+            fault.evidence.stderr_age = Some(Duration::from_millis(age));
+            assert!(fault.message().contains(expect), "{}", fault.message());
+        }
+    }
+
+    #[test]
+    fn an_unreadable_id_is_null_and_a_strange_one_is_echoed() {
+        let value = |line: Vec<u8>| serde_json::from_slice::<serde_json::Value>(&line).unwrap();
+        assert!(value(fault().response(None))["id"].is_null());
+        assert_eq!(value(fault().response_to_raw(Some("1.5")))["id"], 1.5);
+        assert!(!fault().response_to_raw(Some("[1,\r2]")).contains(&b'\r'), "on one line");
+    }
+}

@@ -1,0 +1,271 @@
+//! What the caller of a tool hears while its server says nothing: that it is still waited for, and for how long. Clients whose clock begins
+//! anew with each progress keep waiting.
+//!
+//! Theory of operation. A call whose client sent a progress token has a [`Heartbeat`]. Whoever holds the call asks it when something is due,
+//! gets the line from it, and shows it what the server itself says, which begins the wait anew.
+//!
+//! # Invariants
+//!
+//! - Pure: nothing here knows a clock, a client or a server.
+//! - What goes out for one token increases each time (protocol.md 3.1). A heartbeat is a tiny step above all that went out before it, and
+//!   once there was one, so is what the server says where it would not be above that.
+//! - Until the first heartbeat what the server says is left as it is, whatever it says.
+//! - Members that a revision does not know are not sent to a client of that revision.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use unhang_switches::stands;
+use unhang_wire::{Id, Json};
+
+use crate::{config::HEARTBEAT, units::in_words, wording::shortened};
+
+/// How far a heartbeat is above what went out before it, where numbers can be told apart by so little: less than any server's own step.
+const STEPS_IN_ONE: f64 = 1e6;
+
+/// How much of a tool's name is told.
+const MOST_SHOWN: usize = 100;
+
+/// The longest total of a server that is told again: no number that means something is longer.
+const LONGEST_TOTAL: usize = 32;
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Heartbeat {
+    token: Id,
+    tool: Box<str>,
+    since: Duration,
+    next: Duration,
+    /// The highest value that went out.
+    highest: Option<f64>,
+    /// The total that the server has told last, as it wrote it.
+    total: Option<Box<str>>,
+    has_messages: bool,
+    has_beaten: bool,
+}
+
+impl Heartbeat {
+    /// For a call of this tool that begins now. `has_messages` is whether progress may say something in the client's revision.
+    pub fn new(now: Duration, token: Id, tool: &str, has_messages: bool) -> Heartbeat {
+        Heartbeat {
+            token,
+            tool: shortened(tool, MOST_SHOWN).into(),
+            since: now,
+            next: now + HEARTBEAT,
+            highest: None,
+            total: None,
+            has_messages,
+            has_beaten: false,
+        }
+    }
+
+    /// The same call under another token, for which nothing went out yet.
+    pub fn renamed(self, now: Duration, token: Id) -> Heartbeat {
+        Heartbeat { since: self.since, ..Heartbeat::new(now, token, &self.tool, self.has_messages) }
+    }
+
+    /// The token that its client has given the call.
+    pub fn token(&self) -> &Id {
+        &self.token
+    }
+
+    /// When [`Heartbeat::beat`] is due.
+    pub fn next(&self) -> Duration {
+        self.next
+    }
+
+    /// The line for the client, where one is due.
+    pub fn beat(&mut self, now: Duration) -> Option<String> {
+        if now < self.next {
+            return None;
+        }
+        self.next = now + HEARTBEAT;
+        let value = self.above_all()?;
+        self.highest = Some(value);
+        self.has_beaten = true;
+        let mut params = format!(r#""progressToken":{},"progress":{value}"#, self.token.to_json());
+        // Past it, it says nothing any more.
+        if let Some(total) = self.total.as_ref().filter(|total| number(total).is_some_and(|all| all >= value))
+        {
+            params += &format!(r#","total":{total}"#);
+        }
+        if self.has_messages || !stands("heartbeat-by-revision") {
+            let waited = in_words(Duration::from_secs(now.saturating_sub(self.since).as_secs()));
+            let message = Value::from(format!("still waiting for `{}`: {waited}", self.tool));
+            params += &format!(r#","message":{message}"#);
+        }
+        Some(format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{params}}}}}"#))
+    }
+
+    /// The server itself has told how far it is, in these `params`. Gives the number that has to stand there in place of its own, where
+    /// that would be no step forward from a heartbeat.
+    pub fn server_said(&mut self, now: Duration, params: Json<'_>) -> Option<String> {
+        self.next = now + HEARTBEAT;
+        let total = params.member("total").map(Json::get).filter(|total| total.len() <= LONGEST_TOTAL);
+        self.total = total.filter(|total| number(total).is_some()).map(Into::into);
+        let said = number(params.member("progress")?.get())?;
+        if self.highest.is_none_or(|highest| said > highest) {
+            self.highest = Some(said);
+            return None;
+        }
+        if !self.has_beaten || !stands("progress-increases-after-heartbeats") {
+            return None;
+        }
+        let raised = self.above_all()?;
+        self.highest = Some(raised);
+        Some(raised.to_string())
+    }
+
+    /// A tiny step above all that went out; nothing where there is no such number.
+    fn above_all(&self) -> Option<f64> {
+        let Some(highest) = self.highest else { return Some(STEPS_IN_ONE.recip()) };
+        if !stands("heartbeats-increase") {
+            return Some(highest);
+        }
+        let step = ((highest * STEPS_IN_ONE).round() + 1.0) / STEPS_IN_ONE;
+        // Where numbers are so large that a step is lost in them, the next one that there is.
+        let above =
+            Some(step).filter(|step| *step > highest && step.is_finite()).unwrap_or(highest.next_up());
+        Some(above).filter(|above| above.is_finite())
+    }
+}
+
+/// A number of JSON; one that is too large to be told apart from others is infinite.
+fn number(json: &str) -> Option<f64> {
+    let is_number = json.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    json.parse().ok().filter(|_| is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    fn heartbeat() -> Heartbeat {
+        Heartbeat::new(seconds(100), Id::from("p"), "slow", true)
+    }
+
+    fn json(text: &str) -> Json<'_> {
+        Json::new(text.as_bytes()).expect("JSON")
+    }
+
+    #[test]
+    fn it_beats_every_ten_seconds_that_the_server_is_silent_and_says_for_how_long_it_has_been_waited() {
+        let mut heart = heartbeat();
+        assert_eq!((heart.next(), heart.beat(seconds(109))), (seconds(110), None));
+        assert_eq!(
+            heart.beat(seconds(110)).expect("a beat"),
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":0.000001,"message":"still waiting for `slow`: 10s"}}"#
+        );
+        assert_eq!(heart.beat(seconds(119)), None);
+        let second = heart.beat(seconds(120)).expect("a beat");
+        assert!(second.contains(r#""progress":0.000002,"#) && second.contains(": 20s"), "{second}");
+        // What the server says begins the wait anew, and counts from then on, total and all.
+        assert_eq!(heart.server_said(seconds(125), json(r#"{"progress":3,"total":4.0}"#)), None);
+        assert_eq!((heart.next(), heart.beat(seconds(134))), (seconds(135), None));
+        let third = heart.beat(seconds(172)).expect("a beat");
+        assert!(third.contains(r#""progress":3.000001,"total":4.0,"message""#), "{third}");
+        assert!(third.contains(": 1m 12s"), "{third}");
+    }
+
+    #[test]
+    fn a_client_of_the_first_revision_is_sent_no_message() {
+        let mut heart = Heartbeat::new(seconds(0), 7.into(), "slow", false);
+        assert_eq!(
+            heart.beat(seconds(10)).expect("a beat"),
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":0.000001}}"#
+        );
+    }
+
+    #[test]
+    fn what_the_server_says_is_left_as_it_is_until_there_was_a_heartbeat() {
+        let mut heart = heartbeat();
+        for said in ["5", "5", "3", "4"] {
+            assert_eq!(heart.server_said(seconds(101), json(&format!(r#"{{"progress":{said}}}"#))), None);
+        }
+        let beat = heart.beat(seconds(111)).expect("a beat");
+        assert!(beat.contains(r#""progress":5.000001,"#), "above all that went out: {beat}");
+    }
+
+    #[test]
+    fn after_a_heartbeat_what_the_server_says_is_raised_where_it_is_not_above() {
+        let mut heart = heartbeat();
+        heart.beat(seconds(110)).expect("a beat");
+        let mut said =
+            |value: &str| heart.server_said(seconds(111), json(&format!(r#"{{"progress":{value}}}"#)));
+        assert_eq!(said("0").as_deref(), Some("0.000002"));
+        assert_eq!(said("0.000002").as_deref(), Some("0.000003"));
+        assert_eq!(said("1.0e0"), None);
+        assert_eq!(said("1").as_deref(), Some("1.000001"));
+        assert_eq!(said("9007199254740992"), None);
+        assert_eq!(said("9007199254740992").as_deref(), Some("9007199254740994"));
+        assert_eq!(said("\"high\""), None, "there is no number to raise");
+        assert_eq!(said("1e308"), None);
+        assert!(said("1e308").is_some_and(|raised| raised.parse::<f64>().expect("a number") > 1e308));
+    }
+
+    #[test]
+    fn above_what_has_nothing_above_it_there_is_silence() {
+        for said in ["1e999", "1.7976931348623157e308"] {
+            let mut heart = heartbeat();
+            let said = format!(r#"{{"progress":{said}}}"#);
+            assert_eq!(heart.server_said(seconds(100), json(&said)), None);
+            assert_eq!(heart.beat(seconds(110)), None);
+            assert_eq!(heart.next(), seconds(120), "the clock gets on");
+        }
+    }
+
+    #[test]
+    fn a_total_that_was_passed_or_is_none_is_left_out() {
+        for total in [r#","total":3"#, r#","total":"4""#, r#","total":null"#, ""] {
+            let mut heart = heartbeat();
+            heart.server_said(seconds(101), json(&format!(r#"{{"progress":3{total}}}"#)));
+            let beat = heart.beat(seconds(111)).expect("a beat");
+            assert!(!beat.contains("total"), "{total}: {beat}");
+        }
+    }
+
+    #[test]
+    fn whatever_the_tool_is_called_the_line_is_one_message() {
+        let mut heart = Heartbeat::new(seconds(0), Id::from("p\n"), &"\"\n".repeat(1000), true);
+        let beat = heart.beat(seconds(10)).expect("a beat");
+        assert!(beat.len() < 600 && !beat.contains('\n'), "{beat}");
+        serde_json::from_str::<Value>(&beat).expect("JSON");
+    }
+
+    proptest! {
+        #[test]
+        fn what_goes_out_increases_once_there_was_a_heartbeat(events in prop::collection::vec(prop::option::of(any::<f64>()), 0..40)) {
+            let (mut heart, mut now, mut out, mut beaten) = (heartbeat(), seconds(100), Vec::<f64>::new(), None);
+            for event in events {
+                now += seconds(10);
+                let value = match event {
+                    None => match heart.beat(now) {
+                        None => continue,
+                        Some(line) => {
+                            beaten.get_or_insert(out.len());
+                            let line: Value = serde_json::from_str(&line).expect("JSON");
+                            line["params"]["progress"].as_f64().expect("a number")
+                        }
+                    },
+                    Some(said) if said.is_finite() => {
+                        let raised = heart.server_said(now, json(&format!(r#"{{"progress":{said}}}"#)));
+                        raised.map_or(said, |raised| raised.parse().expect("a number"))
+                    }
+                    Some(_) => continue,
+                };
+                out.push(value);
+            }
+            let beaten = beaten.unwrap_or(out.len());
+            let before = out.iter().take(beaten).copied().fold(f64::NEG_INFINITY, f64::max);
+            let after = || out.iter().skip(beaten);
+            prop_assert!(after().all(|value| *value > before || before == f64::MAX));
+            prop_assert!(after().zip(after().skip(1)).all(|(one, next)| one < next || *one == f64::MAX), "{:?}", out);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What a server writes to its stdout without being a message: the last of it is kept, for the errors that it may explain.
+//!
+//! Invariants: bounded in lines and in bytes a line; what is kept can be shown on a terminal.
+
+use std::collections::VecDeque;
+
+use unhang_switches::stands;
+
+use crate::config::{JUNK_LINE_BYTES, JUNK_LINES};
+
+/// The last lines of a server's stdout that were no messages, oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct Junk(VecDeque<String>);
+
+impl Junk {
+    /// Keeps a line, and returns it as it can be shown.
+    pub fn keep(&mut self, line: &[u8]) -> &str {
+        let most = if stands("junk-line-cut") { JUNK_LINE_BYTES } else { usize::MAX };
+        let cut = &line[..line.len().min(most)];
+        let mut text: String = String::from_utf8_lossy(cut)
+            .chars()
+            .map(|character| if character.is_control() && stands("junk-readable") { ' ' } else { character })
+            .collect();
+        if cut.len() < line.len() {
+            text.push('…');
+        }
+        if self.0.len() >= JUNK_LINES && stands("junk-bounded") {
+            self.0.pop_front();
+        }
+        self.0.push_back(text);
+        self.0.back().map_or("", String::as_str)
+    }
+
+    /// All that is kept.
+    pub fn lines(&self) -> Vec<String> {
+        self.0.iter().cloned().collect()
+    }
+}

@@ -1,0 +1,182 @@
+//! What a client is told about a line or a request that is not taken, whoever it talks to: a guard or our own front.
+//!
+//! Invariants: each sentence says what came and what to send instead; an id is echoed wherever a text or a number could be read, but never
+//! that of an answer, under which the client may itself be waiting for one.
+
+use std::time::Duration;
+
+use unhang_switches::stands;
+use unhang_wire::{Body, Id, Invalid, Json, Oversized, Piece, Reason, Shape};
+
+use crate::{
+    batch::BatchId,
+    fault::{Fault, Kind},
+};
+
+/// The one revision that has batches (protocol.md 1.1).
+pub const BATCH_REVISION: &str = "2025-03-26";
+
+/// What a sentence is made of.
+pub struct Telling<'a> {
+    /// What went wrong.
+    pub kind: Kind,
+    /// What happened, as the beginning of a sentence.
+    pub happened: String,
+    /// What to do, as its end.
+    pub hint: &'a str,
+}
+
+/// Whom an answer of ours is for.
+#[derive(Clone, Copy)]
+pub struct Addressee<'a> {
+    /// The id of the request, where it has a valid one.
+    pub id: Option<&'a Id>,
+    /// An id that is no valid one but was readable.
+    pub raw_id: Option<&'a str>,
+    /// The batch that it came in.
+    pub batch: Option<BatchId>,
+    /// What was asked for.
+    pub method: Option<&'a str>,
+    /// The server that it was about, where that is not the one that tells.
+    pub server: Option<&'a str>,
+    /// How long it has waited.
+    pub waited: Duration,
+}
+
+impl<'a> Addressee<'a> {
+    /// Addresses nobody: what was read has no id.
+    pub fn nobody() -> Addressee<'a> {
+        Addressee { id: None, raw_id: None, batch: None, method: None, server: None, waited: Duration::ZERO }
+    }
+
+    /// Addresses whoever sent this request.
+    pub fn request(id: &'a Id, method: &'a str, batch: Option<BatchId>) -> Addressee<'a> {
+        Addressee { id: Some(id), batch, method: Some(method), ..Addressee::nobody() }
+    }
+
+    /// Whoever sent what is no valid message.
+    pub fn of_invalid(invalid: &'a Invalid<'a>, batch: Option<BatchId>) -> Addressee<'a> {
+        match invalid.shape {
+            Shape::Response => Addressee::nobody(),
+            _ => {
+                let (id, raw_id) =
+                    (invalid.id.as_ref(), invalid.raw_id.filter(|raw_id| may_be_echoed(raw_id)));
+                Addressee { id, raw_id, batch, ..Addressee::nobody() }
+            }
+        }
+    }
+
+    /// The error response as one line.
+    pub fn line(&self, fault: &Fault<'_>) -> Vec<u8> {
+        match (self.id, self.raw_id) {
+            (None, Some(raw_id)) if stands("strange-id-echoed") => fault.response_to_raw(Some(raw_id)),
+            (id, _) => fault.response(id),
+        }
+    }
+}
+
+/// Whether an id that is no valid one may stand in an answer all the same: JSON-RPC knows texts and numbers, and `null` for the rest. A
+/// number that no program can hold is none.
+fn may_be_echoed(raw_id: &str) -> bool {
+    raw_id.starts_with('"') || raw_id.parse::<f64>().is_ok_and(f64::is_finite)
+}
+
+const ONE_MESSAGE_A_LINE: &str = "send one whole JSON-RPC 2.0 message a line";
+
+/// Tells what is wrong with a line that is no valid message.
+pub fn invalid(invalid: &Invalid<'_>) -> Telling<'static> {
+    let kind = match invalid.reason {
+        Reason::NotJson | Reason::InvalidUtf8 => Kind::ParseError,
+        _ => Kind::InvalidRequest,
+    };
+    let happened = match kind {
+        Kind::ParseError => format!("the client's line {}", invalid.reason),
+        _ => format!("the client's line is no valid JSON-RPC 2.0 message: it {}", invalid.reason),
+    };
+    Telling { kind, happened, hint: ONE_MESSAGE_A_LINE }
+}
+
+/// Tells that a line is no JSON.
+pub fn junk(bytes: &[u8]) -> Telling<'static> {
+    let is_json = Json::new(bytes).is_some();
+    let kind = if is_json { Kind::InvalidRequest } else { Kind::ParseError };
+    let what = if is_json { "no JSON-RPC 2.0 message" } else { "no JSON" };
+    let happened = format!("the client's line is {what} ({} bytes)", bytes.len());
+    Telling { kind, happened, hint: ONE_MESSAGE_A_LINE }
+}
+
+/// Tells that a line is longer than `limit` bytes.
+pub fn oversized(oversized: &Oversized, limit: usize) -> Telling<'static> {
+    let happened =
+        format!("the client's message is {} bytes long, over the limit of {limit}", oversized.length);
+    Telling { kind: Kind::TooLarge, happened, hint: "send less at once, or raise --max-message" }
+}
+
+/// Tells that this revision has no batches.
+pub fn foreign_batch() -> Telling<'static> {
+    let happened = "a JSON-RPC batch came, but the session is not of revision 2025-03-26".to_owned();
+    Telling { kind: Kind::InvalidRequest, happened, hint: "send one message a line" }
+}
+
+/// Tells that `initialize` stands alone.
+pub fn handshake_in_batch() -> Telling<'static> {
+    let happened = "`initialize` came in a batch".to_owned();
+    Telling { kind: Kind::InvalidRequest, happened, hint: "send it on a line of its own" }
+}
+
+/// Tells that another request with this id is in flight.
+pub fn repeated_id(id: &Id) -> Telling<'static> {
+    let happened = format!("a request with the id {id} is still in flight");
+    Telling { kind: Kind::InvalidRequest, happened, hint: "give each request an id of its own" }
+}
+
+/// Tells that as many requests are in flight as there may be.
+pub fn overloaded(whom: &str, in_flight: usize) -> Telling<'static> {
+    let happened = format!("`{whom}` has {in_flight} requests in flight already");
+    let hint = "wait for answers before sending more, or raise --max-in-flight";
+    Telling { kind: Kind::Overloaded, happened, hint }
+}
+
+/// Tells that unhang ends.
+pub fn ending() -> Telling<'static> {
+    let hint = "send the request again in the next session";
+    Telling { kind: Kind::ShuttingDown, happened: "unhang is ending".to_owned(), hint }
+}
+
+/// For what nobody answers any more, since we end for this reason.
+pub fn ended(cause: &str, method: &str) -> Telling<'static> {
+    let hint = "send the request again in the next session";
+    let happened = format!("unhang is ending because {cause}, before `{method}` was answered");
+    Telling { kind: Kind::ShuttingDown, happened, hint }
+}
+
+/// Whether an element of a batch is owed an answer.
+pub fn gets_an_answer(piece: &Piece<'_>) -> bool {
+    match piece {
+        Piece::Message(message) => matches!(message.body, Body::Request { .. }),
+        Piece::Invalid(invalid) => invalid.shape != Shape::Response,
+        Piece::Junk(_) | Piece::Batch(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_no_answer_can_have_is_not_repeated() {
+        for (raw_id, expect) in [
+            ("1.5", true),
+            ("-0.0", true),
+            (r#""a""#, true),
+            ("1e400", false),
+            ("-1e400", false),
+            ("[1]", false),
+            (r#"{"a":1}"#, false),
+            ("true", false),
+            ("null", false),
+        ] {
+            assert_eq!(may_be_echoed(raw_id), expect, "{raw_id}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The revisions of MCP that are spoken, with clients and with servers, and what each of them knows (protocol.md 1).
+//!
+//! Invariants: pure; members that a revision does not know are not sent to a client of that revision.
+
+use unhang_bridge::Era;
+use unhang_switches::stands;
+
+/// A revision of the protocol, oldest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Revision {
+    /// 2024-11-05.
+    V2024November,
+    /// 2025-03-26: batches, annotations of tools.
+    V2025March,
+    /// 2025-06-18: structured results, titles; no batches.
+    V2025June,
+    /// 2025-11-25.
+    V2025November,
+    /// 2026-07-28: no handshake, every request names its revision.
+    V2026July,
+}
+
+use Revision::*;
+
+const NAMES: [(Revision, &str); 5] = [
+    (V2024November, "2024-11-05"),
+    (V2025March, "2025-03-26"),
+    (V2025June, "2025-06-18"),
+    (V2025November, "2025-11-25"),
+    (V2026July, "2026-07-28"),
+];
+
+impl Revision {
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        NAMES[self as usize].1
+    }
+
+    fn named(name: &str) -> Option<Revision> {
+        NAMES.iter().find(|(_, known)| *known == name).map(|(revision, _)| *revision)
+    }
+
+    /// The revision of a session for which the client's `initialize` asks for this one: that one where it begins with a
+    /// handshake and is known, else the newest that does.
+    pub fn negotiated(asked: &str) -> Revision {
+        Revision::of_handshake(asked).unwrap_or(V2025November)
+    }
+
+    /// The revision of this name, if it begins with a handshake.
+    pub fn of_handshake(name: &str) -> Option<Revision> {
+        Revision::named(name).filter(|revision| !revision.is_stateless())
+    }
+
+    /// The revision that a request names for itself, if it is one that can be named so.
+    pub fn of_request(name: &str) -> Option<Revision> {
+        Revision::named(name)
+            .filter(|revision| revision.is_stateless() || !stands("stateless-revisions-alone"))
+    }
+
+    /// The names of the revisions that a request may name.
+    pub fn stateless() -> Vec<&'static str> {
+        NAMES.iter().filter(|(revision, _)| revision.is_stateless()).map(|(_, name)| *name).collect()
+    }
+
+    /// Requests stand alone: no handshake, no session.
+    pub fn is_stateless(self) -> bool {
+        self >= V2026July
+    }
+
+    /// How its peers speak.
+    pub fn era(self) -> Era {
+        if self.is_stateless() { Era::Modern } else { Era::Legacy }
+    }
+
+    /// An array of messages may be sent.
+    pub fn has_batches(self) -> bool {
+        self == V2025March
+    }
+
+    /// Progress may say something beside its numbers.
+    pub fn has_progress_messages(self) -> bool {
+        self >= V2025March
+    }
+
+    /// Tools have hints on what they do.
+    pub fn has_annotations(self) -> bool {
+        self >= V2025March
+    }
+
+    /// Tools have an output schema and a title, results a structured part.
+    pub fn has_structured_results(self) -> bool {
+        self >= V2025June
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_is_negotiated_as_every_revision_says() {
+        for (asked, expect) in [
+            ("2024-11-05", V2024November),
+            ("2025-03-26", V2025March),
+            ("2025-06-18", V2025June),
+            ("2025-11-25", V2025November),
+            ("2026-07-28", V2025November),
+            ("1999-01-01", V2025November),
+            ("", V2025November),
+        ] {
+            assert_eq!(Revision::negotiated(asked), expect, "{asked}");
+        }
+        assert_eq!(Revision::of_request("2026-07-28"), Some(V2026July));
+        assert_eq!(Revision::of_request("2025-11-25"), None, "it has a handshake");
+        assert_eq!(Revision::stateless(), ["2026-07-28"]);
+        for (revision, name) in NAMES {
+            assert_eq!(revision.name(), name);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! One span: a request of a client, or the part of a server in it.
+//!
+//! Invariants: it is told once, with what came of it, also where nobody waited for that any more.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use opentelemetry_proto::tonic::{
+    common::v1::{AnyValue, KeyValue, any_value::Value},
+    trace::v1::{self as proto, span::SpanKind, status::StatusCode},
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::time::Instant;
+
+use super::{Telemetry, context::Parent};
+use crate::{error::Error, fault::Kind};
+
+/// What a request is about, by the semantic conventions of OpenTelemetry for MCP.
+#[derive(Clone, Debug, Default)]
+pub struct Subject<'a> {
+    /// The method of the request.
+    pub method: &'a str,
+    /// The tool that it calls.
+    pub tool: Option<&'a str>,
+    /// The prompt that it gets.
+    pub prompt: Option<&'a str>,
+    /// The resource that it reads.
+    pub uri: Option<&'a str>,
+}
+
+/// A span that has begun. It is told when it ends, at the latest when it is dropped.
+#[derive(Debug)]
+pub struct Span {
+    telemetry: Telemetry,
+    /// None where the trace is not sampled.
+    span: Option<proto::Span>,
+    context: Parent,
+    began: Instant,
+}
+
+/// Where a span stands, for those that belong to it.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    telemetry: Telemetry,
+    context: Parent,
+}
+
+impl PartialEq for Trace {
+    fn eq(&self, other: &Self) -> bool {
+        self.context == other.context
+    }
+}
+
+impl Eq for Trace {}
+
+impl Trace {
+    /// The part of a server in it begins.
+    pub fn server(&self, server: &str, subject: &Subject<'_>) -> Span {
+        let mut span = Span::begin(&self.telemetry, SpanKind::Client, Some(&self.context), subject);
+        span.note("unhang.server", server);
+        span
+    }
+}
+
+impl Span {
+    /// It begins now.
+    pub(super) fn begin(
+        telemetry: &Telemetry,
+        kind: SpanKind,
+        parent: Option<&Parent>,
+        subject: &Subject<'_>,
+    ) -> Span {
+        let own = random::<8>();
+        let context = Parent {
+            trace: parent.map_or_else(random, |parent| parent.trace),
+            span: own,
+            is_sampled: parent.is_none_or(|parent| parent.is_sampled),
+            state: parent.map(|parent| parent.state.clone()).unwrap_or_default(),
+        };
+        let target = subject.tool.or(subject.prompt);
+        let span = context.is_sampled.then(|| proto::Span {
+            trace_id: context.trace.to_vec(),
+            span_id: own.to_vec(),
+            parent_span_id: parent.map(|parent| parent.span.to_vec()).unwrap_or_default(),
+            trace_state: context.state.clone(),
+            flags: 1,
+            name: target
+                .map_or_else(|| subject.method.to_owned(), |target| format!("{} {target}", subject.method)),
+            kind: kind.into(),
+            start_time_unix_nano: now(),
+            ..proto::Span::default()
+        });
+        let mut span = Span { telemetry: telemetry.clone(), span, context, began: Instant::now() };
+        span.note("mcp.method.name", subject.method);
+        let names = [
+            ("gen_ai.tool.name", subject.tool),
+            ("gen_ai.operation.name", subject.tool.map(|_| "execute_tool")),
+            ("gen_ai.prompt.name", subject.prompt),
+            ("mcp.resource.uri", subject.uri),
+        ];
+        for (key, value) in names {
+            if let Some(value) = value {
+                span.note(key, value);
+            }
+        }
+        span
+    }
+
+    /// Where it stands.
+    pub fn trace(&self) -> Trace {
+        Trace { telemetry: self.telemetry.clone(), context: self.context.clone() }
+    }
+
+    /// This is known of it.
+    pub fn note(&mut self, key: &str, value: &str) {
+        if let Some(span) = &mut self.span {
+            let value = Some(AnyValue { value: Some(Value::StringValue(value.to_owned())) });
+            span.attributes.push(KeyValue { key: key.to_owned(), value, ..KeyValue::default() });
+        }
+    }
+
+    /// It ends with a result; whether that says of itself that it is an error.
+    pub fn answered(mut self, is_tool_error: bool) {
+        match is_tool_error {
+            true => self.failed("tool_error", ""),
+            false => self.told(),
+        }
+    }
+
+    /// It ends with this error.
+    pub fn refused(mut self, code: i64, kind: Option<&str>, message: &str) {
+        self.note("rpc.response.status_code", &code.to_string());
+        let code = code.to_string();
+        self.failed(kind.unwrap_or(&code), message);
+    }
+
+    /// What came of a server's part ends it.
+    pub fn ended<T>(mut self, outcome: &Result<T, Error>) {
+        match outcome {
+            Ok(_) => self.told(),
+            Err(Error::Server(error)) => self.refused(error.code, None, &error.message),
+            Err(error) => self.failed(error.kind(), &error.to_string()),
+        }
+    }
+
+    fn failed(&mut self, kind: &str, message: &str) {
+        self.note("error.type", kind);
+        if let Some(span) = &mut self.span {
+            span.status = Some(proto::Status { message: message.to_owned(), code: StatusCode::Error.into() });
+        }
+        self.told();
+    }
+
+    fn told(&mut self) {
+        let Some(mut span) = self.span.take() else { return };
+        let took = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        span.end_time_unix_nano = span.start_time_unix_nano.saturating_add(took);
+        self.telemetry.tell(span);
+    }
+}
+
+/// Nobody waits for it any more.
+impl Drop for Span {
+    fn drop(&mut self) {
+        if self.span.is_some() {
+            self.failed(Kind::Cancelled.word(), "");
+        }
+    }
+}
+
+/// Nanoseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Bytes that are not all zero, as ids must not be.
+fn random<const LENGTH: usize>() -> [u8; LENGTH] {
+    let mut bytes = [0; LENGTH];
+    // The call fills short requests whole, or fails; then spans are told apart by nothing, and nothing else depends on it.
+    let _filled = getrandom(&mut bytes, GetRandomFlags::empty());
+    bytes[LENGTH - 1] |= u8::from(bytes == [0; LENGTH]);
+    bytes
+}

@@ -1,0 +1,173 @@
+//! The examination of a server whose process is not ours: through the public client, as whoever uses it.
+//!
+//! The client repairs what it can, and nobody can see a process, its pipes or its end from there: those checks are left out, and the
+//! report says which they are.
+//!
+//! Invariants: as with [`super::stdio`]; nothing is asked but through [`Client`].
+
+use std::{pin::pin, time::Duration};
+
+use serde_json::Map;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    lists::tool,
+    observations::{Call, Handshake, List, ListFault, Modern, Observations, Slowest, Start, Trouble},
+    session::{CALLS, IDLE, LONG, QUICK, refusal},
+};
+use unhang_core::fault::Kind;
+use unhang_upstream::client::{self, Client, ClientSpec, Endpoint, Error, Options};
+
+const LISTS: [(&str, client::List); 4] = [
+    ("tools/list", client::List::Tools),
+    ("resources/list", client::List::Resources),
+    ("resources/templates/list", client::List::ResourceTemplates),
+    ("prompts/list", client::List::Prompts),
+];
+
+/// Two answers that come within this came together: which of them was first is not to be seen from here.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
+/// Looks at everything that a client can see.
+pub(super) async fn observe(spec: &ClientSpec, seen: &mut Observations) {
+    let since = Instant::now();
+    let client = Client::start(spec.clone());
+    match client.ready().await {
+        Ok(session) => {
+            seen.cold = Some(Start::Answered(since.elapsed()));
+            if session.revision.is_stateless() {
+                seen.modern = Some(Modern::Spoken { is_locked: false });
+            } else {
+                seen.handshake = Some(Handshake::Agreed(session.revision.name().to_owned()));
+            }
+            if let Err((what, error)) = attend(&client, seen).await {
+                trouble(what, error, seen);
+            }
+        }
+        Err(Error::Server(error)) => {
+            seen.handshake = Some(Handshake::Refused(error.code, error.message.clone()));
+        }
+        Err(Error::Failure(failure)) if failure.kind == Kind::Deadline => {
+            seen.cold = Some(Start::Silent(since.elapsed()));
+        }
+        Err(error) if matches!(spec.endpoint, Endpoint::Http(_)) => {
+            seen.cold = Some(Start::Unreachable(error.to_string()));
+        }
+        Err(error) => seen.cold = Some(Start::Failed(error.to_string())),
+    }
+    client.dispose().await;
+}
+
+async fn attend(client: &Client, seen: &mut Observations) -> Result<(), (String, Error)> {
+    for (method, list) in LISTS {
+        self::list(client, method, list, seen).await?;
+    }
+    ping(client, seen).await.map_err(|error| ("`ping`".to_owned(), error))?;
+    let safe: Vec<String> =
+        seen.tools.iter().filter(|tool| tool.is_safe).take(CALLS).map(|tool| tool.name.clone()).collect();
+    for tool in safe {
+        call(client, &tool, seen).await?;
+    }
+    sleep(IDLE).await;
+    match ping(client, seen).await {
+        Err(Error::Failure(failure)) if failure.kind == Kind::Deadline => {
+            seen.troubles.push(Trouble::SilenceIdle(failure.elapsed));
+            Ok(())
+        }
+        Err(Error::Server(_)) | Ok(()) => Ok(()),
+        Err(error) => Err(("`ping`".to_owned(), error)),
+    }
+}
+
+async fn list(
+    client: &Client,
+    method: &'static str,
+    list: client::List,
+    seen: &mut Observations,
+) -> Result<(), (String, Error)> {
+    let since = Instant::now();
+    let mut found = List { method, items: 0, bytes: 0, fault: None };
+    match client.list(list, &Options::default()).await {
+        Ok(items) => {
+            notice_slow(format!("`{method}`"), false, since.elapsed(), seen);
+            (found.items, found.bytes) = (items.len(), items.iter().map(|item| item.get().len()).sum());
+            if list == client::List::Tools {
+                let read = |item: &serde_json::value::RawValue| serde_json::from_str(item.get()).ok();
+                seen.tools = items.iter().filter_map(|item| read(item)).map(|item| tool(&item)).collect();
+            }
+        }
+        // Nobody declares the templates by themselves.
+        Err(Error::Server(_)) if list == client::List::ResourceTemplates => return Ok(()),
+        Err(Error::Server(error)) => {
+            found.fault = Some(ListFault::Refused(error.code, error.message.clone()));
+        }
+        Err(Error::Failure(failure)) if failure.kind == Kind::BadResponse => {
+            found.fault = Some(ListFault::Invalid);
+        }
+        Err(error) => return Err((format!("`{method}`"), error)),
+    }
+    seen.lists.push(found);
+    Ok(())
+}
+
+async fn ping(client: &Client, seen: &mut Observations) -> Result<(), Error> {
+    match client.ping(&Options::default()).await {
+        Ok(took) => notice_slow("`ping`".to_owned(), false, took, seen),
+        // A refusal is a sign of life as well.
+        Err(Error::Server(_)) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Calls a tool. One that takes its time is looked at from the side: does the server answer a `ping` meanwhile?
+async fn call(client: &Client, name: &str, seen: &mut Observations) -> Result<(), (String, Error)> {
+    let what = format!("`tools/call` of `{name}`");
+    let (since, options) = (Instant::now(), Options::default());
+    // What goes on in the background is followed, as whoever uses it would.
+    let mut call = pin!(client.call_tool_to_its_end(name, Map::new(), &options));
+    let mut blocked = false;
+    let answer = match timeout(QUICK, &mut call).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            let called = async { (call.await, since.elapsed()) };
+            let pinged = async { client.ping(&options).await.map(|_| since.elapsed()) };
+            let ((answer, took), pinged) = tokio::join!(called, pinged);
+            let came_with_it = pinged.is_ok_and(|pinged| took.saturating_sub(pinged) < AT_ONCE);
+            blocked = answer.is_ok() && took > LONG && came_with_it;
+            answer
+        }
+    };
+    let took = since.elapsed();
+    let answer = match answer {
+        Ok(result) => Ok(result.get().to_owned()),
+        Err(Error::Server(error)) => Err((error.code, error.message.clone())),
+        Err(Error::Unfinished(_)) => {
+            // The rest of it may be well.
+            seen.troubles.push(Trouble::Silence(what, took));
+            return Ok(());
+        }
+        Err(error) => return Err((what, error)),
+    };
+    notice_slow(what, true, took, seen);
+    seen.calls.push(Call { tool: name.to_owned(), took, refusal: refusal(&answer), blocked });
+    Ok(())
+}
+
+fn trouble(what: String, error: Error, seen: &mut Observations) {
+    match error {
+        Error::Failure(failure) if failure.kind == Kind::Deadline => {
+            seen.troubles.push(Trouble::Silence(what, failure.elapsed));
+        }
+        Error::Failure(failure) if matches!(failure.kind, Kind::BadResponse | Kind::TooLarge) => {
+            seen.heard.invalid.add(failure.to_string().as_bytes());
+        }
+        error => seen.troubles.push(Trouble::Ended(what, error.to_string())),
+    }
+}
+
+fn notice_slow(what: String, is_call: bool, took: Duration, seen: &mut Observations) {
+    if seen.slowest.as_ref().is_none_or(|slowest| took > slowest.took) {
+        seen.slowest = Some(Slowest { what, is_call, took });
+    }
+}

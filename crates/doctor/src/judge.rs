@@ -1,0 +1,420 @@
+//! What follows from what was seen. Pure.
+//!
+//! Invariants: a finding has evidence, and one check has one finding at most; nothing follows from what was not seen. What every real
+//! server does (contract 4) is no finding: silence on garbage, a refused `server/discover`, a banner on stderr.
+
+use std::{cmp::Reverse, collections::HashSet, time::Duration};
+
+use super::{
+    Finding,
+    checks::{self, Check, Severity},
+    observations::{
+        Ending, Garbage, Handshake, Heard, List, ListFault, Modern, Observations, Samples, Start, Tool,
+        Trouble,
+    },
+};
+use unhang_core::{
+    clients::{LIST_CLOCKS, START_CLOCKS, call_clocks},
+    revision::Revision,
+    units::in_words,
+};
+
+/// A pipe holds this much that nobody reads.
+const PIPE: u64 = 64 << 10;
+/// A list longer than this breaks readers whose buffer is as usual (contract 3.3).
+const LARGE_LIST: usize = 64 << 10;
+/// The shortest limit of a client for one line that is known (peers.md 3.1 J).
+const HUGE_LINE: u64 = 8 << 20;
+/// How deep `serde_json` and others follow.
+const DEEP: usize = 128;
+/// More than this between two answers is a flood.
+const FLOOD: u64 = 1000;
+/// More questions than this are one too.
+const QUESTION_FLOOD: u64 = 100;
+/// Pieces in which a short line may come without being told of.
+const MOST_PIECES: u32 = 20;
+/// Names that model APIs take have at most so many characters.
+const LONGEST_NAME: usize = 64;
+/// The refusal of a server that does not speak the revision.
+const WRONG_REVISION: i64 = -32022;
+
+/// The findings, the worst first, and then in the order of the checks.
+#[must_use]
+pub fn judge(seen: &Observations) -> Vec<Finding> {
+    let mut verdict = Verdict { findings: Vec::new() };
+    verdict.limit(seen);
+    verdict.start(seen);
+    verdict.eras(seen);
+    verdict.troubles(&seen.troubles);
+    verdict.calls(seen);
+    verdict.heard(&seen.heard);
+    verdict.conversation(&seen.heard);
+    verdict.cancelled(seen);
+    verdict.surroundings(seen);
+    verdict.ends(seen);
+    verdict.lists(&seen.lists);
+    verdict.tools(&seen.tools);
+    verdict.start_without_a_name(seen);
+    let place = |finding: &Finding| checks::CHECKS.iter().position(|check| check.id == finding.check.id);
+    verdict.findings.sort_by_key(|finding| (Reverse(finding.check.severity), place(finding)));
+    verdict.findings
+}
+
+struct Verdict {
+    findings: Vec<Finding>,
+}
+
+impl Verdict {
+    fn find(&mut self, check: &'static Check, evidence: impl Into<String>) {
+        if !self.findings.iter().any(|finding| finding.check.id == check.id) {
+            self.findings.push(Finding { check, evidence: evidence.into() });
+        }
+    }
+
+    fn samples(&mut self, check: &'static Check, what: &str, samples: &Samples) {
+        if let Some(first) = samples.first.first() {
+            let times =
+                if samples.count == 1 { String::new() } else { format!("{} times, first ", samples.count) };
+            self.find(check, format!("{what}{times}{first}"));
+        }
+    }
+
+    fn limit(&mut self, seen: &Observations) {
+        if let Some(limit) = seen.unfinished_after {
+            self.find(checks::DID_NOT_FINISH, format!("not over within {}", in_words(limit)));
+        }
+    }
+
+    fn start(&mut self, seen: &Observations) {
+        match &seen.cold {
+            Some(Start::Failed(why)) => return self.find(checks::CANNOT_START, why),
+            Some(Start::Unreachable(why)) => return self.find(checks::CANNOT_REACH, why),
+            Some(Start::Ended(exit)) => return self.find(checks::DIES_AT_START, exit),
+            Some(Start::Silent(waited)) if !matches!(seen.modern, Some(Modern::Spoken { .. })) => {
+                return self.find(
+                    checks::SILENT_AT_START,
+                    format!("no answer to `initialize` within {}", in_words(*waited)),
+                );
+            }
+            _ => {}
+        }
+        match &seen.warm {
+            Some(Start::Failed(why) | Start::Unreachable(why) | Start::Ended(why)) => {
+                self.find(checks::DIES_AT_SECOND_START, why);
+            }
+            Some(Start::Silent(waited)) => {
+                let evidence = format!("no answer within {} at the second start", in_words(*waited));
+                self.find(checks::DIES_AT_SECOND_START, evidence);
+            }
+            _ => {}
+        }
+        let took = |start: &Option<Start>| match start {
+            Some(Start::Answered(after)) => *after,
+            _ => Duration::ZERO,
+        };
+        // The first start may be the first in a long time; a later one shows what it costs every day.
+        let (cold, warm) = (took(&seen.cold), took(&seen.warm));
+        let pressed = START_CLOCKS.iter().filter(|(_, clock)| cold >= *clock || warm * 2 >= *clock);
+        // The list is asked for right after the start, so that a start delays it.
+        let delayed = LIST_CLOCKS.iter().filter(|(_, clock)| warm * 2 >= *clock);
+        let pressed: Vec<String> = delayed
+            .chain(pressed)
+            .map(|(name, clock)| format!("{name} gives up after {}", in_words(*clock)))
+            .collect();
+        if !pressed.is_empty() {
+            let (cold, warm) = (in_words(cold), in_words(warm));
+            self.find(
+                checks::SLOW_START,
+                format!("first answer after {cold}, and {warm} the next time; {}", pressed.join(", ")),
+            );
+        }
+    }
+
+    /// What never answered is not well, whatever the reason is.
+    fn start_without_a_name(&mut self, seen: &Observations) {
+        let is_found = self.findings.iter().any(|finding| finding.check.severity != Severity::Note);
+        if matches!(seen.cold, Some(Start::Unusable)) && !is_found {
+            self.find(checks::SILENT_AT_START, "nothing came that is an answer to `initialize`");
+        }
+    }
+
+    fn eras(&mut self, seen: &Observations) {
+        let is_modern = matches!(seen.modern, Some(Modern::Spoken { .. }));
+        if let (Some(Start::Silent(waited)), true) = (&seen.cold, is_modern) {
+            let waited = in_words(*waited);
+            self.find(checks::MODERN_ONLY, format!("no answer to `initialize` within {waited}"));
+        }
+        match &seen.handshake {
+            Some(Handshake::Refused(WRONG_REVISION, why)) if is_modern => self.find(checks::MODERN_ONLY, why),
+            Some(Handshake::Refused(code, why)) if is_modern => {
+                self.find(checks::MODERN_ONLY, format!("{why} (error {code})"));
+            }
+            Some(Handshake::Refused(code, why)) => {
+                self.find(checks::REFUSES_HANDSHAKE, format!("{why} (error {code})"));
+            }
+            Some(Handshake::Agreed(revision)) if Revision::of_handshake(revision).is_none() => {
+                self.find(checks::STRANGE_REVISION, format!("it answered with `{revision}`"));
+            }
+            _ => {}
+        }
+        match &seen.modern {
+            Some(Modern::Late(after)) => {
+                self.find(checks::LATE_DISCOVER, format!("it came {} after the start", in_words(*after)));
+            }
+            Some(Modern::Silent(waited)) if seen.handshake.is_some() => {
+                self.find(checks::LATE_DISCOVER, format!("none within {}", in_words(*waited)));
+            }
+            // One that starts no second time died of that.
+            Some(Modern::Ended(exit)) if matches!(seen.warm, Some(Start::Answered(_))) => {
+                self.find(checks::DIES_ON_DISCOVER, exit);
+            }
+            Some(Modern::Spoken { is_locked: true }) => {
+                self.find(checks::ERA_LOCKED, "`initialize` after `server/discover` is refused with -32022");
+            }
+            Some(Modern::Unknown { is_ambiguous: true }) => {
+                self.find(
+                    checks::ERA_AMBIGUOUS,
+                    "`tools/list` without a handshake is answered without `resultType`",
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn troubles(&mut self, troubles: &[Trouble]) {
+        for trouble in troubles {
+            match trouble {
+                Trouble::Silence(what, waited) => {
+                    self.find(checks::NO_ANSWER, format!("{what}: none within {}", in_words(*waited)));
+                }
+                Trouble::Ended(what, exit) => self.find(checks::DIES_IN_USE, format!("at {what}: {exit}")),
+                Trouble::EndedIdle(exit) => self.find(checks::DIES_IDLE, exit),
+                Trouble::SilenceIdle(waited) => {
+                    self.find(
+                        checks::HANGS_IDLE,
+                        format!("no answer to `ping` within {}", in_words(*waited)),
+                    );
+                }
+                Trouble::Mute(what) => self.find(checks::CLOSES_STDOUT, format!("at {what}")),
+                Trouble::Deaf(what) => self.find(checks::CLOSES_STDIN, format!("before {what}")),
+            }
+        }
+    }
+
+    fn calls(&mut self, seen: &Observations) {
+        if let Some(slowest) = &seen.slowest {
+            let clocks: Vec<(&str, Duration)> =
+                if slowest.is_call { call_clocks().collect() } else { LIST_CLOCKS.to_vec() };
+            let passed: Vec<String> = clocks
+                .iter()
+                .filter(|(_, clock)| slowest.took >= *clock)
+                .map(|(name, clock)| format!("{name} ({})", in_words(*clock)))
+                .collect();
+            if !passed.is_empty() {
+                let took = in_words(slowest.took);
+                self.find(
+                    checks::SLOW_ANSWER,
+                    format!("{} took {took}, past the clock of {}", slowest.what, passed.join(", ")),
+                );
+            }
+        }
+        for call in &seen.calls {
+            if call.blocked {
+                let took = in_words(call.took);
+                self.find(
+                    checks::BLOCKS_WHILE_BUSY,
+                    format!("`ping` waited for `{}`, which took {took}", call.tool),
+                );
+            }
+            if let Some(why) = &call.refusal {
+                self.find(checks::CALL_REFUSED, format!("`{}`: {why}", call.tool));
+            }
+        }
+        let was_listed = seen.lists.iter().any(|list| list.method == "tools/list" && list.items > 0);
+        if was_listed && !seen.tools.iter().any(|tool| tool.is_safe) {
+            self.find(checks::NO_SAFE_TOOL, format!("{} tools", seen.tools.len()));
+        }
+    }
+
+    fn heard(&mut self, heard: &Heard) {
+        self.samples(checks::STDOUT_JUNK, "", &heard.junk);
+        self.samples(checks::GLUED_TEXT, "", &heard.glued);
+        self.samples(checks::MANY_ON_A_LINE, "", &heard.crowded);
+        self.samples(checks::BATCH_ANSWER, "", &heard.batches);
+        self.samples(checks::INVALID_MESSAGE, "it ", &heard.invalid);
+        self.samples(checks::WRONG_ID, "", &heard.misaddressed);
+        self.samples(checks::ID_TYPE_CHANGED, "", &heard.retyped);
+        self.samples(checks::ANSWERS_TWICE, "", &heard.repeated);
+        if heard.has_mark {
+            self.find(checks::BYTE_ORDER_MARK, "EF BB BF");
+        }
+        if heard.crlf > 0 {
+            self.find(checks::CRLF_LINES, format!("{} lines", heard.crlf));
+        }
+        if heard.longest > HUGE_LINE {
+            self.find(checks::HUGE_LINE, format!("a line of {}", size(heard.longest)));
+        }
+        if heard.deepest > DEEP {
+            self.find(checks::DEEP_NESTING, format!("{} levels", heard.deepest));
+        }
+        if heard.most_pieces > MOST_PIECES {
+            self.find(checks::ANSWERS_IN_PIECES, format!("{} pieces of one short line", heard.most_pieces));
+        }
+    }
+
+    fn conversation(&mut self, heard: &Heard) {
+        if heard.most_notifications >= FLOOD {
+            let count = heard.most_notifications;
+            self.find(checks::NOTIFICATION_FLOOD, format!("{count} notifications before one answer"));
+        } else if heard.answers > 2 && heard.announced * 2 > heard.answers {
+            let Heard { announced, answers, .. } = heard;
+            self.find(checks::NOTIFIES_BEFORE_ANSWERS, format!("before {announced} of {answers} answers"));
+        }
+        let asked: u64 = heard.questions.values().sum();
+        if asked > QUESTION_FLOOD {
+            self.find(checks::REQUEST_FLOOD, format!("{asked} requests to the client"));
+        }
+        let undeclared: Vec<&str> =
+            heard.questions.keys().map(String::as_str).filter(|method| *method != "ping").collect();
+        if !undeclared.is_empty() {
+            self.find(checks::ASKS_UNDECLARED, format!("`{}`", undeclared.join("`, `")));
+        }
+    }
+
+    /// A call that is cancelled in its middle may well be answered: few servers can stop one. An answer that only a cancel brings
+    /// about is another matter.
+    fn cancelled(&mut self, seen: &Observations) {
+        let heard = &seen.heard;
+        let was_silent = seen.troubles.iter().any(|trouble| matches!(trouble, Trouble::Silence(..)));
+        if was_silent {
+            self.samples(checks::ANSWERS_AFTER_CANCEL, "", &heard.late);
+        } else if heard.progress_after_cancel > 0 {
+            let count = heard.progress_after_cancel;
+            self.find(checks::GOES_ON_AFTER_CANCEL, format!("{count} reports of progress after the cancel"));
+        } else {
+            self.samples(checks::GOES_ON_AFTER_CANCEL, "it answered: ", &heard.late);
+        }
+    }
+
+    fn surroundings(&mut self, seen: &Observations) {
+        if seen.stderr_bytes > PIPE {
+            let last = seen.stderr_last.as_deref().unwrap_or_default();
+            let last = unhang_core::wording::shortened(last, 80);
+            self.find(
+                checks::STDERR_FLOOD,
+                format!("{} in one session, at last {last}", size(seen.stderr_bytes)),
+            );
+        }
+        if seen.stderr_longest >= PIPE {
+            self.find(checks::STDERR_LONG_LINE, format!("{} and more", size(seen.stderr_longest)));
+        }
+        if seen.sharers > 0 {
+            let evidence = match seen.sharers {
+                1 => "1 process more holds it than at the start".to_owned(),
+                count => format!("{count} processes more hold it than at the start"),
+            };
+            self.find(checks::SHARES_STDIN, evidence);
+        }
+        let secrets: Vec<&str> =
+            seen.inherited.iter().map(String::as_str).filter(|name| is_secret(name)).collect();
+        if !secrets.is_empty() {
+            self.find(checks::INHERITS_SECRETS, secrets.join(", "));
+        }
+    }
+
+    fn ends(&mut self, seen: &Observations) {
+        // One that got into trouble without garbage may have got into the same trouble here.
+        match seen.garbage.as_ref().filter(|_| seen.troubles.is_empty()) {
+            Some(Garbage::Died(exit)) => self.find(checks::DIES_ON_GARBAGE, exit),
+            Some(Garbage::Deaf(waited)) => {
+                self.find(
+                    checks::DEAF_AFTER_GARBAGE,
+                    format!("no answer to `ping` within {}", in_words(*waited)),
+                );
+            }
+            Some(Garbage::Survived) | None => {}
+        }
+        let lives = |ending: &Ending| format!("still there after {}", in_words(ending.waited));
+        if let Some(ending) = &seen.stdin_end {
+            if ending.after.is_none() {
+                self.find(checks::IGNORES_STDIN_END, lives(ending));
+            } else if ending.is_failure {
+                self.find(checks::ENDS_WITH_CODE, ending.exit.clone().unwrap_or_default());
+            }
+            if ending.leaked > 0 {
+                let evidence = match ending.leaked {
+                    1 => "1 process was left".to_owned(),
+                    count => format!("{count} processes were left"),
+                };
+                self.find(checks::LEAVES_PROCESSES, evidence);
+            }
+        }
+        if let Some(ending) = seen.sigterm.as_ref().filter(|ending| ending.after.is_none()) {
+            self.find(checks::IGNORES_SIGTERM, lives(ending));
+        }
+    }
+
+    fn lists(&mut self, lists: &[List]) {
+        for list in lists {
+            let method = list.method;
+            match &list.fault {
+                Some(ListFault::Invalid) => self.find(checks::INVALID_LIST, format!("`{method}`")),
+                Some(ListFault::Refused(code, why)) => {
+                    self.find(checks::LIST_REFUSED, format!("`{method}`: {why} (error {code})"));
+                }
+                Some(ListFault::Endless) => {
+                    self.find(checks::ENDLESS_LIST, format!("`{method}`: {} items and no end", list.items));
+                }
+                None => {}
+            }
+            if method == "tools/list" && list.bytes > LARGE_LIST {
+                let size = size(list.bytes as u64);
+                self.find(checks::LARGE_LIST, format!("{} tools in {size}", list.items));
+            }
+        }
+    }
+
+    fn tools(&mut self, tools: &[Tool]) {
+        let faulty: Vec<&Tool> = tools.iter().filter(|tool| tool.fault.is_some()).collect();
+        if let [first, others @ ..] = &faulty[..] {
+            let more = if others.is_empty() { String::new() } else { format!(", and {} more", others.len()) };
+            let why = first.fault.as_deref().unwrap_or_default();
+            self.find(checks::INVALID_TOOL_SCHEMA, format!("`{}`: {why}{more}", first.name));
+        }
+        let mut names = HashSet::new();
+        for tool in tools {
+            if !names.insert(tool.name.as_str()) {
+                self.find(checks::DUPLICATE_TOOL, format!("`{}`", tool.name));
+            }
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+            if tool.name.is_empty() || tool.name.len() > LONGEST_NAME || !tool.name.bytes().all(is_plain) {
+                self.find(checks::ODD_TOOL_NAME, format!("`{}`", tool.name));
+            }
+        }
+    }
+}
+
+/// Whether a variable of this name holds what nobody should see.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL"]
+        .iter()
+        .any(|part| name.contains(part))
+}
+
+/// A number of bytes for a person.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 2] = [(1 << 20, "MiB"), (1 << 10, "KiB")];
+    let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| bytes >= *unit) else {
+        return format!("{bytes} B");
+    };
+    let tenths = bytes * 10 / unit;
+    if tenths >= 100 || tenths.is_multiple_of(10) {
+        return format!("{} {name}", tenths / 10);
+    }
+    format!("{}.{} {name}", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! One session with a server, as a client has it: lists, ping, safe calls, a moment of silence, the end of stdin.
+//!
+//! Invariants: a tool is called only if it says that it only reads, and needs no arguments; after the first thing that gets no
+//! answer nothing more is asked.
+
+use std::time::Duration;
+
+use serde_json::{Value, json, value::RawValue};
+use tokio::time::Instant;
+
+use super::{
+    lists::{LISTS, page, tool},
+    observations::{Call, List, ListFault, Observations, Slowest, Tool, Trouble},
+    stdio::{END_PATIENCE, Examination},
+    talk::{Answer, Failed, Talk},
+};
+use unhang_core::config::LIST_PAGES;
+use unhang_upstream::client::in_words::{JobInWords, StatusInWords};
+
+/// Safe tools that are called.
+pub(super) const CALLS: usize = 3;
+/// After this a call is no quick one: it is looked at from the side.
+pub(super) const QUICK: Duration = Duration::from_millis(500);
+/// A call that takes longer than this keeps a client waiting, which may wonder whether anybody is there.
+pub(super) const LONG: Duration = Duration::from_millis(1500);
+/// An answer longer than this is on its way for a while: a cancel may cross it.
+const LONG_ANSWER: u64 = 1 << 20;
+/// When a second call like that is cancelled, and for how long it is listened to then.
+const CANCEL_AFTER: Duration = Duration::from_millis(200);
+const AFTER_CANCEL: Duration = Duration::from_millis(1500);
+/// What comes after a call that was given up.
+const AFTERMATH: Duration = Duration::from_millis(300);
+/// How long the server is left alone.
+pub(super) const IDLE: Duration = Duration::from_secs(2);
+/// How long a job is waited for with one question.
+const JOB_LOOK: Duration = Duration::from_secs(5);
+/// Pages that are read of a list; a tenth of what [`LIST_PAGES`] allows shows as well that there is no end.
+const PAGES: usize = LIST_PAGES / 10;
+
+/// How requests are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Era {
+    /// After `initialize`.
+    Handshake,
+    /// By themselves.
+    Stateless,
+}
+
+impl Era {
+    /// What every server of the era answers.
+    pub(super) fn ping(self) -> &'static str {
+        match self {
+            Era::Handshake => "ping",
+            Era::Stateless => "server/discover",
+        }
+    }
+}
+
+/// Has the session with a server that has agreed to it.
+pub(super) async fn attend(
+    examination: &mut Examination<'_>,
+    talk: &mut Talk,
+    era: Era,
+    capabilities: &Value,
+) {
+    let baseline = talk.holders().len();
+    let mut session = Session { examination, talk, era, baseline };
+    if let Err((what, failed)) = session.work(capabilities).await {
+        session.trouble(what, failed);
+    }
+    session.notice_sharers();
+    if !talk.is_over() {
+        let ending = talk.end_input(END_PATIENCE).await;
+        examination.seen.stdin_end = Some(ending);
+    }
+}
+
+/// Keeps what a start wrote, of the start in which most was said.
+pub(super) fn remember(seen: &mut Observations, talk: &mut Talk) {
+    let (bytes, longest, last) = talk.stderr();
+    if bytes >= seen.stderr_bytes {
+        (seen.stderr_bytes, seen.stderr_last) = (bytes, last);
+    }
+    seen.stderr_longest = seen.stderr_longest.max(longest);
+    let heard = talk.ear().heard();
+    if heard.answers >= seen.heard.answers && !talk.is_excused() {
+        seen.heard = talk.ear().heard().clone();
+    }
+}
+
+type Asked = Result<(Answer, Duration), (String, Failed)>;
+
+struct Session<'a, 'b> {
+    examination: &'a mut Examination<'b>,
+    talk: &'a mut Talk,
+    era: Era,
+    /// Processes that held its stdin when it was ready: launchers hand it on.
+    baseline: usize,
+}
+
+impl Session<'_, '_> {
+    async fn work(&mut self, capabilities: &Value) -> Result<(), (String, Failed)> {
+        for (method, member, capability) in LISTS {
+            if method == "tools/list" || !capabilities[capability].is_null() {
+                self.list(method, member).await?;
+            }
+        }
+        // A refusal is a sign of life as well.
+        let _answered = self.ask(self.era.ping(), &json!({})).await?;
+        self.notice_sharers();
+        let safe = self.examination.seen.tools.iter().filter(|tool| tool.is_safe);
+        let safe: Vec<String> = safe.take(CALLS).map(|tool| tool.name.clone()).collect();
+        for tool in safe {
+            self.call(&tool).await?;
+        }
+        self.cancel_a_slow_call().await;
+        self.idle().await;
+        Ok(())
+    }
+
+    async fn ask(&mut self, method: &str, params: &Value) -> Asked {
+        let limit = self.examination.limits.request_timeout;
+        let params = self.examination.params(self.era, params);
+        let asked = self.talk.ask(method, &params, limit).await;
+        let (answer, took) = asked.map_err(|failed| (format!("`{method}`"), failed))?;
+        self.notice_slow(format!("`{method}`"), false, took);
+        Ok((answer, took))
+    }
+
+    async fn list(&mut self, method: &'static str, member: &str) -> Result<(), (String, Failed)> {
+        let mut list = List { method, items: 0, bytes: 0, fault: None };
+        let mut cursor: Option<String> = None;
+        for number in 0..=PAGES {
+            let params = cursor.as_ref().map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
+            let result = match self.ask(method, &params).await? {
+                (Ok(result), _) => result,
+                // Nobody declares the templates by themselves, and tools are asked for without a declaration.
+                (Err(_), _) if method != "resources/list" && method != "prompts/list" => break,
+                (Err((code, message)), _) => {
+                    list.fault = Some(ListFault::Refused(code, message));
+                    break;
+                }
+            };
+            list.bytes += result.len();
+            let Some((items, next)) = page(&result, member) else {
+                list.fault = Some(ListFault::Invalid);
+                break;
+            };
+            list.items += items.len();
+            if member == "tools" {
+                let tools: Vec<Tool> = items.iter().map(tool).collect();
+                self.examination.seen.tools.extend(tools);
+            }
+            match next {
+                None => break,
+                next if next == cursor || number == PAGES => {
+                    list.fault = Some(ListFault::Endless);
+                    break;
+                }
+                next => cursor = next,
+            }
+        }
+        self.examination.seen.lists.push(list);
+        Ok(())
+    }
+
+    fn send_call(&mut self, tool: &str) -> i64 {
+        let token = self.talk.next_id();
+        let params = json!({ "name": tool, "arguments": {}, "_meta": { "progressToken": token } });
+        let params = self.examination.params(self.era, &params);
+        self.talk.send("tools/call", &params)
+    }
+
+    /// Calls a tool. One that takes its time is looked at from the side: does it answer a `ping` meanwhile?
+    async fn call(&mut self, tool: &str) -> Result<(), (String, Failed)> {
+        let what = format!("`tools/call` of `{tool}`");
+        let limits = self.examination.limits;
+        let since = Instant::now();
+        let id = self.send_call(tool);
+        let mut answer = self.talk.answer(id, QUICK.min(limits.call_timeout)).await;
+        let mut blocked = false;
+        let mut pinged = Ok(());
+        if matches!(answer, Err(Failed::Silence(_))) {
+            self.notice_sharers();
+            let ping = self.examination.params(self.era, &json!({}));
+            let ping = self.talk.send(self.era.ping(), &ping);
+            answer = self.talk.answer(id, limits.call_timeout.saturating_sub(QUICK)).await;
+            let is_long = self.talk.ear().heard().longest > LONG_ANSWER;
+            blocked = since.elapsed() > LONG && !is_long && self.talk.ear().book().came_first(id, ping);
+            self.notice_sharers();
+            if matches!(answer, Err(Failed::Silence(_))) {
+                self.talk.cancel(id);
+                self.talk.listen(AFTERMATH).await;
+            }
+            if !self.talk.is_over() {
+                let answered = self.talk.answer(ping, limits.request_timeout).await;
+                pinged = answered.map(drop).map_err(|failed| (format!("`{}`", self.era.ping()), failed));
+            }
+        }
+        let answer = match answer {
+            Ok(answer) => self.at_its_end(tool, answer, since + limits.call_timeout).await,
+            silent => silent,
+        };
+        let took = since.elapsed();
+        match answer {
+            Ok(answer) => {
+                self.notice_slow(what, true, took);
+                let refusal = refusal(&answer);
+                self.examination.seen.calls.push(Call { tool: tool.to_owned(), took, refusal, blocked });
+            }
+            // The rest of it may be well.
+            Err(failed @ Failed::Silence(_)) if pinged.is_ok() => self.trouble(what, failed),
+            Err(Failed::Spoilt) => {}
+            Err(failed) => return Err((what, failed)),
+        }
+        pinged
+    }
+
+    /// What a call comes to with which the server goes on as a job of ours, until this moment; every other answer as it is.
+    async fn at_its_end(&mut self, tool: &str, answer: Answer, by: Instant) -> Result<Answer, Failed> {
+        let raw = |result: &str| RawValue::from_string(result.to_owned()).ok();
+        let job = answer.as_ref().ok().and_then(|result| JobInWords::read(&raw(result)?, tool));
+        let Some(job) = job else { return Ok(answer) };
+        let since = Instant::now();
+        loop {
+            let remaining = by.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                return Err(Failed::Silence(since.elapsed()));
+            }
+            let wait = remaining.min(JOB_LOOK).as_secs();
+            let arguments = json!({ "job_id": job.job, "wait_seconds": wait });
+            let told = self.about(&job.status_tool(), &arguments, remaining).await?;
+            let Ok(told) = told else { return Ok(answer) };
+            let status = raw(&told).and_then(|told| StatusInWords::read(&told, job.job));
+            match status {
+                Some(status) if status.state.is_final() => break,
+                Some(_) => self.talk.listen(QUICK.min(remaining)).await,
+                None => return Ok(answer),
+            }
+        }
+        let limit = self.examination.limits.request_timeout;
+        self.about(&job.results_tool(), &json!({ "job_id": job.job }), limit).await
+    }
+
+    /// Asks a tool about jobs.
+    async fn about(&mut self, tool: &str, arguments: &Value, limit: Duration) -> Result<Answer, Failed> {
+        let params = json!({ "name": tool, "arguments": arguments });
+        let params = self.examination.params(self.era, &params);
+        self.talk.ask("tools/call", &params, limit).await.map(|(answer, _)| answer)
+    }
+
+    /// Calls a slow tool once more, and cancels that.
+    async fn cancel_a_slow_call(&mut self) {
+        let slow = self.examination.seen.calls.iter().find(|call| call.took > QUICK && !call.blocked);
+        let Some(tool) = slow.map(|call| call.tool.clone()) else { return };
+        if self.talk.ear().heard().longest > LONG_ANSWER {
+            return;
+        }
+        let id = self.send_call(&tool);
+        if self.talk.answer(id, CANCEL_AFTER).await.is_err() {
+            self.talk.cancel(id);
+            self.talk.listen(AFTER_CANCEL).await;
+        }
+    }
+
+    /// Leaves it alone, and sees whether it is still there.
+    async fn idle(&mut self) {
+        self.talk.listen(IDLE).await;
+        if self.talk.is_over() {
+            let exit = self.talk.exit();
+            return self.examination.seen.troubles.push(Trouble::EndedIdle(exit));
+        }
+        match self.ask(self.era.ping(), &json!({})).await {
+            Ok(_) => {}
+            Err((_, Failed::Silence(waited))) => {
+                self.examination.seen.troubles.push(Trouble::SilenceIdle(waited));
+            }
+            Err((_, Failed::Ended(exit))) => self.examination.seen.troubles.push(Trouble::EndedIdle(exit)),
+            Err((what, failed)) => self.trouble(what, failed),
+        }
+    }
+
+    fn trouble(&mut self, what: String, failed: Failed) {
+        self.examination.seen.troubles.extend(match failed {
+            Failed::Silence(waited) => Some(Trouble::Silence(what, waited)),
+            Failed::Ended(exit) => Some(Trouble::Ended(what, exit)),
+            Failed::Mute => Some(Trouble::Mute(what)),
+            Failed::Deaf => Some(Trouble::Deaf(what)),
+            // It was noted where it was read.
+            Failed::Spoilt => None,
+        });
+    }
+
+    fn notice_slow(&mut self, what: String, is_call: bool, took: Duration) {
+        let slowest = &mut self.examination.seen.slowest;
+        if slowest.as_ref().is_none_or(|slowest| took > slowest.took) {
+            *slowest = Some(Slowest { what, is_call, took });
+        }
+    }
+
+    fn notice_sharers(&mut self) {
+        let more = self.talk.holders().len().saturating_sub(self.baseline);
+        self.examination.seen.sharers = self.examination.seen.sharers.max(more);
+    }
+}
+
+/// Why a call was refused: by an error, or by a result that says that it is one.
+pub(super) fn refusal(answer: &Answer) -> Option<String> {
+    match answer {
+        Err((code, message)) => Some(format!("{message} (error {code})")),
+        Ok(result) if !result.contains("\"isError\"") => None,
+        Ok(result) => {
+            let result: Value = serde_json::from_str(result).unwrap_or_default();
+            let text = result["content"][0]["text"].as_str().unwrap_or_default();
+            (result["isError"] == true).then(|| text.to_owned())
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The examination of a server on stdio: three starts, one after the other, each with questions of its own.
+//!
+//! 1. The first start is measured alone. A session in the way of most clients: handshake, lists, ping, calls that are safe, a
+//!    moment of silence, the end of stdin.
+//! 2. A client of the stateless revision: `server/discover`, a list without a handshake, and what becomes of a handshake then.
+//! 3. The second measured start; lines that are no messages; SIGTERM.
+//!
+//! Invariants: every wait has a limit; what was seen before a limit passed is kept; each start is ended with all that it started.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::{sync::SemaphorePermit, time::Instant};
+use unhang_proc::server::ServerSpec;
+
+use super::{
+    Starts,
+    observations::{Garbage, Handshake, Modern, Observations, Start, Trouble},
+    session::{self, Era},
+    talk::{Answer, Failed, Talk},
+};
+use unhang_core::{
+    config::{Limits, PROBE_PATIENCE},
+    revision::Revision,
+};
+use unhang_upstream::{
+    conversation,
+    handshake::{Ask, Introduction},
+};
+
+/// How long a server may take to end once it was told to. Clients and SDKs wait 2 to 3 s before they kill it.
+pub(super) const END_PATIENCE: Duration = Duration::from_secs(3);
+/// How long the probe for the stateless revision is still listened to when it is late, for the sake of telling.
+const LATE_PATIENCE: Duration = Duration::from_secs(4);
+/// How long the machine is kept free of other starts while one is measured. One that takes longer is slow by itself.
+const QUIET: Duration = Duration::from_millis(1500);
+/// The error of a server that does not speak the revision of a request.
+const WRONG_REVISION: i64 = -32022;
+
+/// Lines that are no messages: broken, of another kind, empty, no text.
+const GARBAGE: [&[u8]; 7] = [
+    b"this is no JSON",
+    br#"{"jsonrpc":"2.0","id":"#,
+    b"",
+    b"[]",
+    b"42",
+    br#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+    b"{\"jsonrpc\":\"2.0\",\"method\":\"\xff\xfe\"}",
+];
+
+/// One examination at work.
+pub(super) struct Examination<'a> {
+    pub(super) name: &'a str,
+    pub(super) server: &'a ServerSpec,
+    pub(super) limits: &'a Limits,
+    pub(super) starts: &'a Starts,
+    pub(super) introduction: Introduction,
+    pub(super) seen: &'a mut Observations,
+}
+
+impl Examination<'_> {
+    /// Looks at everything that can be seen.
+    pub(super) async fn run(&mut self) {
+        let name = self.name;
+        tracing::info!("examining `{name}`: its first start, and a session");
+        let Some(era) = self.first().await else { return };
+        if era == Era::Handshake {
+            tracing::info!("examining `{name}`: a client of the stateless revision");
+            self.modern().await;
+        }
+        tracing::info!("examining `{name}`: its second start, garbage, SIGTERM");
+        self.second(era).await;
+    }
+
+    /// The first start, and the session in whichever era the server speaks; none where there can be none.
+    async fn first(&mut self) -> Option<Era> {
+        let (talk, answer) = self.start(true, Ask::Initialize, self.limits.start_timeout).await;
+        let (mut talk, answer) = match (talk, answer) {
+            (Some(talk), Ok(answer)) => (talk, answer),
+            (talk, failed) => {
+                match failed {
+                    Err(Failed::Mute) => self.seen.troubles.push(Trouble::Mute("`initialize`".to_owned())),
+                    Err(Failed::Deaf) => self.seen.troubles.push(Trouble::Deaf("`initialize`".to_owned())),
+                    _ => {}
+                }
+                let is_silent = matches!(self.seen.cold, Some(Start::Silent(_)));
+                self.dismiss(talk).await;
+                // One that knows no handshake may be silent about it.
+                return if is_silent { self.stateless_session(PROBE_PATIENCE).await } else { None };
+            }
+        };
+        match answer {
+            Ok(result) => {
+                let members: Value = serde_json::from_str(&result).unwrap_or_default();
+                let revision = members["protocolVersion"].as_str().unwrap_or_default().to_owned();
+                self.seen.handshake = Some(Handshake::Agreed(revision));
+                talk.say(&conversation::notification("notifications/initialized", "{}"));
+                session::attend(self, &mut talk, Era::Handshake, &members["capabilities"]).await;
+                self.dismiss(Some(talk)).await;
+                Some(Era::Handshake)
+            }
+            Err((code, message)) => {
+                self.seen.handshake = Some(Handshake::Refused(code, message));
+                self.dismiss(Some(talk)).await;
+                self.stateless_session(self.limits.start_timeout).await
+            }
+        }
+    }
+
+    /// A session with a server that refuses handshakes.
+    async fn stateless_session(&mut self, limit: Duration) -> Option<Era> {
+        let (talk, answer) = self.start_unmeasured(Ask::Discover, limit).await;
+        let mut talk = talk?;
+        let capabilities = match answer {
+            Ok(Ok(result)) => speaks_stateless(&result),
+            _ => None,
+        };
+        if let Some(capabilities) = &capabilities {
+            self.seen.modern = Some(Modern::Spoken { is_locked: false });
+            session::attend(self, &mut talk, Era::Stateless, capabilities).await;
+        }
+        self.dismiss(Some(talk)).await;
+        capabilities.map(|_| Era::Stateless)
+    }
+
+    /// What a client of the stateless revision meets.
+    async fn modern(&mut self) {
+        let usual = match self.seen.cold {
+            // On a machine that is busier than it was.
+            Some(Start::Answered(after)) => after * 4,
+            _ => Duration::ZERO,
+        };
+        let (talk, answer) = self.start_unmeasured(Ask::Discover, usual + PROBE_PATIENCE).await;
+        let Some(mut talk) = talk else { return };
+        self.seen.modern = Some(match answer {
+            Ok(Ok(result)) if speaks_stateless(&result).is_some() => {
+                let again = self.introduction.params(Ask::Initialize);
+                let answered = talk.ask("initialize", &again, self.limits.request_timeout).await;
+                let is_locked = matches!(answered, Ok((Err((WRONG_REVISION, _)), _)));
+                Modern::Spoken { is_locked }
+            }
+            Ok(_) | Err(Failed::Spoilt) => {
+                let list = self.params(Era::Stateless, &json!({}));
+                let listed = talk.ask("tools/list", &list, self.limits.request_timeout).await;
+                let is_ambiguous =
+                    matches!(listed, Ok((Ok(result), _)) if !result.contains("\"resultType\""));
+                Modern::Unknown { is_ambiguous }
+            }
+            Err(Failed::Silence(waited)) => {
+                talk.listen_for(1, LATE_PATIENCE).await;
+                match talk.ear().has_reply(1) {
+                    true => Modern::Late(talk.age()),
+                    false => Modern::Silent(waited + LATE_PATIENCE),
+                }
+            }
+            Err(Failed::Ended(exit)) => Modern::Ended(exit),
+            Err(Failed::Mute | Failed::Deaf) => Modern::Ended("it closed its pipes".to_owned()),
+        });
+        self.dismiss(Some(talk)).await;
+    }
+
+    /// The second measured start, garbage, SIGTERM.
+    async fn second(&mut self, era: Era) {
+        let ask = if era == Era::Handshake { Ask::Initialize } else { Ask::Discover };
+        let (talk, _) = self.start(false, ask, self.limits.start_timeout).await;
+        let Some(mut talk) = talk else { return };
+        if !matches!(self.seen.warm, Some(Start::Answered(_))) {
+            return self.dismiss(Some(talk)).await;
+        }
+        if era == Era::Handshake {
+            talk.say(&conversation::notification("notifications/initialized", "{}"));
+        }
+        talk.ear().book().is_excused = true;
+        GARBAGE.iter().for_each(|line| talk.say(line));
+        let ping = self.params(era, &json!({}));
+        let answered = talk.ask(era.ping(), &ping, self.limits.request_timeout).await;
+        self.seen.garbage = Some(match answered {
+            Ok(_) | Err(Failed::Spoilt) => Garbage::Survived,
+            Err(Failed::Ended(exit)) => Garbage::Died(exit),
+            Err(Failed::Silence(waited)) => Garbage::Deaf(waited),
+            Err(Failed::Mute | Failed::Deaf) => Garbage::Deaf(self.limits.request_timeout),
+        });
+        if !talk.is_over() {
+            self.seen.sigterm = Some(talk.terminate(END_PATIENCE).await);
+        }
+        self.dismiss(Some(talk)).await;
+    }
+
+    /// A measured start: nothing else starts beside it, until it has answered or is slow anyway.
+    async fn start(
+        &mut self,
+        is_cold: bool,
+        ask: Ask,
+        limit: Duration,
+    ) -> (Option<Talk>, Result<Answer, Failed>) {
+        let alone = self.starts.alone().await;
+        let (talk, answer) = self.begin(ask, limit, alone).await;
+        let start = match (&talk, &answer) {
+            (None, Err(Failed::Ended(why))) => Start::Failed(why.clone()),
+            (Some(talk), Err(Failed::Ended(_))) if talk.failure().is_some() => {
+                Start::Failed(talk.failure().unwrap_or_default().to_owned())
+            }
+            (Some(talk), Ok(_)) => Start::Answered(talk.needed()),
+            (_, Err(Failed::Ended(exit))) => Start::Ended(exit.clone()),
+            (_, Err(Failed::Silence(waited))) => Start::Silent(*waited),
+            _ => Start::Unusable,
+        };
+        *(if is_cold { &mut self.seen.cold } else { &mut self.seen.warm }) = Some(start);
+        (talk, answer)
+    }
+
+    async fn start_unmeasured(
+        &mut self,
+        ask: Ask,
+        limit: Duration,
+    ) -> (Option<Talk>, Result<Answer, Failed>) {
+        let beside = self.starts.beside().await;
+        self.begin(ask, limit, beside).await
+    }
+
+    async fn begin(
+        &mut self,
+        ask: Ask,
+        limit: Duration,
+        permit: Option<SemaphorePermit<'_>>,
+    ) -> (Option<Talk>, Result<Answer, Failed>) {
+        let mut talk = match Talk::start(self.name, self.server, self.limits) {
+            Ok(talk) => talk,
+            Err(why) => return (None, Err(Failed::Ended(why))),
+        };
+        let by = Instant::now() + limit;
+        let id = talk.send(ask.method(), &self.introduction.params(ask));
+        let mut answer = talk.answer(id, limit.min(QUIET)).await;
+        drop(permit);
+        if matches!(answer, Err(Failed::Silence(_))) && limit > QUIET {
+            let left = by.saturating_duration_since(Instant::now());
+            answer = talk.answer(id, left).await.map_err(|failed| match failed {
+                Failed::Silence(_) => Failed::Silence(limit),
+                failed => failed,
+            });
+        }
+        (Some(talk), answer)
+    }
+
+    /// Ends a start, and keeps what its stdout and stderr were like where that is not known yet or was a whole session.
+    async fn dismiss(&mut self, talk: Option<Talk>) {
+        let Some(mut talk) = talk else { return };
+        talk.kill(self.limits).await;
+        session::remember(self.seen, &mut talk);
+    }
+
+    /// Parameters as the era wants them.
+    pub(super) fn params(&self, era: Era, params: &Value) -> String {
+        match era {
+            Era::Handshake => params.to_string(),
+            Era::Stateless => self.introduction.signed(&params.to_string()),
+        }
+    }
+}
+
+/// The capabilities of a server that answers `server/discover` with the stateless revision.
+fn speaks_stateless(result: &str) -> Option<Value> {
+    let mut members: Value = serde_json::from_str(result).ok()?;
+    let versions = members["supportedVersions"].as_array()?;
+    let is_spoken = versions.iter().any(|version| version == Revision::V2026July.name());
+    is_spoken.then(|| members["capabilities"].take())
+}

@@ -1,0 +1,380 @@
+//! One start of a server under examination: its process, and what is said and heard.
+//!
+//! Invariants: nothing here waits without a limit; whatever happens to a [`Talk`], the lifeline ends the server with all that it has
+//! started.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+use unhang_proc::{
+    drain::{LONGEST_PIECE, Tail},
+    server::{Exit, ServerEvent, ServerSpec, Swept},
+};
+use unhang_wire::Id;
+
+use super::ear::{Ear, Reply};
+use super::observations::Ending;
+use unhang_core::{
+    config::{LAST_MOMENT, Limits, STOP_SLACK},
+    queue::{Class, Queue},
+    shell::is_passing,
+};
+use unhang_upstream::{
+    client::declined,
+    conversation,
+    process::{Awaited, Process, awaited},
+};
+
+/// What is read at once.
+const CHUNK: usize = 64 << 10;
+/// Chunks that are still read of a server that has ended: more than any pipe holds.
+const LAST_CHUNKS: usize = 64;
+/// Bytes of answers that may wait for a server that asks and does not read.
+const MOST_ANSWERS: usize = 1 << 20;
+/// The part of the time that a server needed for itself in any case.
+const LEAST_NEEDED: u32 = 10;
+/// Between the end of a server and that of the sweep behind it, which has its own limits well below this.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(6);
+
+/// Why there is no answer.
+#[derive(Clone, Debug)]
+pub(super) enum Failed {
+    /// None came within this.
+    Silence(Duration),
+    /// The server ended, in this way.
+    Ended(String),
+    /// It closed its stdout and lives on.
+    Mute,
+    /// It closed its stdin and lives on.
+    Deaf,
+    /// What came cannot be used, and was noted.
+    Spoilt,
+}
+
+/// An answer: a result as received, or the server's own error.
+pub(super) type Answer = Result<String, (i64, String)>;
+
+/// One start of a server.
+pub(super) struct Talk {
+    process: Option<Process>,
+    ear: Ear,
+    to_server: Queue,
+    tail: Tail,
+    longest_line: Arc<AtomicU64>,
+    last_id: i64,
+    since: Instant,
+    failure: Option<String>,
+    exit: Option<(Exit, Instant)>,
+    swept: Option<Swept>,
+}
+
+impl Talk {
+    /// Starts the server.
+    pub(super) fn start(name: &str, spec: &ServerSpec, limits: &Limits) -> Result<Talk, String> {
+        let (tail, longest_line) = (Tail::new(limits.stderr_tail), Arc::new(AtomicU64::new(0)));
+        let (longest, mut length) = (longest_line.clone(), 0);
+        let counted = std::sync::Mutex::new(move |piece: &[u8]| {
+            // A longer line comes in pieces of that length.
+            length = if piece.len() == LONGEST_PIECE { length + piece.len() as u64 } else { 0 };
+            longest.fetch_max(length.max(piece.len() as u64), Ordering::Relaxed);
+        });
+        let on_line = move |piece: &[u8]| {
+            if let Ok(mut counted) = counted.lock() {
+                counted(piece);
+            }
+        };
+        let since = Instant::now();
+        let process = Process::start(name, spec, tail.clone(), on_line).map_err(|error| error.to_string())?;
+        Ok(Talk {
+            process: Some(process),
+            ear: Ear::new(limits.max_message),
+            to_server: Queue::new(usize::MAX),
+            tail,
+            longest_line,
+            last_id: 0,
+            since,
+            failure: None,
+            exit: None,
+            swept: None,
+        })
+    }
+
+    /// Since the start.
+    pub(super) fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// The same without what it was kept from by others that had the processors: a busy machine is no fault of the server.
+    pub(super) fn needed(&self) -> Duration {
+        let age = self.age();
+        let kept = self.process.as_ref().map(|process| process.server.processor_wait()).unwrap_or_default();
+        // Processes that waited side by side are counted twice.
+        age.saturating_sub(kept).max(age / LEAST_NEEDED)
+    }
+
+    pub(super) fn ear(&mut self) -> &mut Ear {
+        &mut self.ear
+    }
+
+    /// Why the command could not be executed, if it could not.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.exit.is_some() || self.process.is_none() || self.failure.is_some()
+    }
+
+    /// Bytes on stderr, those of the longest line, and the last line.
+    pub(super) fn stderr(&self) -> (u64, u64, Option<String>) {
+        let longest = self.longest_line.load(Ordering::Relaxed);
+        (self.tail.bytes_seen(), longest, self.tail.last_lines(1).pop())
+    }
+
+    /// How it ended, with its last words.
+    pub(super) fn exit(&self) -> String {
+        let exit = match (&self.failure, &self.exit) {
+            (Some(failure), _) => return failure.clone(),
+            (None, Some((exit, _))) => exit.to_string(),
+            (None, None) => "in an unknown way".to_owned(),
+        };
+        match self.tail.last_lines(1).pop() {
+            Some(line) => format!("{exit}; its last line on stderr: {}", line.trim()),
+            None => exit,
+        }
+    }
+
+    /// Processes of it that hold its stdin.
+    pub(super) fn holders(&self) -> Vec<u32> {
+        self.process.as_ref().map(|process| process.server.input_holders()).unwrap_or_default()
+    }
+
+    fn is_mute(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.output_ended)
+    }
+
+    fn is_deaf(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.input_closed)
+    }
+
+    /// Says a line as it is.
+    pub(super) fn say(&mut self, line: &[u8]) {
+        if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
+            self.to_server.push(Class::Kept, line, Some(input), None);
+        }
+    }
+
+    /// The id that the next request will have.
+    pub(super) fn next_id(&self) -> i64 {
+        self.last_id + 1
+    }
+
+    /// Sends a request and returns its id. `params` is JSON.
+    pub(super) fn send(&mut self, method: &str, params: &str) -> i64 {
+        self.last_id += 1;
+        self.ear.book().ask(self.last_id);
+        let line = conversation::request(&Id::Integer(self.last_id), method, params);
+        self.say(&line);
+        self.last_id
+    }
+
+    /// Withdraws a request.
+    pub(super) fn cancel(&mut self, id: i64) {
+        self.ear.book().cancel(id);
+        self.say(&conversation::cancelled(&Id::Integer(id), "the examination goes on"));
+    }
+
+    /// Asks, and waits for the answer. Gives how long it took, too.
+    pub(super) async fn ask(
+        &mut self,
+        method: &str,
+        params: &str,
+        limit: Duration,
+    ) -> Result<(Answer, Duration), Failed> {
+        let since = Instant::now();
+        let id = self.send(method, params);
+        let answer = self.answer(id, limit).await?;
+        Ok((answer, since.elapsed()))
+    }
+
+    /// Waits for the answer to a request that was sent.
+    pub(super) async fn answer(&mut self, id: i64, limit: Duration) -> Result<Answer, Failed> {
+        let by = Instant::now() + limit;
+        self.until(by, |talk| talk.ear.has_reply(id) || talk.is_over() || talk.is_mute() || talk.is_deaf())
+            .await;
+        if !self.ear.has_reply(id) && (self.is_mute() || self.is_deaf()) {
+            // One that is about to end closes its pipes a moment before; one that only reads no more may still answer.
+            let moment = Instant::now() + LAST_MOMENT;
+            self.until(moment, |talk| talk.ear.has_reply(id) || talk.is_over()).await;
+        }
+        match self.ear.book().take(id) {
+            Some(Reply::Result(result)) => Ok(Ok(result)),
+            Some(Reply::Error(code, message)) => Ok(Err((code, message))),
+            Some(Reply::Spoilt) => Err(Failed::Spoilt),
+            None if self.is_over() => Err(Failed::Ended(self.exit())),
+            None if self.is_mute() => Err(Failed::Mute),
+            None if self.is_deaf() => Err(Failed::Deaf),
+            None => Err(Failed::Silence(limit)),
+        }
+    }
+
+    /// Whether it has been told what is no message.
+    pub(super) fn is_excused(&mut self) -> bool {
+        self.ear.book().is_excused
+    }
+
+    /// Listens for a while, at most until the answer to this comes, which stays to be taken.
+    pub(super) async fn listen_for(&mut self, id: i64, length: Duration) {
+        self.until(Instant::now() + length, |talk| talk.ear.has_reply(id) || talk.is_over()).await;
+    }
+
+    /// Listens for a while.
+    pub(super) async fn listen(&mut self, length: Duration) {
+        self.until(Instant::now() + length, Talk::is_over).await;
+    }
+
+    /// Closes its stdin and waits for its end.
+    pub(super) async fn end_input(&mut self, patience: Duration) -> Ending {
+        // What still waits for it has its chance first.
+        let by = Instant::now() + patience;
+        self.until(by, |talk| talk.to_server.is_empty() || talk.is_over()).await;
+        if let Some(process) = &mut self.process {
+            process.server.input = None;
+        }
+        self.ending(patience).await
+    }
+
+    /// Sends it SIGTERM and waits for its end.
+    pub(super) async fn terminate(&mut self, patience: Duration) -> Ending {
+        if let Some(process) = &mut self.process {
+            process.server.terminate();
+        }
+        self.ending(patience).await
+    }
+
+    async fn ending(&mut self, patience: Duration) -> Ending {
+        let since = Instant::now();
+        self.until(since + patience, Talk::is_over).await;
+        let exit = self.exit;
+        if exit.is_some() {
+            // The count of those that it left comes with the end of the sweep.
+            self.until(Instant::now() + SWEEP_PATIENCE, |talk| talk.swept.is_some()).await;
+        }
+        Ending {
+            after: exit.map(|(_, at)| at.saturating_duration_since(since)),
+            waited: patience,
+            exit: exit.map(|(exit, _)| exit.to_string()),
+            is_failure: exit.is_some_and(|(exit, _)| exit != Exit::Code(0)),
+            leaked: self.swept.map_or(0, |swept| swept.leaked),
+        }
+    }
+
+    /// Ends it now, whatever it does, and waits for that.
+    pub(super) async fn kill(&mut self, limits: &Limits) {
+        if let Some(process) = &mut self.process {
+            process.server.kill_now();
+        }
+        let by = Instant::now() + limits.stop_limit() + STOP_SLACK;
+        self.until(by, |talk| talk.swept.is_some()).await;
+    }
+
+    /// Lives on until then, or until it is as wanted.
+    async fn until(&mut self, by: Instant, is_done: impl Fn(&Talk) -> bool) {
+        while !is_done(self) && self.process.is_some() && Instant::now() < by {
+            self.step(by).await;
+        }
+    }
+
+    async fn step(&mut self, by: Instant) {
+        let writes = !self.to_server.is_empty();
+        let happened = tokio::select! {
+            happened = awaited(&self.process, true, writes) => happened,
+            () = sleep_until(by) => return,
+        };
+        match happened {
+            Awaited::Event(event) => self.process_event(event).await,
+            Awaited::Readable(ready) => drop(self.read(ready)),
+            Awaited::Writable => {}
+            Awaited::InputClosed => {
+                if let Some(process) = &mut self.process {
+                    process.input_closed = true;
+                }
+            }
+        }
+        self.answer_questions();
+        if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
+            self.to_server.flush(input);
+        }
+    }
+
+    /// Takes what is there; true when there may be more.
+    fn read(&mut self, ready: io::Result<()>) -> bool {
+        let Some(process) = &mut self.process else { return false };
+        let mut chunk = vec![0; CHUNK];
+        let read = match (process.exited, ready) {
+            (true, _) => process.server.output.read_now(&mut chunk),
+            (false, ready) => ready.and_then(|()| process.server.output.try_read(&mut chunk)),
+        };
+        match read {
+            Ok(count @ 1..) => {
+                self.ear.hear(&chunk[..count]);
+                true
+            }
+            Err(error) if is_passing(&error) => false,
+            Ok(_) | Err(_) => {
+                process.output_ended = true;
+                false
+            }
+        }
+    }
+
+    async fn process_event(&mut self, event: ServerEvent) {
+        match event {
+            ServerEvent::Started { .. } => {}
+            ServerEvent::Failed(error) => self.failure = Some(error.to_string()),
+            ServerEvent::Exited(exit) => {
+                if let Some(process) = &mut self.process {
+                    process.exited = true;
+                }
+                // Everything that it wrote is in the pipes already.
+                for _ in 0..LAST_CHUNKS {
+                    if self.is_mute() || !self.read(Ok(())) {
+                        break;
+                    }
+                }
+                self.ear.finish();
+                if let Some(process) = &mut self.process {
+                    process.last_stderr().await;
+                }
+                self.exit = Some((exit, Instant::now()));
+            }
+            ServerEvent::Gone(swept) => {
+                self.swept = Some(swept);
+                self.process = None;
+            }
+        }
+    }
+
+    /// As a client does that has declared nothing.
+    fn answer_questions(&mut self) {
+        for (id, method) in std::mem::take(&mut self.ear.book().questions) {
+            if self.to_server.cost() > MOST_ANSWERS {
+                return;
+            }
+            let line = if method == "ping" {
+                conversation::answer(&id, "{}")
+            } else {
+                let (code, message) = declined(&method);
+                conversation::refusal(&id, code, &message)
+            };
+            self.say(&line);
+        }
+    }
+}

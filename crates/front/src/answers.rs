@@ -1,0 +1,326 @@
+//! The front's answers as lines.
+//!
+//! Invariants: each goes out once, into its batch where it has one; a result of a stateless revision says that it is complete
+//! and who made it (protocol.md 1.3).
+
+use std::{borrow::Cow, time::Duration};
+
+use serde_json::{Map, Value, json, value::RawValue};
+use unhang_bridge::{Era, error, result};
+use unhang_wire::{Id, Json, one_line};
+
+use super::{
+    handover::Skin,
+    machine::{Call, ErrorAnswer, Machine, NAME, Outside, To, Way},
+    requests::MOST_ECHOED,
+    tally::add_one,
+    urls,
+};
+use unhang_core::{
+    config::LIST_LIFE,
+    fault::{Evidence, Fault, Kind},
+    queue::Class,
+    refusal::{Addressee, Telling},
+    revision::Revision,
+    wording::shortened,
+};
+use unhang_gateway::Answered;
+use unhang_tools::Listing;
+use unhang_upstream::client::{Error, List};
+
+/// The error of 2026-07-28 for a revision that we do not speak (protocol.md 1.3).
+const UNSUPPORTED_VERSION: i32 = -32022;
+
+/// Who we are, in the form of the protocol.
+pub(super) fn implementation() -> Value {
+    json!({ "name": NAME, "version": env!("CARGO_PKG_VERSION") })
+}
+
+/// A result of ours, for a client of this revision.
+pub(super) fn own_result(mut result: Map<String, Value>, revision: Revision) -> String {
+    if revision.is_stateless() {
+        result.insert("resultType".to_owned(), "complete".into());
+        result.insert("_meta".to_owned(), json!({ "io.modelcontextprotocol/serverInfo": implementation() }));
+    }
+    Value::from(result).to_string()
+}
+
+impl Machine {
+    /// Answers with a result.
+    pub(super) fn answer(
+        &mut self,
+        id: &Id,
+        revision: Revision,
+        way: Way,
+        result: Map<String, Value>,
+        outside: &mut impl Outside,
+    ) {
+        self.answer_raw(id, way, &own_result(result, revision), outside);
+    }
+
+    /// Answers with a result as it stands.
+    pub(super) fn answer_raw(&mut self, id: &Id, way: Way, result: &str, outside: &mut impl Outside) {
+        self.counters.answered += 1;
+        add_one(&self.tally.results);
+        self.trace_result(id, result);
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.to_json());
+        // A server over HTTP may have written it on several.
+        self.send(way, None, &one_line(line.as_bytes()), outside);
+    }
+
+    /// Answers with a list: what we have ourselves, and then what the servers have.
+    pub(super) fn answer_list(&mut self, id: &Id, list: List, call: &Call, outside: &mut impl Outside) {
+        let own = |listing: Listing| {
+            let own = self.tools.iter().filter(move |tool| list == List::Tools && tool.listing == listing);
+            own.map(|tool| self.own_tool(tool, call.revision))
+        };
+        let mut items: Vec<String> = own(Listing::First).collect();
+        let known = self.servers.as_ref();
+        let others = known.map_or("[]", |known| known.catalog.list(list, call.revision.era()));
+        let copes_with_tasks = call.hand_over.skin != Skin::Words;
+        let others = match list {
+            List::Tools => self.with_jobs_in_mind(others, call.revision, copes_with_tasks),
+            _ => Cow::Borrowed(others),
+        };
+        let others = others.strip_prefix('[').and_then(|others| others.strip_suffix(']'));
+        items.extend(others.filter(|others| !others.is_empty()).map(str::to_owned));
+        items.extend(own(Listing::Last));
+        let (member, items) = (list.member(), items.join(","));
+        let result = if call.revision.is_stateless() {
+            // What servers have may change at any time, and whoever has not asked to hear of it does not.
+            let life = if known.is_some() { Duration::ZERO } else { LIST_LIFE };
+            format!(
+                r#"{{"_meta":{{"io.modelcontextprotocol/serverInfo":{}}},"cacheScope":"private","resultType":"complete","{member}":[{items}],"ttlMs":{}}}"#,
+                implementation(),
+                life.as_millis()
+            )
+        } else {
+            format!(r#"{{"{member}":[{items}]}}"#)
+        };
+        self.answer_raw(id, call.way, &result, outside);
+    }
+
+    /// Answers with what a server has said, in the words of the client's era.
+    pub(super) fn pass_on(&mut self, id: &Id, call: &Call, answered: &Answered, outside: &mut impl Outside) {
+        let (method, client) = (call.awaited.method(), call.revision.era());
+        match &answered.outcome {
+            Ok(result) => match result_for(client, method, answered, result) {
+                Ok(result) => self.answer_raw(id, call.way, &result, outside),
+                Err(why) => {
+                    let happened = format!("`{}` answered `{method}` with {why}", call.awaited.name());
+                    let hint = "this is a fault of the server";
+                    self.tell(id, call, Telling { kind: Kind::BadResponse, happened, hint }, outside);
+                }
+            },
+            Err(Error::Server(error)) => {
+                let own = error.to_json();
+                let wanted =
+                    Json::new(own.as_bytes()).and_then(|error| urls::asked_for(call, answered, error));
+                if let Some(result) = wanted {
+                    return self.answer_raw(id, call.way, &result, outside);
+                }
+                let error = error_for(client, method, answered, &own).unwrap_or(Cow::Borrowed(&own));
+                self.send_error(id, call.way, &error, false, outside);
+            }
+            Err(Error::Failure(failure)) => {
+                let fault = failure.fault();
+                self.log(&fault);
+                self.count_fault();
+                self.trace_fault(id, &fault);
+                let error = ErrorAnswer { code: fault.kind.code(), is_ours: true };
+                self.send(call.way, Some(error), &fault.response(Some(id)), outside);
+            }
+            Err(other) => {
+                let happened = format!("`{}` cannot be asked: {other}", call.awaited.name());
+                let telling = Telling { kind: Kind::ShuttingDown, happened, hint: "ask again later" };
+                self.tell(id, call, telling, outside);
+            }
+        }
+    }
+
+    /// Answers with an error of ours as it stands.
+    pub(super) fn refuse_raw(&mut self, id: &Id, way: Way, error: &str, outside: &mut impl Outside) {
+        self.send_error(id, way, error, true, outside);
+    }
+
+    /// Answers with an error as it stands, ours or a server's.
+    fn send_error(&mut self, id: &Id, way: Way, error: &str, is_ours: bool, outside: &mut impl Outside) {
+        self.count_fault();
+        self.trace_error(id, error);
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json());
+        let code = Json::new(error.as_bytes()).and_then(|error| error.member("code")?.get().parse().ok());
+        let error = code.map(|code| ErrorAnswer { code, is_ours });
+        self.send(way, error, &one_line(line.as_bytes()), outside);
+    }
+
+    /// Refuses to read a resource that nobody has, as the client's era has it.
+    pub(super) fn refuse_resource(
+        &mut self,
+        id: &Id,
+        uri: &str,
+        revision: Revision,
+        way: Way,
+        outside: &mut impl Outside,
+    ) {
+        let message = format!(
+            "there is no resource `{}`; resources/list names all of them",
+            shortened(uri, MOST_ECHOED)
+        );
+        let modern = json!({
+            "code": Kind::InvalidParams.code(),
+            "message": message,
+            "data": { "uri": uri, "origin": NAME, "kind": "resource_not_found" },
+        })
+        .to_string();
+        let legacy = Json::new(modern.as_bytes()).filter(|_| !revision.is_stateless());
+        let legacy = legacy.and_then(|modern| error::to_legacy("resources/read", modern));
+        self.refuse_raw(id, way, legacy.as_deref().unwrap_or(&modern), outside);
+    }
+
+    /// Answers a call that will get no other answer.
+    pub(super) fn tell(&mut self, id: &Id, call: &Call, telling: Telling<'_>, outside: &mut impl Outside) {
+        let limit = (telling.kind == Kind::Deadline).then_some(call.limit);
+        let to = Addressee::request(id, call.awaited.method(), call.way.batch);
+        self.fault(call.way, to, telling, self.now.saturating_sub(call.since), limit, outside);
+    }
+
+    /// Answers what never became a call.
+    pub(super) fn refuse(
+        &mut self,
+        way: Way,
+        to: Addressee<'_>,
+        telling: Telling<'_>,
+        outside: &mut impl Outside,
+    ) {
+        self.fault(way, to, telling, to.waited, None, outside);
+    }
+
+    fn fault(
+        &mut self,
+        way: Way,
+        to: Addressee<'_>,
+        telling: Telling<'_>,
+        elapsed: Duration,
+        limit: Option<Duration>,
+        outside: &mut impl Outside,
+    ) {
+        let fault = Fault {
+            kind: telling.kind,
+            server: to.server.unwrap_or(NAME),
+            method: to.method,
+            happened: telling.happened,
+            hint: telling.hint,
+            elapsed,
+            limit,
+            retry_after: None,
+            exit: None,
+            evidence: Evidence::default(),
+        };
+        self.log(&fault);
+        self.count_fault();
+        if let Some(id) = to.id {
+            self.trace_fault(id, &fault);
+        }
+        let error = ErrorAnswer { code: fault.kind.code(), is_ours: true };
+        self.send(way, Some(error), &to.line(&fault), outside);
+    }
+
+    /// Says to whoever reads the log who got which error.
+    fn log(&self, fault: &Fault<'_>) {
+        tracing::info!(
+            session = self.session_name.as_deref(),
+            client = self.client.as_deref(),
+            server = fault.server,
+            method = fault.method,
+            kind = fault.kind.word(),
+            "answered with an error: {}",
+            fault.message()
+        );
+    }
+
+    fn count_fault(&mut self) {
+        self.counters.faults += 1;
+        add_one(&self.tally.errors);
+    }
+
+    /// Refuses a request of a revision that we do not speak, in the form that lets a client choose another.
+    pub(super) fn refuse_version(&mut self, id: &Id, asked: &str, way: Way, outside: &mut impl Outside) {
+        let supported = Revision::stateless();
+        let error = json!({
+            "code": UNSUPPORTED_VERSION,
+            "message": format!(
+                "unhang does not speak the revision `{asked}` without a handshake; name {} in params._meta, or begin with \
+                 `initialize`",
+                supported.join(" or ")
+            ),
+            "data": { "supported": supported, "requested": asked, "origin": NAME, "kind": "unsupported_version" },
+        });
+        self.refuse_raw(id, way, &error.to_string(), outside);
+    }
+
+    /// The request was withdrawn: nothing goes out for it, but its batch may now be complete.
+    pub(super) fn answer_nothing(&mut self, way: Way, outside: &mut impl Outside) {
+        let array = way.batch.and_then(|batch| self.batches.settle(batch, None));
+        match array {
+            Some(array) => {
+                outside.to_client(To::Answer { stream: way.stream, error: None }, Class::Kept, &array);
+            }
+            None if way.batch.is_some_and(|batch| self.batches.is_open(batch)) => {}
+            None => outside.nothing_to_client(way.stream),
+        }
+    }
+
+    /// Sends an answer, which may be this error.
+    fn send(&mut self, way: Way, error: Option<ErrorAnswer>, line: &[u8], outside: &mut impl Outside) {
+        match way.batch {
+            None => outside.to_client(To::Answer { stream: way.stream, error }, Class::Kept, line),
+            Some(batch) => {
+                if let Some(array) = self.batches.settle(batch, Some(line)) {
+                    outside.to_client(To::Answer { stream: way.stream, error: None }, Class::Kept, &array);
+                }
+            }
+        }
+    }
+}
+
+/// A server's result in the words of the client's era, or what is wrong with it.
+fn result_for<'a>(
+    client: Era,
+    method: &str,
+    answered: &Answered,
+    result: &'a RawValue,
+) -> Result<Cow<'a, str>, String> {
+    let raw = Json::new(result.get().as_bytes()).filter(|raw| raw.get().starts_with('{'));
+    let raw = raw.ok_or_else(|| "what is no object".to_owned())?;
+    match (answered.era, result::kind(raw)) {
+        // A server of old knows no other, whatever it writes there.
+        (Era::Legacy, _) | (Era::Modern, result::Kind::Complete) => {}
+        // Whoever speaks as the server does knows what to do with it.
+        (Era::Modern, result::Kind::InputRequired) if client == Era::Modern => {}
+        (Era::Modern, other) => return Err(other.out_of_place()),
+    }
+    let translated = match (client, answered.era) {
+        (Era::Legacy, Era::Modern) => result::to_legacy(method, raw),
+        (Era::Modern, Era::Legacy) => result::to_modern(method, raw, answered.server_info.as_deref()),
+        _ => Some(Cow::Borrowed(result.get())),
+    };
+    // It is an object.
+    Ok(translated.unwrap_or(Cow::Borrowed(result.get())))
+}
+
+/// A server's error in the words of the client's era, where it has to be put into those.
+fn error_for<'a>(client: Era, method: &str, answered: &Answered, own: &'a str) -> Option<Cow<'a, str>> {
+    let raw = Json::new(own.as_bytes())?;
+    match (client, answered.era) {
+        (Era::Legacy, Era::Modern) => error::to_legacy(method, raw),
+        (Era::Modern, Era::Legacy) => {
+            let uri = answered.asked_for.as_deref().and_then(|uri| Json::new(uri.as_bytes()));
+            match error::to_modern(method, raw, uri)? {
+                error::Modern::Error(error) => Some(error),
+                // Nobody can be asked.
+                error::Modern::InputRequired(_) => None,
+            }
+        }
+        _ => None,
+    }
+}

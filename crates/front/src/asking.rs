@@ -1,0 +1,285 @@
+//! One request to a server: a task that waits for its answer, tells on the way what the server tells, and gives the whole out of its hands
+//! where a job is made of it.
+//!
+//! Invariants: whoever is dropped withdraws the request; where answer and job come together, it is the answer. A client that has asked for
+//! a task (2025-11-25) has it before its server is asked anything, so that neither an answer nor a question is quicker.
+
+use std::{future::pending, sync::Arc, time::Duration};
+
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
+use unhang_bridge::Era;
+use unhang_jobs::id::JobId;
+use unhang_wire::Json;
+
+use super::{
+    machine::CallKey,
+    tasks::era_of,
+    work::{Adopting, Ended},
+};
+use unhang_background::{
+    Calling, Going, Made, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls, SameCall, Source, ToolOfCaller,
+    joined, not_kept,
+};
+use unhang_core::fault::Kind;
+use unhang_gateway::{Answered, Aside, Asked, Joining, Servers, SessionKey, TaskNews, Whose};
+use unhang_tools::{
+    Cancellation,
+    job_report::{JobReport, Reader},
+    service::{Caller, JobService},
+};
+use unhang_upstream::client::Failure;
+
+/// Where what a server tells goes, on its way to the machine.
+#[derive(Clone)]
+pub(super) struct Tellers {
+    pub progress: mpsc::Sender<(CallKey, Box<RawValue>)>,
+    pub aside: mpsc::Sender<(CallKey, Aside)>,
+}
+
+/// That a job is to be made of a call.
+pub(super) struct Order {
+    /// What its client calls the tool.
+    pub name: String,
+    pub elapsed: Duration,
+}
+
+/// What is needed to make a job of a call.
+pub(super) struct MayPromote {
+    pub calls: PromotedCalls,
+    pub jobs: Arc<dyn JobService>,
+    pub caller: Caller,
+    /// What the client calls itself.
+    pub client: String,
+    /// The session that calls.
+    pub session: SessionKey,
+    /// Which calls join the job that the same call has become.
+    pub joining: Joining,
+    /// Its client has asked for a task (2025-11-25).
+    pub wants_a_task: bool,
+    pub orders: oneshot::Receiver<Order>,
+}
+
+/// What a call is, as far as a job is made of it.
+pub(super) struct About {
+    server: Whose,
+    tool: String,
+    params: Arc<str>,
+    limit: Duration,
+}
+
+impl About {
+    fn of(servers: &Servers, asked: &Asked) -> Option<Self> {
+        let (tool, params) = (asked.tool.clone()?, Arc::clone(&asked.params));
+        Some(Self { server: servers.whose(asked.server)?, tool, params, limit: asked.limit })
+    }
+
+    fn arguments(&self) -> Option<&str> {
+        Json::new(self.params.as_bytes())?.member("arguments").map(Json::get)
+    }
+
+    fn same(&self, promote: &MayPromote) -> Option<SameCall> {
+        let joins = match promote.joining {
+            Joining::Never => false,
+            Joining::WhereDeclared => self.server.is_repeatable(&self.tool),
+            Joining::Always => true,
+        };
+        joins.then(|| self.tool_of(promote).call(self.arguments()))
+    }
+
+    fn tool_of(&self, promote: &MayPromote) -> ToolOfCaller {
+        let calls = Calling { caller: &promote.caller, session: promote.session, client: &promote.client };
+        ToolOfCaller::new(&calls, self.server.name(), self.server.instance(), &self.tool)
+    }
+}
+
+/// Asks, and waits for what comes of it.
+pub(super) async fn ask(
+    key: CallKey,
+    servers: Servers,
+    asked: Asked,
+    tellers: Tellers,
+    mut cancellation: Cancellation,
+    mut promote: Option<MayPromote>,
+) -> Ended {
+    let about = promote.as_ref().and_then(|_| About::of(&servers, &asked));
+    if let (Some(about), Some(promote)) = (&about, &mut promote)
+        && promote.joining != Joining::Never
+        && !promote.calls.same().is_empty()
+        && promote.calls.same().has_one_of(about.tool_of(promote))
+        && let Some(id) = about.same(promote).and_then(|same| promote.calls.same().find(&same))
+    {
+        let joined = tokio::select! {
+            () = cancellation.cancelled() => return Ended::Nothing,
+            joined = join(promote, id, about.limit) => joined,
+        };
+        match joined {
+            Some(ended) => return ended,
+            // It has failed meanwhile, and is tried again.
+            None => tracing::debug!(job = id.as_str(), "there is nothing to join"),
+        }
+    }
+    let params = Arc::clone(&asked.params);
+    let mut source = Box::new(Made::new(servers, asked));
+    if let (Some(about), Some(promote)) = (&about, promote.take_if(|promote| promote.wants_a_task)) {
+        return match task_first(promote, about, source.news().cloned(), &mut cancellation).await {
+            Ok(promoted) => {
+                let going = Going { way: source.ask(Arc::clone(&params)), params, source };
+                Ended::Promoted(Box::new((promoted, going)))
+            }
+            Err(ended) => ended,
+        };
+    }
+    let going = Going { way: source.ask(Arc::clone(&params)), params, source };
+    answered(key, going, tellers, cancellation, promote.zip(about)).await
+}
+
+/// Waits for what comes of a request that was made; it is a job where somebody may make one of it and orders that first.
+pub(super) async fn answered(
+    key: CallKey,
+    mut going: Going,
+    tellers: Tellers,
+    mut cancellation: Cancellation,
+    promote: Option<(MayPromote, About)>,
+) -> Ended {
+    let (mut promote, about) = promote.unzip();
+    let mut adopting: Option<Adopting> = None;
+    loop {
+        tokio::select! {
+            biased;
+            () = cancellation.cancelled() => {
+                forget(promote, adopting);
+                return Ended::Nothing;
+            }
+            Ok(()) = going.way.seen.changed() => {
+                let newest: Option<Box<RawValue>> = going.way.seen.borrow_and_update().clone();
+                // Where it does not fit there is newer progress soon, or the end.
+                let _lossy = newest.map(|params| tellers.progress.try_send((key, params)));
+            }
+            // Where there are too many on their way it is dropped: a log is lost, and a question declined.
+            Some(one) = going.way.said.recv() => drop(tellers.aside.try_send((key, one))),
+            answered = &mut going.way.answering => {
+                forget(promote, adopting);
+                return Ended::Server(Box::new(answered));
+            }
+            adopted = poll(&mut adopting) => match adopted {
+                Ok(promoted) => return Ended::Promoted(Box::new((promoted, going))),
+                Err(why) => {
+                    tracing::warn!("no job can be made of a call: {why}");
+                    adopting = None;
+                }
+            },
+            order = ordered(&mut promote), if adopting.is_none() => {
+                if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
+                    adopting = Some(adopt(promote, about, order, going.source.news().cloned()));
+                }
+            }
+        }
+    }
+}
+
+/// Makes a job of a call that nobody has been asked yet; or how the call ends without one.
+async fn task_first(
+    promote: MayPromote,
+    about: &About,
+    news: Option<TaskNews>,
+    cancellation: &mut Cancellation,
+) -> Result<Promoted, Ended> {
+    let mut promote = Some(promote);
+    let order = tokio::select! {
+        () = cancellation.cancelled() => None,
+        order = ordered(&mut promote) => order,
+    };
+    let (Some(order), Some(promote)) = (order, promote) else { return Err(Ended::Nothing) };
+    let name = order.name.clone();
+    let mut adopting = adopt(&promote, about, order, news);
+    let adopted = tokio::select! {
+        biased;
+        () = cancellation.cancelled() => None,
+        adopted = &mut adopting => Some(adopted),
+    };
+    let Some(adopted) = adopted else {
+        promote.calls.forget(adopting);
+        return Err(Ended::Nothing);
+    };
+    adopted.map_err(|why| {
+        tracing::warn!("a call cannot be kept as a task, and is refused: {why}");
+        let failure = Failure {
+            kind: Kind::Overloaded,
+            server: about.server.name().to_owned(),
+            method: Some("tools/call".to_owned()),
+            happened: not_kept(&name, &why),
+            hint: NOT_KEPT_HINT.to_owned(),
+            ..Failure::ended()
+        };
+        let outcome = Err(failure.into());
+        Ended::Server(Box::new(Answered { era: Era::Legacy, server_info: None, outcome, asked_for: None }))
+    })
+}
+
+fn adopt(promote: &MayPromote, about: &About, order: Order, news: Option<TaskNews>) -> Adopting {
+    let (server, tool) = about.server.owner_of(&about.tool);
+    let call = Promotable {
+        name: order.name,
+        server,
+        tool,
+        is_repeatable: about.server.is_repeatable(&about.tool),
+        arguments: about.arguments().map(str::to_owned),
+        elapsed: order.elapsed,
+        limit: about.limit,
+        same: about.same(promote),
+    };
+    let (calls, caller) = (promote.calls.clone(), promote.caller.clone());
+    let task = news.as_ref().and_then(TaskNews::known);
+    Box::pin(async move {
+        let mut promoted = calls.adopt_task(&caller, call, task).await?;
+        promoted.report.does = news.map(|news| news.stage().does()).unwrap_or_default();
+        Ok(promoted)
+    })
+}
+
+/// A job that was being made of a call is of no use any more.
+fn forget(promote: Option<MayPromote>, adopting: Option<Adopting>) {
+    if let (Some(promote), Some(adopting)) = (promote, adopting) {
+        promote.calls.forget(adopting);
+    }
+}
+
+/// That a job is to be made of it; never, where it may not. Comes once. Cancel-safe.
+async fn ordered(promote: &mut Option<MayPromote>) -> Option<Order> {
+    match promote {
+        Some(promote) if !promote.orders.is_terminated() => (&mut promote.orders).await.ok(),
+        _ => pending().await,
+    }
+}
+
+async fn poll(adopting: &mut Option<Adopting>) -> <Adopting as Future>::Output {
+    match adopting {
+        Some(adopting) => adopting.await,
+        None => pending().await,
+    }
+}
+
+/// Waits for the job that the same call has become; nothing where it came to nothing.
+async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<Ended> {
+    if promote.wants_a_task {
+        // The one that there is, which may have ended.
+        return Some(Ended::Joined(Box::new(promote.jobs.status(id, Duration::ZERO).await.ok()?)));
+    }
+    let status = tokio::select! {
+        joined = promote.calls.join(id, limit) => joined.ok()?,
+        // Its client has waited long enough once more.
+        _order = &mut promote.orders => {
+            let status = promote.calls.join(id, Duration::ZERO).await.ok()?;
+            if !status.record.status.is_final() {
+                return Some(Ended::Joined(Box::new(JobReport::new(&status, Reader::Agent(promote.jobs.names())))));
+            }
+            status
+        }
+    };
+    let result = joined(&*promote.jobs, &status).await?;
+    promote.calls.was_read(id);
+    let era = era_of(Json::new(result.as_bytes())?);
+    let outcome = Ok(RawValue::from_string(result).ok()?);
+    Some(Ended::Server(Box::new(Answered { era, server_info: None, outcome, asked_for: None })))
+}

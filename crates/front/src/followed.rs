@@ -1,0 +1,127 @@
+//! Tasks that a client of 2026-07-28 wants to hear of, by `subscriptions/listen` with `taskIds` (SEP-2663).
+//!
+//! Theory of operation. Each is followed by a task of its own, which looks at it whenever some job changes and says when it is another than
+//! it was; that ends with the task or with the subscription.
+//!
+//! Invariants
+//!
+//! - A client hears of its own tasks alone; of one that is not there it hears nothing, as where nothing changes.
+//! - What it hears is what `tasks/get` would say.
+
+use std::time::Duration;
+
+use tokio::{sync::mpsc, time::sleep};
+use unhang_bridge::{
+    notification::under,
+    tasks::{self, Dialect, declares},
+};
+use unhang_jobs::id::JobId;
+use unhang_switches::stands;
+use unhang_wire::{Id, Json, one_line};
+
+use super::{
+    jobs::Jobs,
+    machine::{Action, Awaited, Call, CallKey, Machine, Outside, To},
+    requests::capabilities,
+    tasks::{Came, POLL_INTERVAL, TaskTold, TaskView},
+};
+use unhang_core::queue::Class;
+use unhang_tools::service::JobService as _;
+
+/// Tasks that one subscription may be about.
+const MOST: usize = 100;
+
+/// How long two looks at a task are apart at least, however often jobs change.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// What is told of a task on its way to the machine.
+pub(super) type Following = mpsc::Sender<(CallKey, Box<TaskTold>)>;
+
+impl Machine {
+    /// The tasks that a subscription is about; none, where its client has not declared that it copes with them.
+    pub(super) fn tasks_wanted(&self, params: Option<Json<'_>>) -> Vec<JobId> {
+        let mut wanted = Vec::new();
+        let is_declared = params.and_then(capabilities).is_some_and(declares);
+        let ids = params.filter(|_| is_declared && self.jobs.are_there);
+        let ids = ids.and_then(|params| params.member("notifications")?.member("taskIds"));
+        if let Some(ids) = ids {
+            ids.each_element(|id| {
+                let id = id.text().and_then(|id| id.parse::<JobId>().ok());
+                wanted.extend(id.filter(|id| wanted.len() < MOST && !wanted.contains(id)));
+            });
+        }
+        wanted
+    }
+
+    /// Has these tasks followed for the subscription of this id.
+    pub(super) fn follow_tasks(&mut self, subscription: &Id, wanted: &[JobId]) -> Vec<CallKey> {
+        let mut keys = Vec::new();
+        for id in wanted {
+            let key = self.new_key();
+            self.running.insert(key, Some(subscription.clone()));
+            self.actions.push_back(Action::FollowTask { key, id: *id });
+            keys.push(key);
+        }
+        keys
+    }
+
+    /// A subscription is over.
+    pub(super) fn follow_no_more(&mut self, ended: &Call, outside: &mut impl Outside) {
+        if let Awaited::Changes(filter) = &ended.awaited
+            && stands("tasks-followed-until-the-end")
+        {
+            filter.followed.iter().for_each(|key| self.abandon(*key, outside));
+        }
+    }
+
+    /// A task that somebody follows is another than it was.
+    pub fn task_changed(&mut self, now: Duration, key: CallKey, told: &TaskTold, outside: &mut impl Outside) {
+        self.now = now;
+        let Some(id) = self.running.get(&key).and_then(Option::as_ref) else { return };
+        let Some(call) = self.calls.get(id) else { return };
+        let view = TaskView::of(&told.report, self.jobs.ttl, POLL_INTERVAL);
+        let came = Came::of(told, Dialect::Extension);
+        let (method, params) = tasks::notification(Dialect::Extension, &view.task(), came.outcome());
+        let params = under(Json::new(params.as_bytes()), id);
+        let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#);
+        // The newest says it all.
+        let class = Class::ListChanged(format!("task {} {}", told.report.job_id, id.to_json()).into());
+        outside.to_client(To::Beside(call.way.stream), class, &one_line(line.as_bytes()));
+    }
+}
+
+impl Jobs {
+    /// Says how a task is now, and again whenever it is another than it was, until it has ended.
+    pub(super) async fn follow(&self, id: JobId, key: CallKey, tell: Following) {
+        let Some(promoted) = self.promoted() else { return };
+        if !matches!(self.service.knows(id).await, Ok(true)) {
+            return;
+        }
+        let (mut jobs, mut inputs) = (promoted.changes(), promoted.inputs().changes());
+        let mut last = None;
+        loop {
+            jobs.mark_unchanged();
+            inputs.mark_unchanged();
+            let Ok(told) = self.look(id).await else { return };
+            let is_final = told.report.status.is_final();
+            let seen = (
+                told.report.status,
+                told.report.progress_message.clone(),
+                told.report.progress.map(f64::to_bits),
+                told.inputs.iter().map(|input| input.key.clone()).collect::<Vec<_>>(),
+            );
+            if last.as_ref() != Some(&seen) && tell.send((key, Box::new(told))).await.is_err() {
+                return;
+            }
+            last = Some(seen);
+            if is_final {
+                return;
+            }
+            sleep(BREATH).await;
+            tokio::select! {
+                changed = jobs.changed() => if changed.is_err() { return },
+                changed = inputs.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! Who may ask over HTTP: whoever has one of the tokens of the configuration, or one that the authorization server has given for us;
+//! where there is neither, whoever reaches us.
+//!
+//! Invariants
+//!
+//! - A token is compared with every one of ours in full, so that the time it takes tells nothing of them.
+//! - A token is in memory alone: neither errors nor logs nor `Debug` show anything of it.
+//! - What belongs to one caller is not there for any other.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    net::IpAddr,
+    num::NonZeroU32,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use data_encoding::HEXLOWER;
+use ring::digest::{SHA256, digest};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use unhang_net::{
+    oauth::{AuthorizationError, RequestLimits, Resource, ResourceLimits, ResourceSettings, TokenRefusal},
+    serve::axum::http::{HeaderMap, header},
+};
+use unhang_switches::stands;
+
+use unhang_core::{
+    config::{CLOCK_LEEWAY, KEYS_FIRST_PAUSE, KEYS_KEPT, KEYS_PAUSE, OAUTH_ANSWER, OAUTH_ANSWER_BYTES},
+    fair::Asker,
+};
+use unhang_tools::service::Caller as Owner;
+
+/// A shorter token can be guessed.
+const SHORTEST_TOKEN: usize = 16;
+
+/// Of the name of a subject, in logs.
+const LONGEST_TOLD: usize = 100;
+
+/// A token that lets its bearer in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    text: String,
+    is_operator: bool,
+}
+
+impl Token {
+    /// Checks that it can stand in a header and cannot be guessed.
+    ///
+    /// # Errors
+    /// The end of a sentence about it, which shows nothing of it.
+    pub fn new(text: String) -> Result<Token, String> {
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(
+                "has a character in it that no token can have; there are letters, digits and signs of ASCII"
+                    .to_owned(),
+            );
+        }
+        if text.len() < SHORTEST_TOKEN && stands("tokens-cannot-be-guessed") {
+            return Err(format!(
+                "has {} characters, and could be guessed; {SHORTEST_TOKEN} are the least, as `openssl rand -hex 32` gives",
+                text.len()
+            ));
+        }
+        Ok(Token { text, is_operator: false })
+    }
+
+    /// The same for whoever looks after servers: its bearer is shown what they have written and what went wrong with them.
+    #[must_use]
+    pub fn of_an_operator(self) -> Token {
+        Token { is_operator: true, ..self }
+    }
+
+    /// What tells it from others, and lets nobody in.
+    fn digest(&self) -> String {
+        let digest = digest(&SHA256, self.text.as_bytes());
+        format!("token {}", HEXLOWER.encode(&digest.as_ref()[..8]))
+    }
+}
+
+/// Without the token.
+impl fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Token(..)")
+    }
+}
+
+/// Whom we let in. By default it is whoever comes.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Each with its number, which is never another's.
+    tokens: Vec<(u64, Token)>,
+    /// The next number.
+    next: u64,
+    resource: Option<Resource>,
+    /// By what they are called.
+    weights: Arc<BTreeMap<String, NonZeroU32>>,
+}
+
+impl Access {
+    /// Lets those in who have one of these; whoever comes, where there are none.
+    #[must_use]
+    pub fn new(tokens: Vec<Token>) -> Access {
+        Access::default().numbering(tokens)
+    }
+
+    /// The same as a successor of this one: whoever could come and still can is known as who they were.
+    #[must_use]
+    pub fn after(self, before: &Access) -> Access {
+        let resource = match (self.resource, &before.resource) {
+            // It knows the keys already.
+            (Some(now), Some(before)) if now.is_same(before) => Some(before.clone()),
+            (now, _) => now,
+        };
+        let tokens = self.tokens.into_iter().map(|(_, token)| token).collect();
+        Access { resource, weights: self.weights, ..before.clone().numbering(tokens) }
+    }
+
+    /// With these tokens in the place of those that there are. One that is there keeps its number.
+    fn numbering(self, tokens: Vec<Token>) -> Access {
+        let mut next = self.next.max(1);
+        let mut numbered: Vec<(u64, Token)> = Vec::new();
+        for token in tokens {
+            let known =
+                self.tokens.iter().find(|(_, known)| known.text == token.text).map(|(number, _)| *number);
+            let known = known.filter(|_| stands("a-number-is-one-tokens"));
+            let number = known.unwrap_or_else(|| {
+                next += 1;
+                next - 1
+            });
+            numbered.push((number, token));
+        }
+        Access { tokens: numbered, next, ..self }
+    }
+
+    /// Whether whoever could come before as this one is let in as the same.
+    pub(super) fn still_knows(&self, caller: &Caller, before: &Access) -> bool {
+        match caller {
+            Caller::Anybody => self.is_open(),
+            Caller::Token(number) => self.tokens.iter().any(|(known, _)| known == number),
+            Caller::Subject(_) => {
+                let both = self.resource.as_ref().zip(before.resource.as_ref());
+                both.is_some_and(|(now, before)| now.is_same(before))
+            }
+        }
+    }
+
+    /// Whether this caller looks after the servers, and may see what they have written: whoever has an operator's token; where nobody is
+    /// asked who they are, whoever comes.
+    pub(super) fn is_operator(&self, caller: &Caller) -> bool {
+        match caller {
+            Caller::Anybody => self.is_open(),
+            Caller::Token(number) => {
+                self.tokens.iter().any(|(known, token)| known == number && token.is_operator)
+            }
+            Caller::Subject(_) => false,
+        }
+    }
+
+    /// Whose jobs those are that this caller starts. They are theirs in the next run too, where tokens may have other numbers.
+    pub(super) fn owner_of(&self, caller: &Caller) -> Owner {
+        match caller {
+            Caller::Anybody => Owner::owner(),
+            Caller::Token(number) => {
+                let token = self.tokens.iter().find(|(known, _)| known == number);
+                let name = token.map_or_else(|| format!("token {number}"), |(_, token)| token.digest());
+                Owner::called(&name)
+            }
+            Caller::Subject(subject) => Owner::called(&format!("subject {subject}")),
+        }
+    }
+
+    /// Lets those in as well whose tokens this authorization server has given for us. It is asked when the first of them comes.
+    ///
+    /// # Errors
+    /// Where a URL is none, or the authorization server is neither on https nor on this machine.
+    pub fn with_oauth(self, settings: ResourceSettings) -> Result<Access, AuthorizationError> {
+        let limits = ResourceLimits {
+            requests: RequestLimits { answer: OAUTH_ANSWER, body: OAUTH_ANSWER_BYTES },
+            kept: KEYS_KEPT,
+            pause: KEYS_PAUSE,
+            first_pause: KEYS_FIRST_PAUSE,
+            leeway: CLOCK_LEEWAY,
+        };
+        Ok(Access { resource: Some(Resource::new(settings, limits)?), ..self })
+    }
+
+    /// Gives these clients so many times as much as others where clients wait for one another: `token 1` who has the first of the
+    /// tokens, `subject NAME` whom the authorization server calls so.
+    #[must_use]
+    pub fn with_weights(self, weights: BTreeMap<String, NonZeroU32>) -> Access {
+        Access { weights: weights.into(), ..self }
+    }
+
+    /// Who a caller is where clients wait for one another. Whom nothing tells from others is what they are called otherwise.
+    pub(super) fn asker(&self, caller: &Caller, otherwise: impl FnOnce() -> Asker) -> Asker {
+        let (name, told) = match caller {
+            Caller::Anybody => return otherwise(),
+            Caller::Token(number) => {
+                let place =
+                    self.tokens.iter().position(|(known, _)| known == number).map_or(0, |place| place + 1);
+                (format!("token {number}"), format!("token {place}"))
+            }
+            Caller::Subject(subject) => (format!("subject {subject}"), format!("subject {subject}")),
+        };
+        let weight = self.weights.get(&told).copied().unwrap_or(NonZeroU32::MIN);
+        Asker::new(&name).weighing(weight)
+    }
+
+    /// Whether nobody is asked who they are.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.tokens.is_empty() && self.resource.is_none()
+    }
+
+    /// What we are to an authorization server, where there is one.
+    pub(super) fn resource(&self) -> Option<&Resource> {
+        self.resource.as_ref()
+    }
+
+    /// Whether it is enough where we listen at this address: where other machines can ask, somebody has to ask who they are.
+    #[must_use]
+    pub fn suffices_at(&self, address: IpAddr) -> bool {
+        address.to_canonical().is_loopback() || !self.is_open() || !stands("other-machines-are-asked")
+    }
+
+    /// Who asks with these headers.
+    pub(super) async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Stranger> {
+        if self.is_open() {
+            return Ok(Caller::Anybody);
+        }
+        let presented = bearer(headers)?;
+        match (self.holder(presented), &self.resource) {
+            (Some(caller), _) => Ok(caller),
+            (None, None) => Err(Stranger::Unknown),
+            (None, Some(resource)) => match resource.subject(presented).await {
+                Ok(subject) => Ok(Caller::Subject(subject.into())),
+                Err(refusal) => Err(Stranger::Refused(refusal)),
+            },
+        }
+    }
+
+    /// Whose token this is. Every one is looked at, whichever it is.
+    fn holder(&self, presented: &str) -> Option<Caller> {
+        let (mut is_known, mut number) = (Choice::from(0), 0u64);
+        for (of_this, token) in &self.tokens {
+            let is_this = token.text.as_bytes().ct_eq(presented.as_bytes());
+            number.conditional_assign(of_this, is_this);
+            is_known |= is_this;
+        }
+        bool::from(is_known).then_some(Caller::Token(number))
+    }
+}
+
+/// Whether a file with these rights (`st_mode`) can be read and written by its owner alone, as one with secrets has to be.
+#[must_use]
+pub fn is_of_its_owner_alone(mode: u32) -> bool {
+    mode & 0o077 == 0 || !stands("secrets-are-their-owners")
+}
+
+/// The token of a request.
+fn bearer(headers: &HeaderMap) -> Result<&str, Stranger> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let (first, second) = (all.next().ok_or(Stranger::Silent)?, all.next());
+    let text = first.to_str().ok().filter(|_| second.is_none()).ok_or(Stranger::Unknown)?;
+    let (scheme, token) = text.split_once(' ').ok_or(Stranger::Unknown)?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(Stranger::Silent);
+    }
+    Ok(token.trim())
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Caller {
+    /// Whoever reaches us.
+    Anybody,
+    /// Who has the token of this number, counted from 1 as they stand in the configuration, and on through those that come later.
+    Token(u64),
+    /// Who is called so by the authorization server.
+    Subject(Arc<str>),
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Caller::Anybody => formatter.write_str("anybody"),
+            Caller::Token(number) => write!(formatter, "token {number}"),
+            // Others have written it.
+            Caller::Subject(subject) => {
+                let told: String = subject.chars().take(LONGEST_TOLD).collect();
+                write!(formatter, "subject {}", told.escape_debug())
+            }
+        }
+    }
+}
+
+/// Why somebody is not let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stranger {
+    /// They do not say who they are.
+    Silent,
+    /// What they say is not known to us.
+    Unknown,
+    /// Their token is of no use, or nobody can say whether it is.
+    Refused(TokenRefusal),
+}
+
+/// How much of something each caller has, so that none of them has all of it. Where nobody is told from others there is nothing to
+/// share.
+#[derive(Clone)]
+pub(super) struct Shares {
+    limit: usize,
+    taken: Arc<Mutex<HashMap<Caller, usize>>>,
+}
+
+impl Shares {
+    pub(super) fn new(limit: usize) -> Shares {
+        Shares { limit, taken: Arc::default() }
+    }
+
+    /// One more for this caller; none where they have their share.
+    pub(super) fn take(&self, caller: &Caller) -> Option<Share> {
+        if *caller != Caller::Anybody {
+            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = taken.entry(caller.clone()).or_default();
+            if *count >= self.limit && stands("share-of-one-bounded") {
+                return None;
+            }
+            *count += 1;
+        }
+        Some(Share { taken: Arc::clone(&self.taken), caller: caller.clone() })
+    }
+}
+
+/// One of what a caller has, while this lives.
+pub(super) struct Share {
+    taken: Arc<Mutex<HashMap<Caller, usize>>>,
+    caller: Caller,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = taken.get_mut(&self.caller) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.caller);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unhang_net::serve::axum::http::HeaderValue;
+
+    use super::*;
+
+    const ONE: &str = "one-0123456789abcdef";
+    const THREE: &str = "three-0123456789abcd";
+    const TWO: &str = "two-0123456789abcdef";
+
+    fn token(text: &str) -> Token {
+        Token::new(text.to_owned()).expect("a token")
+    }
+
+    fn headers(values: &[&str]) -> HeaderMap {
+        let value = |text: &&str| (header::AUTHORIZATION, HeaderValue::from_str(text).expect("a value"));
+        let mut headers = HeaderMap::new();
+        for (name, value) in values.iter().map(value) {
+            headers.append(name, value);
+        }
+        headers
+    }
+
+    #[test]
+    fn a_token_cannot_be_guessed_and_is_not_shown() {
+        assert_eq!(format!("{:?}", token(ONE)), "Token(..)");
+        for (text, expect) in [
+            ("", "has 0 characters"),
+            ("fifteen-letters", "has 15 characters"),
+            ("sixteen letters and blanks", "no token can have"),
+            ("sixteen-letters-äöü", "no token can have"),
+            ("sixteen-letters-\n", "no token can have"),
+        ] {
+            let told = Token::new(text.to_owned()).expect_err("it is none");
+            assert!(told.contains(expect) && (text.is_empty() || !told.contains(text)), "{told}");
+        }
+    }
+
+    #[test]
+    fn f_24_an_operator_is_whoever_has_such_a_token_or_comes_where_nobody_is_asked() {
+        let all = || [Caller::Anybody, Caller::Token(1), Caller::Token(2), Caller::Subject("s".into())];
+        let told = |access: &Access| all().map(|caller| access.is_operator(&caller));
+        assert_eq!(told(&Access::default()), [true, false, false, false]);
+        let access = Access::new(vec![token(ONE).of_an_operator(), token(TWO)]);
+        assert_eq!(told(&access), [false, true, false, false]);
+        // Whoever is one no more is known as who they were.
+        let after = Access::new(vec![token(ONE), token(TWO).of_an_operator()]).after(&access);
+        assert_eq!(told(&after), [false, false, true, false]);
+    }
+
+    #[tokio::test]
+    async fn whoever_has_a_token_is_let_in() {
+        let access = Access::new(vec![token(ONE), token(TWO)]);
+        let asks = async |values: &[&str]| access.caller(&headers(values)).await;
+        assert_eq!(asks(&[&format!("Bearer {ONE}")]).await, Ok(Caller::Token(1)));
+        assert_eq!(asks(&[&format!("bearer  {TWO}")]).await, Ok(Caller::Token(2)));
+        for (values, why) in [
+            (vec![], Stranger::Silent),
+            (vec!["Basic dXNlcjpwYXNz".to_owned()], Stranger::Silent),
+            (vec!["Bearer".to_owned()], Stranger::Unknown),
+            (vec!["Bearer ".to_owned()], Stranger::Unknown),
+            (vec![ONE.to_owned()], Stranger::Unknown),
+            (vec![format!("Bearer {ONE}x")], Stranger::Unknown),
+            (vec![format!("Bearer {}", &ONE[1..])], Stranger::Unknown),
+            (vec![format!("Bearer {}", ONE.to_uppercase())], Stranger::Unknown),
+            (vec![format!("Bearer {ONE} {TWO}")], Stranger::Unknown),
+            (vec![format!("Bearer {ONE}"), format!("Bearer {TWO}")], Stranger::Unknown),
+        ] {
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            assert_eq!(asks(&values).await, Err(why), "{values:?}");
+        }
+        assert_eq!(Access::default().caller(&headers(&["Bearer x"])).await, Ok(Caller::Anybody));
+    }
+
+    #[tokio::test]
+    async fn a_token_keeps_its_number_and_no_other_ever_has_it() {
+        let first = Access::new(vec![token(ONE), token(TWO)]);
+        let then = Access::new(vec![token(THREE), token(TWO)]).after(&first);
+        let last = Access::new(vec![token(ONE)]).after(&then);
+        let asks = async |access: &Access, text| access.caller(&headers(&[&format!("Bearer {text}")])).await;
+        assert_eq!(asks(&then, TWO).await, Ok(Caller::Token(2)));
+        assert_eq!(asks(&then, THREE).await, Ok(Caller::Token(3)));
+        assert_eq!(asks(&then, ONE).await, Err(Stranger::Unknown));
+        assert_eq!(
+            asks(&last, ONE).await,
+            Ok(Caller::Token(4)),
+            "what the first has begun is nobody's any more"
+        );
+        assert!(!then.still_knows(&Caller::Token(1), &first) && then.still_knows(&Caller::Token(2), &first));
+        assert!(!then.still_knows(&Caller::Anybody, &first));
+    }
+
+    #[test]
+    fn where_other_machines_come_somebody_asks_who_they_are() {
+        let (open, closed) = (Access::default(), Access::new(vec![token(ONE)]));
+        for (address, is_at_home) in [
+            ("127.0.0.1", true),
+            ("127.3.2.1", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("0.0.0.0", false),
+            ("::", false),
+            ("192.0.2.1", false),
+            ("::ffff:192.0.2.1", false),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(open.suffices_at(address), is_at_home, "{address}");
+            assert!(closed.suffices_at(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn secrets_lie_where_their_owner_alone_can_read_them() {
+        for (mode, is_private) in [
+            (0o600, true),
+            (0o400, true),
+            (0o100_600, true),
+            (0o640, false),
+            (0o604, false),
+            (0o620, false),
+            (0o777, false),
+        ] {
+            assert_eq!(is_of_its_owner_alone(mode), is_private, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn none_has_more_than_a_share() {
+        let shares = Shares::new(1);
+        let (one, two) = (Caller::Token(1), Caller::Token(2));
+        let taken = shares.take(&one).expect("the first");
+        assert!(shares.take(&one).is_none());
+        assert!(shares.take(&two).is_some(), "another's share is another's");
+        drop(taken);
+        assert!(shares.take(&one).is_some(), "what was given back is free");
+        let all: Vec<_> = (0..3).map(|_| shares.take(&Caller::Anybody)).collect();
+        assert!(all.iter().all(Option::is_some), "nobody is told from others");
+    }
+}

@@ -1,0 +1,145 @@
+//! The body of a request, read within its limits.
+//!
+//! Invariants: nothing is set aside for what a request only says that it brings; what has come has its room in the budget, or is not read
+//! on from; however slowly it comes, there is an end to it.
+
+use std::{pin::Pin, time::Duration};
+
+use tokio::time::timeout;
+use unhang_net::serve::{
+    Peer,
+    axum::{
+        Error,
+        body::{Body, Bytes, HttpBody},
+        http::StatusCode,
+        response::Response,
+    },
+};
+use unhang_switches::stands;
+
+use super::{
+    Gate,
+    handlers::{put_off, refused},
+    room::{NoRoom, Room},
+};
+use unhang_core::{
+    config::{BODY_PATIENCE, ROOM_PATIENCE},
+    fault::Kind,
+};
+
+/// How long what a refused client still sends is taken and thrown away: one that only sends would not see why it is refused, for its
+/// connection would break.
+const REST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A whole body.
+pub(super) struct Whole {
+    pub(super) bytes: Bytes,
+    /// What it takes of the budget; nothing where it is small.
+    pub(super) room: Option<Room>,
+}
+
+/// Why there is none.
+enum Broken {
+    TooLarge,
+    NoRoom(usize),
+    Off(Error),
+}
+
+/// The body, within its limits.
+pub(super) async fn whole(gate: &Gate, peer: Peer, mut body: Body) -> Result<Whole, Box<Response>> {
+    let limit = gate.limits.max_message;
+    if body.size_hint().lower() > limit as u64 {
+        return Err(refusal(gate, peer, &Broken::TooLarge));
+    }
+    let patience = if stands("slow-body-ends") { BODY_PATIENCE } else { Duration::MAX };
+    match timeout(patience, read(gate, &mut body)).await {
+        Ok(Ok(whole)) => Ok(whole),
+        Ok(Err(broken)) => {
+            if !matches!(broken, Broken::Off(_)) {
+                tokio::spawn(timeout(REST_PATIENCE, skip(body, limit)));
+            }
+            Err(refusal(gate, peer, &broken))
+        }
+        Err(_) => {
+            let happened = format!("the body was not there within {} s", BODY_PATIENCE.as_secs());
+            let hint = "send it at once";
+            Err(Box::new(refused(peer, StatusCode::REQUEST_TIMEOUT, Kind::Deadline, happened, hint)))
+        }
+    }
+}
+
+async fn read(gate: &Gate, body: &mut Body) -> Result<Whole, Broken> {
+    let limit = gate.limits.max_message;
+    // What it says that it brings is the most that can come.
+    let most = body
+        .size_hint()
+        .upper()
+        .and_then(|most| usize::try_from(most).ok())
+        .map_or(limit, |most| most.min(limit));
+    let mut room = None;
+    // Nearly all come in one piece, which is not copied.
+    let (mut first, mut rest) = (Bytes::new(), Vec::new());
+    while let Some(piece) = next(body).await {
+        let piece = piece.map_err(Broken::Off)?;
+        let length = first.len() + rest.len() + piece.len();
+        if length > limit {
+            return Err(Broken::TooLarge);
+        }
+        gate.budget.grown(&mut room, length, most).await.map_err(|NoRoom| Broken::NoRoom(length))?;
+        if length == piece.len() {
+            first = piece;
+            continue;
+        }
+        if rest.is_empty() {
+            rest.extend_from_slice(&std::mem::take(&mut first));
+        }
+        rest.extend_from_slice(&piece);
+    }
+    if let Some(room) = &mut room {
+        room.is_whole();
+    }
+    Ok(Whole { bytes: if rest.is_empty() { first } else { rest.into() }, room })
+}
+
+/// The next piece of a body; none at its end.
+async fn next(body: &mut Body) -> Option<Result<Bytes, Error>> {
+    loop {
+        let frame = std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await?;
+        match frame.map(http_body::Frame::into_data) {
+            Ok(Ok(piece)) => return Some(Ok(piece)),
+            // What is no data says nothing here.
+            Ok(Err(_)) => {}
+            Err(error) => return Some(Err(error)),
+        }
+    }
+}
+
+/// Takes what comes, up to so much, and throws it away.
+async fn skip(mut body: Body, limit: usize) {
+    let mut skipped = 0;
+    while skipped <= limit
+        && let Some(Ok(piece)) = next(&mut body).await
+    {
+        skipped += piece.len();
+    }
+}
+
+fn refusal(gate: &Gate, peer: Peer, broken: &Broken) -> Box<Response> {
+    Box::new(match broken {
+        Broken::TooLarge => {
+            let happened = format!("the body is longer than the limit of {} bytes", gate.limits.max_message);
+            let hint = "send less at once, or raise --max-message";
+            refused(peer, StatusCode::PAYLOAD_TOO_LARGE, Kind::TooLarge, happened, hint)
+        }
+        Broken::NoRoom(length) => {
+            let happened = format!("other messages have the memory that a body of {length} bytes needs");
+            let hint = "come back in a moment, or raise message-memory under [http] of unhang.toml";
+            put_off(peer, StatusCode::SERVICE_UNAVAILABLE, happened, hint, ROOM_PATIENCE)
+        }
+        Broken::Off(error) => {
+            let happened = format!("the body broke off: {error}");
+            let hint = "send it whole";
+            refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)
+        }
+    })
+}

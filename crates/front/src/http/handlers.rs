@@ -1,0 +1,527 @@
+//! Requests over HTTP, and the statuses with which they are answered.
+//!
+//! Invariants: every refusal has a body that says why, and a line in the log that says to whom; nothing is read of a body before
+//! its sender is known to be no stranger.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+use unhang_net::serve::{
+    Peer,
+    axum::{
+        Extension,
+        body::{Body, Bytes},
+        extract::{Request, State},
+        http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+        response::{IntoResponse, Response},
+    },
+};
+use unhang_wire::{self as wire, Id};
+
+use super::{
+    Full, Gate, Way,
+    access::Caller,
+    admission::busy,
+    asked::{Asked, asked},
+    body::{Whole, whole},
+    old,
+    operators::told,
+    room::NoRoom,
+    session::{Mail, Mailbox, Reply},
+    shown,
+    stream::parse_id,
+};
+use crate::{machine::ErrorAnswer, work::OfWindow};
+use unhang_core::{
+    config::{RETRY_MOST, ROOM_PATIENCE},
+    fault::{Evidence, Fault, Kind},
+    revision::Revision,
+    telemetry::Parent,
+};
+use unhang_gateway::OfSession;
+use unhang_upstream::http::headers::{CallLimit, LIMIT, REVISION, SESSION, WINDOW};
+
+/// What the name of the whole is in errors.
+const NAME: &str = "unhang";
+
+const SESSION_HEADER: HeaderName = HeaderName::from_static(SESSION);
+const LAST_EVENT: &str = "last-event-id";
+const EVENTS: &str = "text/event-stream";
+pub(super) const JSON: &str = "application/json";
+
+/// A refusal: its status, and what is said.
+struct Refusal<'a> {
+    status: StatusCode,
+    kind: Kind,
+    id: Option<&'a Id>,
+    happened: String,
+    hint: &'a str,
+    /// When it is worth another try, where that can be said.
+    retry_after: Option<Duration>,
+}
+
+impl Refusal<'_> {
+    fn answer(self, peer: Peer) -> Response {
+        let Refusal { status, kind, id, happened, hint, retry_after } = self;
+        let fault = Fault {
+            kind,
+            server: NAME,
+            method: None,
+            happened,
+            hint,
+            elapsed: Duration::ZERO,
+            limit: None,
+            retry_after,
+            exit: None,
+            evidence: Evidence::default(),
+        };
+        let (number, kind) = (status.as_u16(), kind.word());
+        tracing::info!(%peer, status = number, kind, "{peer} was refused with {number}: {}", fault.message());
+        let mut response = (status, [(header::CONTENT_TYPE, JSON)], fault.response(id)).into_response();
+        if let Some(after) = retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, after.as_secs().max(1).into());
+        }
+        response
+    }
+}
+
+pub(super) fn refused(peer: Peer, status: StatusCode, kind: Kind, happened: String, hint: &str) -> Response {
+    Refusal { status, kind, id: None, happened, hint, retry_after: None }.answer(peer)
+}
+
+/// The same where it is worth another try after a while.
+pub(super) fn put_off(
+    peer: Peer,
+    status: StatusCode,
+    happened: String,
+    hint: &str,
+    after: Duration,
+) -> Response {
+    Refusal { status, kind: Kind::Overloaded, id: None, happened, hint, retry_after: Some(after) }
+        .answer(peer)
+}
+
+/// What a client takes as an answer.
+#[derive(Clone, Copy)]
+pub(super) struct Accepts {
+    json: bool,
+    events: bool,
+}
+
+impl Accepts {
+    /// All that there is.
+    pub(super) const ALL: Accepts = Accepts { json: true, events: true };
+
+    fn by(headers: &HeaderMap) -> Accepts {
+        let mut kinds = headers.get_all(header::ACCEPT).iter().peekable();
+        if kinds.peek().is_none() {
+            // Whoever does not say it takes everything (RFC 9110).
+            return Accepts::ALL;
+        }
+        let kinds: Vec<String> =
+            kinds.map(|kinds| String::from_utf8_lossy(kinds.as_bytes()).to_lowercase()).collect();
+        let kinds = kinds.iter().flat_map(|kinds| kinds.split(','));
+        let kinds: Vec<&str> = kinds.map(|kind| kind.split(';').next().unwrap_or_default().trim()).collect();
+        let takes = |wanted: [&str; 3]| kinds.iter().any(|kind| wanted.contains(kind));
+        Accepts { json: takes([JSON, "application/*", "*/*"]), events: takes([EVENTS, "text/*", "*/*"]) }
+    }
+}
+
+/// A message.
+pub(super) async fn posted(gate: &Arc<Gate>, peer: Peer, caller: Caller, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let headers = head.headers;
+    if let Some(refusal) = no_json(peer, &headers) {
+        return refusal;
+    }
+    let takes = Accepts::by(&headers);
+    if !takes.json && !takes.events {
+        let happened = "the request accepts neither of the types that answers have".to_owned();
+        let hint = "accept application/json and text/event-stream";
+        return refused(peer, StatusCode::NOT_ACCEPTABLE, Kind::InvalidRequest, happened, hint);
+    }
+    let body = match whole(gate, peer, body).await {
+        Ok(body) => body,
+        Err(refusal) => return *refusal,
+    };
+    let asked = asked(&headers, &body.bytes);
+    let (trace, window) = (trace(&headers), window(&headers));
+    brought(gate, Post { peer, caller, takes, trace, window, body }, asked).await
+}
+
+/// A body of another type is refused: a page can send some without having asked whether it may.
+pub(super) fn no_json(peer: Peer, headers: &HeaderMap) -> Option<Response> {
+    let kind = text(headers, &header::CONTENT_TYPE).unwrap_or_default();
+    if kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON) {
+        return None;
+    }
+    let happened = format!("a body of the type `{}` came", kind.escape_debug());
+    let hint = "send one JSON-RPC message as application/json";
+    Some(refused(peer, StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::InvalidRequest, happened, hint))
+}
+
+/// A post that is this comes to whoever answers it.
+pub(super) async fn brought(gate: &Arc<Gate>, post: Post, asked: Asked) -> Response {
+    let peer = post.peer;
+    match asked {
+        Asked::Alone { is_introduced, state } => {
+            let statuses = if is_introduced { Statuses::Alone } else { Statuses::Nobody };
+            let holder = state.and_then(|state| gate.holder(&state, &post.caller));
+            match holder.map_or_else(|| gate.alone(&post.caller, peer, post.window), Ok) {
+                Ok(session) => post.to(gate, session, statuses).await,
+                Err(full) => too_many(peer, full, "requests"),
+            }
+        }
+        Asked::Begins => begun(gate, post).await,
+        Asked::Belongs(name) => match gate.session(&name, &post.caller, Way::Streamable) {
+            Some(session) => post.to(gate, session, Statuses::Session).await,
+            None => no_such_session(peer),
+        },
+        Asked::Differs(id, why) => {
+            let hint = "say the same in both";
+            let (status, kind) = (StatusCode::BAD_REQUEST, Kind::HeaderMismatch);
+            Refusal { status, kind, id: id.as_ref(), happened: why, hint, retry_after: None }.answer(peer)
+        }
+        Asked::Foreign(id, name) => {
+            let happened =
+                format!("{REVISION} names `{}`, which is no revision that we speak", name.escape_debug());
+            let hint = "name the one that `initialize` has come to";
+            let (status, kind) = (StatusCode::BAD_REQUEST, Kind::InvalidRequest);
+            Refusal { status, kind, id: id.as_ref(), happened, hint, retry_after: None }.answer(peer)
+        }
+        Asked::Homeless(id) => {
+            let happened = format!("a message of no session came: it has no {SESSION}");
+            let hint = "begin with `initialize`, and send the name of the session from then on; or name the revision 2026-07-28 \
+                        in the headers and the body";
+            let (status, kind) = (StatusCode::BAD_REQUEST, Kind::InvalidRequest);
+            Refusal { status, kind, id: id.as_ref(), happened, hint, retry_after: None }.answer(peer)
+        }
+        Asked::Crowd => {
+            let happened = "the body is not one JSON-RPC message".to_owned();
+            let hint = "send one message with each POST";
+            refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)
+        }
+    }
+}
+
+fn no_such_session(peer: Peer) -> Response {
+    let happened = "there is no such session: it has ended, or was never there".to_owned();
+    refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, "begin another with `initialize`")
+}
+
+pub(super) fn ending(peer: Peer) -> Response {
+    let hint = "ask again in a moment";
+    refused(
+        peer,
+        StatusCode::SERVICE_UNAVAILABLE,
+        Kind::ShuttingDown,
+        "the session is ending".to_owned(),
+        hint,
+    )
+}
+
+pub(super) fn too_many(peer: Peer, full: Full, what: &str) -> Response {
+    match full {
+        Full::Ending => return ending(peer),
+        Full::OfOne => {
+            let happened = format!("this client has as many {what} as one client may have");
+            return busy(peer, happened, RETRY_MOST);
+        }
+        Full::All => {}
+    }
+    let happened = format!("there are too many {what}");
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    put_off(peer, status, happened, "come back when some have ended", RETRY_MOST)
+}
+
+/// How the codes of errors are told as statuses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Statuses {
+    /// In a session they are not, but for what is no message to us. What a server refuses is an answer of the session, whatever its code.
+    Session,
+    /// As 2026-07-28 has it.
+    Alone,
+    /// The same for a request that does not say all that it has to say of its client.
+    Nobody,
+}
+
+impl Statuses {
+    fn of(self, error: Option<ErrorAnswer>) -> StatusCode {
+        let error = error.filter(|error| error.is_ours || self != Statuses::Session);
+        match (self, error.map(|error| error.code)) {
+            (_, Some(-32700 | -32600)) => StatusCode::BAD_REQUEST,
+            (Statuses::Alone | Statuses::Nobody, Some(-32022..=-32020)) => StatusCode::BAD_REQUEST,
+            (Statuses::Alone | Statuses::Nobody, Some(-32601)) => StatusCode::NOT_FOUND,
+            (Statuses::Nobody, Some(-32602)) => StatusCode::BAD_REQUEST,
+            _ => StatusCode::OK,
+        }
+    }
+}
+
+/// The trace that headers name.
+pub(super) fn trace(headers: &HeaderMap) -> Option<Parent> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    Parent::read(text("traceparent")?, text("tracestate"))
+}
+
+/// What the window that asks says of itself, where it is one.
+fn window(headers: &HeaderMap) -> Option<OfWindow> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let limit = text(LIMIT).and_then(CallLimit::read);
+    Some(OfWindow { session: OfSession::read(text(WINDOW)?)?, limit })
+}
+
+/// A post on its way to whoever answers it.
+pub(super) struct Post {
+    pub(super) peer: Peer,
+    pub(super) caller: Caller,
+    pub(super) takes: Accepts,
+    /// The trace that its headers name.
+    pub(super) trace: Option<Parent>,
+    /// What its headers say of a window, which counts from windows alone.
+    pub(super) window: Option<OfWindow>,
+    pub(super) body: Whole,
+}
+
+impl Post {
+    async fn to(self, gate: &Gate, session: Mailbox, statuses: Statuses) -> Response {
+        let (peer, takes) = (self.peer, self.takes);
+        match self.ask(&session).await {
+            Some(reply) => answer(gate, peer, reply, takes, statuses).await,
+            None => ending(peer),
+        }
+    }
+
+    pub(super) async fn ask(self, session: &Mailbox) -> Option<Reply> {
+        let (reply, replied) = oneshot::channel();
+        let Post { body, trace, .. } = self;
+        let Whole { bytes: body, room } = body;
+        let mail = Mail::Post { body, room, takes_events: self.takes.events, trace, reply };
+        session.send(mail).await.ok()?;
+        replied.await.ok()
+    }
+}
+
+/// A session begins, unless what begins it is refused.
+async fn begun(gate: &Arc<Gate>, post: Post) -> Response {
+    let (peer, takes, caller) = (post.peer, post.takes, post.caller.clone());
+    let (name, session) = match gate.begin(&caller, Way::Streamable) {
+        Ok(begun) => begun,
+        Err(full) => return too_many(peer, full, "sessions"),
+    };
+    let reply = post.ask(&session).await;
+    let is_begun = matches!(reply, Some(Reply::Whole(_, None) | Reply::Events(_)));
+    let mut response = match reply {
+        Some(reply) => answer(gate, peer, reply, takes, Statuses::Session).await,
+        None => ending(peer),
+    };
+    let is_session = is_begun && response.status().is_success();
+    match HeaderValue::from_str(&name) {
+        Ok(value) if is_session => {
+            let session = shown(&name);
+            tracing::info!(%peer, session, "{peer} ({caller}) begins the session {session}");
+            response.headers_mut().insert(SESSION_HEADER, value);
+        }
+        _ => gate.forget(&name),
+    }
+    response
+}
+
+/// The answer to a post. One that is sent whole has its room in the budget until it is taken.
+pub(super) async fn answer(
+    gate: &Gate,
+    peer: Peer,
+    reply: Reply,
+    takes: Accepts,
+    statuses: Statuses,
+) -> Response {
+    match reply {
+        Reply::Taken => StatusCode::ACCEPTED.into_response(),
+        // What is refused with a status is no stream.
+        Reply::Whole(line, error)
+            if takes.json || error.is_some_and(|error| error.is_ours || statuses != Statuses::Session) =>
+        {
+            match roomy(gate, peer, line).await {
+                Ok(line) => (statuses.of(error), [(header::CONTENT_TYPE, JSON)], line).into_response(),
+                Err(refusal) => *refusal,
+            }
+        }
+        Reply::Whole(line, _) => {
+            let event = [b"data: ", &*line, b"\n\n"].concat();
+            // It may wait for its room, and is there once.
+            drop(line);
+            match roomy(gate, peer, event).await {
+                Ok(event) => events(Body::from(event)),
+                Err(refusal) => *refusal,
+            }
+        }
+        Reply::Events(body) => events(Body::new(body)),
+        Reply::Gone => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// An answer with its room. Where there is none the answer is given up, and whoever asked is told.
+async fn roomy(gate: &Gate, peer: Peer, answer: Vec<u8>) -> Result<Bytes, Box<Response>> {
+    match gate.budget.room_for(answer.len()).await {
+        Ok(None) => Ok(answer.into()),
+        Ok(Some(room)) => Ok(room.keep(answer)),
+        Err(NoRoom) => {
+            let happened =
+                format!("other messages have the memory that an answer of {} bytes needs", answer.len());
+            let hint = "what was asked has been done, and its answer is lost; ask again in a moment, or raise message-memory under \
+                        [http] of unhang.toml";
+            let id = answered_id(&answer);
+            let (status, kind) = (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded);
+            let refusal =
+                Refusal { status, kind, id: id.as_ref(), happened, hint, retry_after: Some(ROOM_PATIENCE) };
+            Err(Box::new(refusal.answer(peer)))
+        }
+    }
+}
+
+/// The id of the request that is answered, of an answer in either form.
+fn answered_id(answer: &[u8]) -> Option<Id> {
+    let answer = answer.strip_prefix(b"data: ").unwrap_or(answer);
+    match wire::read(answer).next() {
+        Some(wire::Piece::Message(wire::Message { body: wire::Body::Response { id, .. }, .. })) => Some(id),
+        _ => None,
+    }
+}
+
+fn events(body: Body) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, EVENTS),
+        (header::CACHE_CONTROL, "no-cache"),
+        // Or nginx keeps them for itself.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    (headers, body).into_response()
+}
+
+/// Who listens has to take events.
+pub(super) fn no_events(peer: Peer, headers: &HeaderMap) -> Option<Response> {
+    if Accepts::by(headers).events {
+        return None;
+    }
+    let happened = "the request does not accept events, which is all that there is to hear".to_owned();
+    let hint = "accept text/event-stream; messages are sent with POST";
+    Some(refused(peer, StatusCode::NOT_ACCEPTABLE, Kind::InvalidRequest, happened, hint))
+}
+
+/// Somebody listens to a session.
+pub(super) async fn listened(
+    State(gate): State<Arc<Gate>>,
+    Extension(peer): Extension<Peer>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Response {
+    if let Some(refusal) = no_events(peer, &headers) {
+        return refusal;
+    }
+    let session = match session_of(&gate, peer, &caller, &headers) {
+        Ok(session) => session,
+        Err(refusal) => return *refusal,
+    };
+    let last = headers.get(LAST_EVENT).map(|id| id.to_str().ok().and_then(parse_id));
+    let unknown = || {
+        let happened = format!("there is no event of the {LAST_EVENT} that the request names");
+        let hint = "what was asked on that stream is to be asked again";
+        refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)
+    };
+    let after = match last {
+        None => None,
+        Some(Some(after)) => Some(after),
+        Some(None) => return unknown(),
+    };
+    let (reply, replied) = oneshot::channel();
+    let sent = session.send(Mail::Listen { after, reply }).await;
+    match (sent, replied.await) {
+        (Ok(()), Ok(Reply::Gone)) => unknown(),
+        (Ok(()), Ok(reply)) => answer(&gate, peer, reply, Accepts::ALL, Statuses::Session).await,
+        _ => no_such_session(peer),
+    }
+}
+
+/// A client ends its session.
+pub(super) async fn ended(
+    State(gate): State<Arc<Gate>>,
+    Extension(peer): Extension<Peer>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Response {
+    let session = match session_of(&gate, peer, &caller, &headers) {
+        Ok(session) => session,
+        Err(refusal) => return *refusal,
+    };
+    if let Some(name) = text(&headers, &SESSION_HEADER) {
+        gate.forget(name);
+    }
+    let (reply, replied) = oneshot::channel();
+    let sent = session.send(Mail::End { reply }).await;
+    // One that has ended meanwhile is as well.
+    let _replied = (sent, replied.await);
+    StatusCode::OK.into_response()
+}
+
+/// The session that a request names, which is not to be one of a revision without sessions.
+fn session_of(
+    gate: &Gate,
+    peer: Peer,
+    caller: &Caller,
+    headers: &HeaderMap,
+) -> Result<Mailbox, Box<Response>> {
+    let revision = headers.get(REVISION).and_then(|revision| revision.to_str().ok());
+    if revision.is_some_and(|name| Revision::of_request(name).is_some()) {
+        return Err(Box::new(not_allowed(peer, "the revision 2026-07-28 has no sessions")));
+    }
+    let Some(name) = text(headers, &SESSION_HEADER) else {
+        let happened = format!("the request names no session: it has no {SESSION}");
+        let hint = "begin one with `initialize`";
+        return Err(Box::new(refused(peer, StatusCode::BAD_REQUEST, Kind::InvalidRequest, happened, hint)));
+    };
+    gate.session(name, caller, Way::Streamable).ok_or_else(|| Box::new(no_such_session(peer)))
+}
+
+fn not_allowed(peer: Peer, why: &str) -> Response {
+    wrong_verb(peer, why, "POST", "send messages with POST")
+}
+
+/// Refuses a verb where there are only these.
+pub(super) fn wrong_verb(peer: Peer, why: &str, verbs: &'static str, hint: &str) -> Response {
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let mut response = refused(peer, status, Kind::InvalidRequest, why.to_owned(), hint);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(verbs));
+    response
+}
+
+pub(super) async fn no_such_verb(Extension(peer): Extension<Peer>, method: Method) -> Response {
+    let why = format!("{method} means nothing here");
+    wrong_verb(peer, &why, "GET, POST, DELETE", "send messages with POST")
+}
+
+pub(super) async fn nowhere(Extension(peer): Extension<Peer>, request: Request) -> Response {
+    let happened = format!("there is nothing at {}", request.uri().path().escape_debug());
+    let hint = match request.uri().path() {
+        old::STREAM | old::MESSAGES => {
+            "MCP is at /mcp; the HTTP+SSE of 2024-11-05 is there with --sse, or with `sse = true` under [http] of unhang.toml"
+        }
+        _ => "MCP is at /mcp; there are also /health, /ready, /status and /metrics",
+    };
+    refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, hint)
+}
+
+/// Who gives tokens for us (RFC 9728), below whatever path our URL has.
+pub(super) async fn resource_metadata(
+    State(gate): State<Arc<Gate>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Response {
+    match gate.door().access.resource() {
+        Some(resource) => told(StatusCode::OK, &resource.metadata()),
+        None => nowhere(Extension(peer), request).await,
+    }
+}
+
+pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}

@@ -1,0 +1,134 @@
+//! The HTTP+SSE of 2024-11-05, for clients that know nothing newer: a stream whose first event says where messages are posted, and on
+//! which everything comes that there is to hear, answers too.
+//!
+//! Invariants: what stands around all that can be asked for stands around this; a session is the same as any other, only that its
+//! answers go elsewhere and that it ends with its stream, to which nobody can come back.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use unhang_net::serve::{
+    Peer,
+    axum::{
+        Extension, Router,
+        body::Body,
+        extract::State,
+        http::{HeaderMap, Method, StatusCode, Uri, header},
+        response::{IntoResponse, Response},
+        routing::{get, post},
+    },
+};
+
+use super::{
+    Gate, Way,
+    access::Caller,
+    asked::no_message,
+    body::whole,
+    handlers::{
+        Accepts, Post, Statuses, answer, brought, ending, no_events, no_json, refused, too_many, trace,
+        wrong_verb,
+    },
+    session::Mail,
+    shown,
+};
+use unhang_core::fault::Kind;
+
+/// Where a client listens, and so begins.
+pub(super) const STREAM: &str = "/sse";
+
+/// Where it posts.
+pub(super) const MESSAGES: &str = "/messages";
+
+/// What the name of a session follows there.
+const SESSION: &str = "sessionId=";
+
+/// What there is to be asked for by those who come this way.
+pub(super) fn router() -> Router<Arc<Gate>> {
+    Router::new()
+        .route(STREAM, get(opened).fallback(no_verb_for_streams))
+        .route(MESSAGES, post(said).fallback(no_verb_for_messages))
+}
+
+/// Where the messages of the session of this name are posted.
+pub(super) fn place_of(name: &str) -> String {
+    format!("{MESSAGES}?{SESSION}{name}")
+}
+
+/// A client comes.
+async fn opened(
+    State(gate): State<Arc<Gate>>,
+    Extension(peer): Extension<Peer>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Response {
+    if let Some(refusal) = no_events(peer, &headers) {
+        return refusal;
+    }
+    let (name, session) = match gate.begin(&caller, Way::Old) {
+        Ok(begun) => begun,
+        Err(full) => return too_many(peer, full, "sessions"),
+    };
+    let (reply, replied) = oneshot::channel();
+    // Nothing else is on its way yet. If its client goes now, it hears that nobody listens, and ends.
+    let sent = session.try_send(Mail::Listen { after: None, reply });
+    match (sent, replied.await) {
+        (Ok(()), Ok(reply)) => {
+            let session = shown(&name);
+            tracing::info!(%peer, session, "{peer} ({caller}) begins the session {session} by HTTP+SSE");
+            answer(&gate, peer, reply, Accepts::ALL, Statuses::Session).await
+        }
+        _ => ending(peer),
+    }
+}
+
+/// A message for the session that the place names.
+async fn said(
+    State(gate): State<Arc<Gate>>,
+    Extension(peer): Extension<Peer>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    if let Some(refusal) = no_json(peer, &headers) {
+        return refusal;
+    }
+    let mut members = uri.query().unwrap_or_default().split('&');
+    let name = members.find_map(|member| member.strip_prefix(SESSION)).unwrap_or_default();
+    let Some(session) = gate.session(name, &caller, Way::Old) else { return no_such_session(peer) };
+    let body = match whole(&gate, peer, body).await {
+        Ok(body) => body,
+        Err(refusal) => return *refusal,
+    };
+    let instead = no_message(&body.bytes);
+    let post = Post { peer, caller, takes: Accepts::ALL, trace: trace(&headers), window: None, body };
+    match instead {
+        Some(asked) => brought(&gate, post, asked).await,
+        None => match post.ask(&session).await {
+            Some(reply) => answer(&gate, peer, reply, Accepts::ALL, Statuses::Session).await,
+            None => no_such_session(peer),
+        },
+    }
+}
+
+fn no_such_session(peer: Peer) -> Response {
+    let happened = "there is no such session: it has ended with its stream, or was never there".to_owned();
+    let hint = "open another stream with GET /sse, and post where its first event says";
+    refused(peer, StatusCode::NOT_FOUND, Kind::InvalidRequest, happened, hint)
+}
+
+/// Newer clients try their own way first, and take this for the sign to listen. In JSON-RPC it would be the word of a server that
+/// speaks as they do.
+async fn no_verb_for_streams(Extension(peer): Extension<Peer>, method: Method) -> Response {
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let (number, kind) = (status.as_u16(), Kind::InvalidRequest.word());
+    let text = format!(
+        "{method} means nothing here; open a stream with GET, and post where its first event says, or speak Streamable HTTP at /mcp\n"
+    );
+    tracing::info!(%peer, status = number, kind, "{peer} was refused with {number}: {}", text.trim_end());
+    (status, [(header::ALLOW, "GET")], text).into_response()
+}
+
+async fn no_verb_for_messages(Extension(peer): Extension<Peer>, method: Method) -> Response {
+    wrong_verb(peer, &format!("{method} means nothing here"), "POST", "send messages with POST")
+}

@@ -1,0 +1,542 @@
+//! One session over HTTP: an actor that is told what clients post, and answers each post whole or as a stream of events.
+//!
+//! Theory of operation. As over pipes, one task and one `select!`; what differs is where lines go. A post whose answer is there
+//! before anything else is answered with it, as JSON. One for which something else comes first, or that takes longer than
+//! [`EVENTS_AFTER`], is answered with a stream of events that ends with the answer. What is about the session goes to the stream
+//! that the client has opened for that.
+//!
+//! A request of 2026-07-28 stands alone: it has an actor of its own, which ends with its answer, or with its client. A client of
+//! 2024-11-05 has one stream for all that it hears, answers too, and its session ends with that.
+//!
+//! Invariants
+//!
+//! - Nothing here waits for a client. What waits for one that does not read is bounded in bytes; beyond that the session ends.
+//! - In a session of several streams, a broken connection withdraws nothing, and a stream can be taken up again where it broke. A
+//!   request that stands alone is withdrawn with its connection, and so is a session of one stream, to which nobody can come back.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future::pending,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, mpsc, oneshot, watch},
+    time::{Instant, sleep_until},
+};
+use unhang_net::serve::axum::body::Bytes;
+use unhang_switches::stands;
+use unhang_wire::{Line, one_line};
+
+use super::{
+    room::Room,
+    stream::{Body, Held, Marks, Stream},
+};
+use crate::{
+    machine::{ErrorAnswer, Outside, StreamKey, To},
+    tally::add_one,
+    work::Work,
+};
+use unhang_core::{
+    config::{Limits, SESSION_IDLE},
+    exit,
+    queue::Class,
+    revision::Revision,
+    shell::set,
+    telemetry::Parent,
+};
+
+/// A post that has no answer by then is answered with a stream, so that its client hears that we are there.
+const EVENTS_AFTER: Duration = Duration::from_secs(5);
+
+/// Posts that may be on their way to a session.
+const MAILS: usize = 64;
+
+/// Streams that have ended and can be taken up again, in case that their reader has not got their end.
+const ENDED_STREAMS: usize = 16;
+
+/// For how long.
+const ENDED_KEPT: Duration = Duration::from_secs(60);
+
+/// The key of the stream on which a client hears what is about its session.
+const SESSION_STREAM: StreamKey = 0;
+
+/// How a post or a wish to listen is answered.
+pub(super) enum Reply {
+    /// It was taken, and gets no answer.
+    Taken,
+    /// The answer, whole, and what it is where it is an error.
+    Whole(Vec<u8>, Option<ErrorAnswer>),
+    /// A stream of events.
+    Events(Body),
+    /// There is no such stream any more.
+    Gone,
+}
+
+/// What comes to a session.
+pub(super) enum Mail {
+    /// A message.
+    Post {
+        body: Bytes,
+        /// What it has of the budget, until it is answered: what was asked is kept until then.
+        room: Option<Room>,
+        takes_events: bool,
+        trace: Option<Parent>,
+        reply: oneshot::Sender<Reply>,
+    },
+    /// Somebody listens: after this event, where a stream is taken up again.
+    Listen { after: Option<(u64, u64)>, reply: oneshot::Sender<Reply> },
+    /// The client ends the session.
+    End { reply: oneshot::Sender<Reply> },
+}
+
+/// How to reach a session.
+pub(super) type Mailbox = mpsc::Sender<Mail>;
+
+/// A way to a new session, and what comes on it.
+pub(super) fn mailbox() -> (Mailbox, mpsc::Receiver<Mail>) {
+    mpsc::channel(MAILS)
+}
+
+/// How what a client hears comes to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// On a stream of each post, and one of the session, each of which can be taken up again (2025-03-26 to 2025-11-25).
+    Streams,
+    /// As the answer to the one request that there is (2026-07-28).
+    Alone,
+    /// On one stream, whose first event says that messages are posted here (2024-11-05).
+    OneStream(String),
+}
+
+/// Why a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// Its client said so, or had only one thing to ask.
+    Done,
+    /// Its client has not been heard of for a long time.
+    Idle,
+    /// Its client does not read.
+    Deaf,
+}
+
+/// A post that has no answer yet.
+struct Open {
+    takes_events: bool,
+    answer: Answer,
+}
+
+enum Answer {
+    Not(oneshot::Sender<Reply>),
+    Begun(Stream),
+}
+
+/// What the machine sees of the client.
+struct World {
+    posts: HashMap<StreamKey, Open>,
+    /// What posts that are not answered have of the budget for messages, where it is anything.
+    rooms: HashMap<StreamKey, Room>,
+    /// Posts that are not answered yet, with the time by which they are to be.
+    unanswered: VecDeque<(Instant, StreamKey)>,
+    /// What the client listens to, and answers that broke off.
+    listened: Option<Stream>,
+    /// With the time until which they are kept.
+    ended: VecDeque<(Instant, StreamKey, Stream)>,
+    held: Held,
+    left: Arc<Notify>,
+    limit: usize,
+    manner: Manner,
+    /// Whether a stream begins with an event that says only where it can be taken up (2025-11-25).
+    is_primed: bool,
+    is_deaf: bool,
+}
+
+impl World {
+    fn stream(&mut self, key: StreamKey) -> Stream {
+        let marks = match self.manner {
+            Manner::Streams => Marks::Number,
+            Manner::Alone => Marks::None,
+            Manner::OneStream(_) => Marks::Kind,
+        };
+        Stream::new(key, self.limit, marks, self.held.clone(), Arc::clone(&self.left))
+    }
+
+    fn is_alone(&self) -> bool {
+        self.manner == Manner::Alone
+    }
+
+    /// All that there is to hear comes on one stream.
+    fn has_one_stream(&self) -> bool {
+        matches!(self.manner, Manner::OneStream(_))
+    }
+
+    /// What is about the session, where somebody listens to it.
+    fn say_to_session(&mut self, class: Class, line: &[u8]) {
+        if let Some(stream) = self.listened.clone() {
+            self.say(&stream, class, line);
+        }
+    }
+
+    /// The stream of a post, begun now where it was not.
+    fn begun(&mut self, key: StreamKey) -> Option<Stream> {
+        let is_ready = match &self.posts.get(&key)?.answer {
+            Answer::Begun(stream) => return Some(stream.clone()),
+            Answer::Not(_) => self.posts.get(&key)?.takes_events,
+        };
+        if !is_ready {
+            return None;
+        }
+        let stream = self.stream(key);
+        if self.is_primed {
+            stream.say(Class::Kept, b"");
+        }
+        let post = self.posts.get_mut(&key)?;
+        if let Answer::Not(reply) = std::mem::replace(&mut post.answer, Answer::Begun(stream.clone())) {
+            // Nobody there: it can be taken up again, or is withdrawn elsewhere.
+            let _left = reply.send(Reply::Events(stream.read(None)));
+        }
+        Some(stream)
+    }
+
+    /// Says something on a stream, unless its client has not taken what there was.
+    fn say(&mut self, stream: &Stream, class: Class, data: &[u8]) {
+        if self.held.bytes() > self.limit && stands("deaf-session-ends") {
+            self.is_deaf = true;
+            return;
+        }
+        stream.say(class, data);
+    }
+
+    fn answer(&mut self, key: StreamKey, error: Option<ErrorAnswer>, line: &[u8]) {
+        let Some(Open { answer, .. }) = self.posts.remove(&key) else { return };
+        match answer {
+            // Nobody there: the answer was for nobody else.
+            Answer::Not(reply) => drop(reply.send(Reply::Whole(line.to_vec(), error))),
+            Answer::Begun(stream) => {
+                self.say(&stream, Class::Kept, line);
+                stream.end();
+                self.keep(key, stream);
+            }
+        }
+    }
+
+    /// Keeps a stream that has come to its end, for whoever takes it up again.
+    fn keep(&mut self, key: StreamKey, stream: Stream) {
+        if self.is_alone() {
+            return;
+        }
+        self.ended.push_back((Instant::now() + ENDED_KEPT, key, stream));
+        if self.ended.len() > ENDED_STREAMS {
+            self.ended.pop_front();
+        }
+    }
+
+    /// Gives posts their streams that have waited for too long, and forgets streams that ended long ago.
+    fn tick(&mut self, now: Instant) {
+        while self.ended.pop_front_if(|(until, ..)| *until <= now).is_some() {}
+        while let Some((_, key)) = self.unanswered.pop_front_if(|(due, _)| *due <= now) {
+            let _begun = self.begun(key);
+        }
+    }
+
+    fn next_due(&mut self) -> Option<Instant> {
+        let is_waiting = |posts: &HashMap<StreamKey, Open>, key: &StreamKey| {
+            posts.get(key).is_some_and(|post| post.takes_events && matches!(post.answer, Answer::Not(_)))
+        };
+        while self.unanswered.front().is_some_and(|(_, key)| !is_waiting(&self.posts, key)) {
+            self.unanswered.pop_front();
+        }
+        let unanswered = self.unanswered.front().map(|(due, _)| *due);
+        unanswered.into_iter().chain(self.ended.front().map(|(until, ..)| *until)).min()
+    }
+
+    /// Somebody listens.
+    fn listen(&mut self, after: Option<(u64, u64)>) -> Reply {
+        match after {
+            None => {
+                let stream = match self.listened.take() {
+                    Some(stream) => stream,
+                    None => self.stream(SESSION_STREAM),
+                };
+                if let Manner::OneStream(place) = &self.manner {
+                    stream.say_endpoint(place);
+                }
+                let body = stream.read(None);
+                self.listened = Some(stream);
+                Reply::Events(body)
+            }
+            Some((key, number)) => {
+                let ended = self.ended.iter().find(|(_, ended, _)| *ended == key).map(|(.., stream)| stream);
+                let open = self.posts.get(&key).and_then(|post| match &post.answer {
+                    Answer::Begun(stream) => Some(stream),
+                    Answer::Not(_) => None,
+                });
+                let listened = self.listened.as_ref().filter(|_| key == SESSION_STREAM);
+                match listened.or(open).or(ended) {
+                    Some(stream) => Reply::Events(stream.read(Some(number))),
+                    None => Reply::Gone,
+                }
+            }
+        }
+    }
+
+    /// Somebody is there.
+    fn is_read(&self) -> bool {
+        let is_waited_for = |post: &Open| match &post.answer {
+            Answer::Not(reply) => !reply.is_closed(),
+            Answer::Begun(stream) => stream.is_read(),
+        };
+        self.listened.as_ref().is_some_and(Stream::is_read) || self.posts.values().any(is_waited_for)
+    }
+
+    /// Waits until the client of a request that stands alone has gone, where its answer has not begun. Cancel-safe.
+    async fn client_gone(&mut self) {
+        match self.posts.values_mut().next() {
+            Some(Open { answer: Answer::Not(reply), .. }) if stands("gone-client-withdraws") => {
+                reply.closed().await;
+            }
+            _ => pending().await,
+        }
+    }
+
+    /// Ends what is being read, so that its connection ends too.
+    fn end(&mut self) {
+        for (_, post) in self.posts.drain() {
+            if let Answer::Begun(stream) = post.answer {
+                stream.end();
+            }
+        }
+        if let Some(stream) = self.listened.take() {
+            stream.end();
+        }
+    }
+}
+
+impl Outside for World {
+    fn to_client(&mut self, to: To, class: Class, line: &[u8]) {
+        if let To::Answer { stream, .. } = &to {
+            self.rooms.remove(stream);
+        }
+        match to {
+            _ if self.has_one_stream() => self.say_to_session(class, line),
+            To::Answer { stream, error } => self.answer(stream, error, line),
+            To::Beside(key) => {
+                // A client that takes no events gets its answer alone.
+                if let Some(stream) = self.begun(key) {
+                    self.say(&stream, class, line);
+                }
+            }
+            To::Session => self.say_to_session(class, line),
+        }
+    }
+
+    fn nothing_to_client(&mut self, stream: StreamKey) {
+        self.rooms.remove(&stream);
+        match self.posts.remove(&stream).map(|post| post.answer) {
+            Some(Answer::Not(reply)) => drop(reply.send(Reply::Taken)),
+            Some(Answer::Begun(begun)) => {
+                begun.end();
+                self.keep(stream, begun);
+            }
+            None => {}
+        }
+    }
+
+    fn takes_more(&self, stream: StreamKey) -> bool {
+        self.has_one_stream() || self.posts.get(&stream).is_some_and(|post| post.takes_events)
+    }
+
+    fn client_backlog(&self) -> usize {
+        self.held.bytes()
+    }
+}
+
+/// The actor.
+pub(super) struct Session {
+    work: Work,
+    world: World,
+    mails: mpsc::Receiver<Mail>,
+    next_stream: StreamKey,
+    last_seen: Instant,
+    /// Its client has said that it is over, or has gone with the one request that it had.
+    has_no_client: bool,
+    /// What a person calls it.
+    name: String,
+}
+
+impl Session {
+    /// A session, or a request that stands alone.
+    pub(super) fn new(
+        name: String,
+        mut work: Work,
+        limits: &Limits,
+        mails: mpsc::Receiver<Mail>,
+        manner: Manner,
+    ) -> Session {
+        work.machine.call_session(&name);
+        let world = World {
+            posts: HashMap::new(),
+            rooms: HashMap::new(),
+            unanswered: VecDeque::new(),
+            listened: None,
+            ended: VecDeque::new(),
+            held: Held::new(Arc::clone(work.tally())),
+            left: Arc::default(),
+            limit: limits.queue_bytes,
+            manner,
+            is_primed: false,
+            is_deaf: false,
+        };
+        Session {
+            work,
+            world,
+            mails,
+            next_stream: SESSION_STREAM,
+            last_seen: Instant::now(),
+            has_no_client: false,
+            name,
+        }
+    }
+
+    /// Lives until its client ends it, is not heard of any more or does not read, or `ending` says that it is over; and then until
+    /// what works for it has come to its end.
+    pub(super) async fn run(mut self, mut ending: watch::Receiver<bool>) {
+        let mut timer = Box::pin(sleep_until(Instant::now()));
+        let left = Arc::clone(&self.world.left);
+        let (mut is_ending, mut is_stopped) = (false, false);
+        while self.work.act().is_none() {
+            if let Some(over) = self.is_over().filter(|_| !is_stopped) {
+                is_stopped = true;
+                self.stop(over);
+                continue;
+            }
+            let due = self.next_tick();
+            set(&mut timer, due);
+            tokio::select! {
+                mail = self.mails.recv(), if !is_stopped => match mail {
+                    Some(mail) => self.take(mail),
+                    None => self.has_no_client = true,
+                },
+                event = self.work.event() => self.work.take(event, &mut self.world),
+                // A client that was there a moment ago is not forgotten yet.
+                () = left.notified() => self.last_seen = Instant::now(),
+                () = self.world.client_gone(), if self.world.is_alone() && !is_stopped => self.has_no_client = true,
+                _over_or_gone = ending.wait_for(|ending| *ending), if !is_ending => {
+                    is_ending = true;
+                    // What was taken is not refused.
+                    while let Ok(mail) = self.mails.try_recv() {
+                        self.take(mail);
+                    }
+                    self.work.machine.client_end(self.work.now(), &mut self.world);
+                }
+                () = &mut timer => self.tick(),
+            }
+        }
+        self.world.end();
+    }
+
+    fn take(&mut self, mail: Mail) {
+        self.last_seen = Instant::now();
+        match mail {
+            Mail::Post { body, room, takes_events, trace, reply } => {
+                self.work.machine.comes_with(trace);
+                self.post(&body, room, takes_events, reply);
+            }
+            // Whoever asked has gone: the next one takes its place.
+            Mail::Listen { after, reply } => drop(reply.send(self.world.listen(after))),
+            Mail::End { reply } => {
+                let _gone = reply.send(Reply::Taken);
+                self.has_no_client = true;
+            }
+        }
+    }
+
+    fn post(&mut self, body: &[u8], room: Option<Room>, takes_events: bool, reply: oneshot::Sender<Reply>) {
+        self.next_stream += 1;
+        let key = self.next_stream;
+        self.world.rooms.extend(room.map(|room| (key, room)));
+        if self.world.has_one_stream() {
+            // Its answer comes on the stream, whenever that is.
+            let _gone = reply.send(Reply::Taken);
+        } else {
+            self.world.posts.insert(key, Open { takes_events, answer: Answer::Not(reply) });
+        }
+        let now = self.work.now();
+        // On its way to a server it is one line.
+        self.work.machine.client_line(now, key, Line::Whole(&one_line(body)), &mut self.world);
+        if self.world.has_one_stream() {
+            if self.world.rooms.contains_key(&key) && !self.work.machine.awaits(key) {
+                self.world.rooms.remove(&key);
+            }
+            return;
+        }
+        if self.work.machine.awaits(key) {
+            self.world.unanswered.push_back((Instant::now() + EVENTS_AFTER, key));
+        } else {
+            self.world.nothing_to_client(key);
+        }
+        self.world.is_primed = self.work.machine.revision() == Some(Revision::V2025November);
+    }
+
+    /// Its client is expected to come back to a call.
+    fn is_parked(&self) -> bool {
+        self.work.machine.has_parked()
+    }
+
+    fn is_over(&self) -> Option<Over> {
+        if self.has_no_client {
+            return Some(Over::Done);
+        }
+        if self.world.is_deaf {
+            return Some(Over::Deaf);
+        }
+        if self.world.is_alone() {
+            let begun = self.next_stream != SESSION_STREAM;
+            let is_left = || !self.world.is_read() && stands("left-stream-withdraws");
+            let is_over = match self.world.posts.is_empty() {
+                true => !self.is_parked(),
+                false => is_left(),
+            };
+            return (begun && is_over).then_some(Over::Done);
+        }
+        let has_come = self.world.has_one_stream() && self.world.listened.is_some();
+        if has_come && !self.world.is_read() && stands("one-stream-ends-its-session") {
+            return Some(Over::Done);
+        }
+        (self.last_seen.elapsed() >= SESSION_IDLE && !self.world.is_read() && stands("idle-session-ends"))
+            .then_some(Over::Idle)
+    }
+
+    fn next_tick(&mut self) -> Option<Instant> {
+        let idle = (!self.world.is_alone()).then(|| self.last_seen + SESSION_IDLE);
+        // Where somebody is there, another look in a while does.
+        let idle = idle.map(|at| if at <= Instant::now() { Instant::now() + SESSION_IDLE } else { at });
+        self.work.next_tick().into_iter().chain(self.world.next_due()).chain(idle).min()
+    }
+
+    fn tick(&mut self) {
+        self.world.tick(Instant::now());
+        self.work.machine.tick(self.work.now(), &mut self.world);
+    }
+
+    /// What is in flight is answered, as far as somebody is there, and what works for it is told to stop.
+    fn stop(&mut self, over: Over) {
+        let cause = match over {
+            Over::Done => "its client has ended it",
+            Over::Idle => "its client was not heard of any more",
+            Over::Deaf => "its client does not read",
+        };
+        let waiting = self.world.held.bytes();
+        if over == Over::Deaf {
+            add_one(&self.work.tally().deaf);
+            let session = self.name.as_str();
+            tracing::warn!(session, "the session {session} is closed with {waiting} bytes waiting: {cause}");
+        } else if !self.world.is_alone() {
+            let session = self.name.as_str();
+            tracing::info!(session, "the session {session} ends: {cause}");
+        }
+        self.work.machine.stop(self.work.now(), exit::DONE, cause, &mut self.world);
+        self.world.end();
+    }
+}

@@ -1,0 +1,341 @@
+//! One stream of events to a client: what waits for it, what it has taken, and the body that hands it out.
+//!
+//! Invariants
+//!
+//! - Whoever adds an event never waits; what waits is bounded by whoever looks at [`Held`].
+//! - Events have numbers, so that a stream that broke can be taken up again where it broke. What was taken is kept for that within
+//!   [`KEPT`] bytes; what was not is kept anyway.
+//! - At most one body reads a stream. One that comes later takes its place.
+
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, Sleep, sleep},
+};
+use unhang_net::serve::axum::body::{Bytes, HttpBody};
+use unhang_switches::stands;
+
+use crate::tally::Tally;
+use unhang_core::queue::{Class, Queue, Sink};
+
+/// Bytes of events that were taken and are kept, in case that their reader had not got them.
+pub(super) const KEPT: usize = 64 << 10;
+
+/// Something is said on a stream at least so often: whoever stands in between closes what looks dead, and we notice who has gone.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+
+/// What waits on all streams of a session, in bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    own: Arc<AtomicUsize>,
+    /// What is counted of all sessions.
+    tally: Arc<Tally>,
+}
+
+impl Held {
+    pub(super) fn new(tally: Arc<Tally>) -> Held {
+        Held { own: Arc::default(), tally }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.own.load(Ordering::Relaxed)
+    }
+
+    fn more(&self, bytes: usize) {
+        self.own.fetch_add(bytes, Ordering::Relaxed);
+        self.tally.waiting.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn less(&self, bytes: usize) {
+        self.own.fetch_sub(bytes, Ordering::Relaxed);
+        self.tally.waiting.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// What stands in front of the data of each event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Marks {
+    /// Nothing.
+    None,
+    /// A number, so that the stream can be taken up again.
+    Number,
+    /// What kind it is: clients of 2024-11-05 look for that.
+    Kind,
+}
+
+/// A stream. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Stream(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    held: Held,
+    /// Rung when a reader has left.
+    left: Arc<Notify>,
+}
+
+struct State {
+    key: u64,
+    queue: Queue,
+    /// What was counted for the queue.
+    counted: usize,
+    /// What was counted of what the queue has left out.
+    shed: u64,
+    /// Events that a reader has taken, with their numbers.
+    taken: VecDeque<(u64, Bytes)>,
+    taken_bytes: usize,
+    /// What is said again to whoever takes the stream up.
+    again: VecDeque<Bytes>,
+    /// The number of the last event; none where the stream cannot be taken up again.
+    last: Option<u64>,
+    says_kind: bool,
+    has_ended: bool,
+    /// Which reader has it.
+    reader: u64,
+    is_read: bool,
+    waker: Option<Waker>,
+}
+
+/// Takes one event at a time.
+#[derive(Default)]
+struct One(Option<Bytes>);
+
+impl Sink for One {
+    fn write_some(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match (&self.0, parts.first()) {
+            (None, Some(event)) => {
+                self.0 = Some(Bytes::copy_from_slice(event));
+                Ok(event.len())
+            }
+            _ => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl Stream {
+    /// An empty stream of this key. `left` is rung when a reader goes before the end.
+    pub(super) fn new(key: u64, limit: usize, marks: Marks, held: Held, left: Arc<Notify>) -> Stream {
+        let state = State {
+            key,
+            queue: Queue::new(limit),
+            counted: 0,
+            shed: 0,
+            taken: VecDeque::new(),
+            taken_bytes: 0,
+            again: VecDeque::new(),
+            last: (marks == Marks::Number).then_some(0),
+            says_kind: marks == Marks::Kind,
+            has_ended: false,
+            reader: 0,
+            is_read: false,
+            waker: None,
+        };
+        Stream(Arc::new(Shared { state: Mutex::new(state), held, left }))
+    }
+
+    /// Adds an event with this as its data.
+    pub(super) fn say(&self, class: Class, data: &[u8]) {
+        self.event(class, "message", data);
+    }
+
+    /// Says where messages are to be posted (2024-11-05).
+    pub(super) fn say_endpoint(&self, place: &str) {
+        self.event(Class::Kept, "endpoint", place.as_bytes());
+    }
+
+    fn event(&self, class: Class, kind: &str, data: &[u8]) {
+        let mut state = self.state();
+        let mut event = Vec::with_capacity(data.len() + 40);
+        if let Some(last) = state.last.as_mut() {
+            *last += 1;
+            let number = *last;
+            event.extend_from_slice(format!("id: {}-{number}\n", state.key).as_bytes());
+        }
+        if state.says_kind {
+            event.extend_from_slice(format!("event: {kind}\n").as_bytes());
+        }
+        event.extend_from_slice(b"data: ");
+        event.extend_from_slice(data);
+        // The queue ends the line that ends the event.
+        event.push(b'\n');
+        state.queue.push(class, &event, None::<&mut One>, None);
+        self.count(&mut state);
+        state.wake();
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        state.has_ended = true;
+        state.wake();
+    }
+
+    /// Somebody reads it.
+    pub(super) fn is_read(&self) -> bool {
+        self.state().is_read
+    }
+
+    /// Reads it from here on; after this event, where it is taken up again.
+    pub(super) fn read(&self, after: Option<u64>) -> Body {
+        let mut state = self.state();
+        state.reader += 1;
+        state.is_read = true;
+        state.again = match after {
+            Some(after) => state
+                .taken
+                .iter()
+                .filter(|(number, _)| *number > after)
+                .map(|(_, event)| event.clone())
+                .collect(),
+            None => VecDeque::new(),
+        };
+        state.wake();
+        Body { stream: self.clone(), reader: state.reader, life: None, is_over: false }
+    }
+
+    fn count(&self, state: &mut State) {
+        let now = state.queue.cost();
+        if now > state.counted {
+            self.0.held.more(now - state.counted);
+        } else {
+            self.0.held.less(state.counted - now);
+        }
+        state.counted = now;
+        let shed = state.queue.shed();
+        if shed > state.shed {
+            self.0.held.tally.shed.fetch_add(shed - state.shed, Ordering::Relaxed);
+            state.shed = shed;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next event for this reader.
+    fn next(&self, reader: u64, waker: &Waker) -> Poll<Option<Bytes>> {
+        let mut state = self.state();
+        if state.reader != reader && stands("one-reader-a-stream") {
+            return Poll::Ready(None);
+        }
+        if let Some(event) = state.again.pop_front() {
+            return Poll::Ready(Some(event));
+        }
+        let mut one = One::default();
+        state.queue.flush(&mut one);
+        self.count(&mut state);
+        if let Some(event) = one.0 {
+            state.remember(&event);
+            return Poll::Ready(Some(event));
+        }
+        if state.has_ended {
+            return Poll::Ready(None);
+        }
+        state.waker = Some(waker.clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.held.less(state.counted);
+    }
+}
+
+impl State {
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn remember(&mut self, event: &Bytes) {
+        let Some(number) = number(event).filter(|_| self.last.is_some()) else { return };
+        self.taken_bytes += event.len();
+        self.taken.push_back((number, event.clone()));
+        while self.taken_bytes > KEPT
+            && self.taken.len() > 1
+            && let Some((_, old)) = self.taken.pop_front()
+        {
+            self.taken_bytes -= old.len();
+        }
+    }
+}
+
+/// The number in an event's id.
+fn number(event: &[u8]) -> Option<u64> {
+    let line = event.split(|byte| *byte == b'\n').next()?;
+    let id = std::str::from_utf8(line.strip_prefix(b"id: ")?).ok()?;
+    parse_id(id).map(|(_, number)| number)
+}
+
+/// The stream and the number of an event's id.
+pub(super) fn parse_id(id: &str) -> Option<(u64, u64)> {
+    let (stream, number) = id.split_once('-')?;
+    Some((stream.parse().ok()?, number.parse().ok()?))
+}
+
+/// What a client reads of a stream. Dropping it leaves the stream.
+pub(super) struct Body {
+    stream: Stream,
+    reader: u64,
+    /// When a sign of life is due.
+    life: Option<Pin<Box<Sleep>>>,
+    is_over: bool,
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        match self.stream.next(self.reader, context.waker()) {
+            Poll::Ready(Some(event)) => {
+                self.life = None;
+                return Poll::Ready(Some(Ok(http_body::Frame::data(event))));
+            }
+            Poll::Ready(None) => {
+                self.is_over = true;
+                return Poll::Ready(None);
+            }
+            Poll::Pending => {}
+        }
+        let life = self.life.get_or_insert_with(|| Box::pin(sleep(SIGN_OF_LIFE)));
+        if life.as_mut().poll(context).is_ready() {
+            life.as_mut().reset(Instant::now() + SIGN_OF_LIFE);
+            // Polled again, the alarm wakes us.
+            let _pending = life.as_mut().poll(context);
+            return Poll::Ready(Some(Ok(http_body::Frame::data(Bytes::from_static(b":\n\n")))));
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        let mut state = self.stream.state();
+        if state.reader == self.reader {
+            state.is_read = false;
+            state.waker = None;
+        }
+        drop(state);
+        if !self.is_over {
+            self.stream.0.left.notify_one();
+        }
+    }
+}

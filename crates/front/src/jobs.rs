@@ -1,0 +1,222 @@
+//! What a front needs of whoever runs jobs: answers to what clients ask of tasks, and a place for calls that become some.
+
+use std::{collections::HashSet, convert::Infallible, future::pending, sync::Arc, time::Duration};
+
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+use unhang_bridge::tasks;
+use unhang_jobs::{id::JobId, record::JobState};
+use unhang_wire::Json;
+
+use super::{
+    machine::CallKey,
+    tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold},
+};
+use unhang_background::{EngineService, Input, PromotedCalls};
+use unhang_gateway::{Aside, Question};
+use unhang_tools::{
+    job_report::JobReport,
+    service::{Caller, Extent, JobError, JobService},
+};
+
+/// Where questions go that are asked beside the answer to this request.
+pub(super) type Beside = (CallKey, mpsc::Sender<(CallKey, Aside)>);
+
+/// Jobs behind a front. Clones are the same.
+#[derive(Clone)]
+pub struct Jobs {
+    /// Runs them.
+    pub service: Arc<EngineService>,
+    /// Whoever comes is told from others, so that there can be lists for each.
+    pub tells_callers_apart: bool,
+}
+
+impl Jobs {
+    /// What keeps calls as jobs; none become one where this says nothing.
+    pub(super) fn promoted(&self) -> Option<PromotedCalls> {
+        self.service.promoted()
+    }
+
+    /// The same for this caller.
+    pub(super) fn on_behalf(&self, caller: &Caller) -> Self {
+        Self { service: Arc::clone(&self.service).for_caller(caller), ..self.clone() }
+    }
+
+    /// What this caller sees of them.
+    pub(super) fn seen_by(&self, caller: &Caller) -> JobsBehind {
+        JobsBehind {
+            are_there: true,
+            promotes: self.promoted().is_some(),
+            tells_callers_apart: self.tells_callers_apart || caller.name().is_some(),
+            are_of_windows: false,
+            ttl: self.service.retention(),
+        }
+    }
+
+    /// What is known of what is asked.
+    pub(super) async fn told(&self, asked: TaskAsked, beside: Beside) -> TasksTold {
+        if let Some(id) = asked.about() {
+            match self.service.knows(id).await {
+                Ok(true) => {}
+                Ok(false) => return TasksTold::Unknown(id),
+                Err(JobError(why)) => return TasksTold::Failed(why),
+            }
+        }
+        let told = match asked {
+            TaskAsked::Get(id) => self.one(id, Duration::ZERO).await.map(one),
+            TaskAsked::Resource(id) => self.of_extent(id, Duration::ZERO, Extent::Whole).await.map(one),
+            TaskAsked::Update(id, responses) => {
+                self.update(id, responses);
+                self.one(id, Duration::ZERO).await.map(one)
+            }
+            TaskAsked::Result(id, wait) => {
+                let told = tokio::select! {
+                    told = self.one(id, wait) => told,
+                    never = self.ask_beside(id, beside) => match never {},
+                };
+                told.map(|told| if told.report.status.is_final() { one(told) } else { TasksTold::NotYet })
+            }
+            TaskAsked::Cancel(id) => self.cancel(id).await,
+            TaskAsked::List(after) => {
+                self.service.list(None, MOST_LISTED).await.map(|list| page(list.jobs, after))
+            }
+        };
+        told.unwrap_or_else(|JobError(why)| TasksTold::Failed(why))
+    }
+
+    /// What is known of a task now.
+    pub(super) async fn look(&self, id: JobId) -> Result<TaskTold, JobError> {
+        self.one(id, Duration::ZERO).await
+    }
+
+    async fn one(&self, id: JobId, wait: Duration) -> Result<TaskTold, JobError> {
+        self.of_extent(id, wait, Extent::Bounded).await
+    }
+
+    async fn of_extent(&self, id: JobId, wait: Duration, extent: Extent) -> Result<TaskTold, JobError> {
+        let report = self.service.status(id, wait).await?;
+        let answer = if report.status.is_final() { self.service.answer(id, extent).await? } else { None };
+        let inputs = self.promoted().map(|promoted| promoted.inputs().open(id));
+        let inputs = inputs.filter(|_| answer.is_none()).unwrap_or_default();
+        Ok(TaskTold { report, answer, inputs })
+    }
+
+    /// Answers what a task waits for. A name that it has not is passed over: it may have been answered before.
+    fn update(&self, id: JobId, responses: Vec<(String, String)>) {
+        let Some(promoted) = self.promoted() else { return };
+        for (key, response) in responses {
+            if !promoted.inputs().answer(id, &key, Ok(response)) {
+                tracing::info!(
+                    job = id.as_str(),
+                    "a client has answered `{key}`, which is no open question of it"
+                );
+            }
+        }
+    }
+
+    /// Asks a client that waits for the result of a task what the task waits for, beside its request (2025-11-25).
+    async fn ask_beside(&self, id: JobId, (key, beside): Beside) -> Infallible {
+        let Some(promoted) = self.promoted() else { return pending().await };
+        let mut changes = promoted.inputs().changes();
+        let (mut asked, mut replies) = (HashSet::new(), JoinSet::new());
+        loop {
+            changes.mark_unchanged();
+            for Input { key: name, method, params } in promoted.inputs().open(id) {
+                if !asked.insert(name.clone()) {
+                    continue;
+                }
+                let params = params.as_deref().and_then(|params| Json::new(params.get().as_bytes()));
+                let params = RawValue::from_string(tasks::related(params, id.as_str())).ok();
+                let (reply, replied) = oneshot::channel();
+                let question = Aside::Asked(Question { method, params, is_of_several: false, reply });
+                // Where there are too many on their way it is asked with the next request.
+                if beside.try_send((key, question)).is_ok() {
+                    replies.spawn(async move { (name, replied.await) });
+                }
+            }
+            tokio::select! {
+                Some(Ok((name, Ok(replied)))) = replies.join_next() => {
+                    // It may have been answered elsewhere meanwhile.
+                    let _known = promoted.inputs().answer(id, &name, replied);
+                }
+                _changed = changes.changed() => {}
+            }
+        }
+    }
+
+    async fn cancel(&self, id: JobId) -> Result<TasksTold, JobError> {
+        let before = self.one(id, Duration::ZERO).await?;
+        if before.report.status.is_final() {
+            return Ok(TasksTold::HasEnded(Box::new(before)));
+        }
+        match self.service.terminate(id).await {
+            Ok(_) => self.one(id, Duration::ZERO).await.map(one),
+            Err(why) => {
+                let after = self.one(id, Duration::ZERO).await?;
+                match after.report.status {
+                    // It was quicker.
+                    status if status.is_final() && status != JobState::Cancelled => {
+                        Ok(TasksTold::HasEnded(Box::new(after)))
+                    }
+                    status if status.is_final() => Ok(one(after)),
+                    _ => Err(why),
+                }
+            }
+        }
+    }
+}
+
+fn one(told: TaskTold) -> TasksTold {
+    TasksTold::One(Box::new(told))
+}
+
+/// Tasks that can be listed: the newest.
+const MOST_LISTED: u32 = 1000;
+
+/// Tasks on one page of a list.
+const PAGE: usize = 100;
+
+/// Those that come after this one, as many as a page has.
+fn page(all: Vec<JobReport>, after: Option<JobId>) -> TasksTold {
+    let begin = match after {
+        None => 0,
+        Some(after) => match all.iter().position(|job| job.job_id == after) {
+            Some(place) => place + 1,
+            None => return TasksTold::NoSuchPage,
+        },
+    };
+    let mut rest = all;
+    let mut tasks = rest.split_off(begin);
+    let has_more = tasks.len() > PAGE;
+    tasks.truncate(PAGE);
+    TasksTold::All(tasks, has_more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unhang_tools::job_report::{Reader, ToolNames, testing::status};
+
+    #[test]
+    fn a_list_has_pages_and_each_task_is_on_one() {
+        let all: Vec<JobReport> = (0..250)
+            .map(|_| status(|record| record.job_id = JobId::random().unwrap()))
+            .map(|status| JobReport::new(&status, Reader::Agent(ToolNames::default())))
+            .collect();
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let TasksTold::All(tasks, has_more) = page(all.clone(), after) else { panic!("a page") };
+            after = tasks.last().map(|task| task.job_id);
+            seen.extend(tasks.into_iter().map(|task| task.job_id));
+            if !has_more {
+                break;
+            }
+        }
+        assert_eq!(seen, all.iter().map(|job| job.job_id).collect::<Vec<_>>());
+        let gone = JobId::random().unwrap();
+        assert!(matches!(page(all, Some(gone)), TasksTold::NoSuchPage));
+    }
+}

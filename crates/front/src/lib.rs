@@ -1,0 +1,45 @@
+//! The front: one MCP session over two pipes, in every revision of the protocol, with tools of our own behind it.
+//!
+//! Two halves, as in the guard. [`machine::Machine`] is pure: it is told what happened (a line, a tick, the end of a call)
+//! and answers with what is to be written and done. [`run`] is the thin shell that owns the descriptors, the clock and a
+//! task for each call. What lies behind the tools is a [`Toolbox`](unhang_tools::Toolbox).
+//!
+//! Invariants
+//! - Every request gets exactly one response, or was withdrawn by the client, whatever the tools do (promise 1).
+//! - A call is a task of its own: one that is slow, stuck or panics delays no other (promise 8).
+//! - What waits for a client that does not read is bounded (promise 3).
+//! - Nothing in the machine waits. The shell awaits reads, clocks and tasks, never a write.
+
+mod answers;
+mod asking;
+mod desk;
+mod followed;
+mod handover;
+pub mod http;
+mod jobs;
+pub mod machine;
+mod offers;
+mod outcomes;
+mod owners;
+mod parking;
+mod questions;
+mod requests;
+mod run;
+mod subscriptions;
+mod tally;
+mod tasks;
+mod time;
+mod traces;
+mod urls;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+pub use desk::Desk;
+pub use handover::Skin;
+pub use jobs::Jobs;
+pub use offers::listed;
+pub use run::{AtEnd, FrontSpec, run};
+pub use tasks::job_of;
+pub use unhang_core::revision::Revision;

@@ -1,0 +1,238 @@
+//! Whose it is that a request is about, and what waits until that is known.
+//!
+//! Invariants: a name that no server has been found to own is refused once every server whose it could be has been listed, or has failed
+//! to be, and not before; what a request has waited for that is part of its limit.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+use unhang_bridge::Splice;
+use unhang_switches::stands;
+use unhang_wire::{self as wire, Id, Json};
+
+use super::{
+    machine::{Awaited, Call, Machine, Outside},
+    requests::{MOST_ECHOED, Request, invalid_params},
+    subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
+};
+use unhang_core::{
+    clients,
+    refusal::Telling,
+    revision::Revision,
+    wording::{nearest, shortened},
+};
+use unhang_gateway::{
+    Known,
+    route::{catalog::Catalog, names::Owner},
+};
+use unhang_upstream::http::headers::CallLimit;
+
+/// What a server is asked, in its own words.
+pub(super) struct Subject {
+    pub method: &'static str,
+    pub owner: Owner,
+    /// As the server knows what they are about; otherwise as the client wrote them.
+    pub params: String,
+    /// What a person calls it.
+    pub about: String,
+    /// The URI that was asked for, as JSON.
+    pub asked_for: Option<String>,
+}
+
+/// Why nobody is asked.
+pub(super) enum Unasked {
+    /// There is no such resource.
+    Resource(String),
+    Told(Telling<'static>),
+}
+
+/// A request about something whose server is not known yet.
+#[derive(Clone, Debug)]
+pub(super) struct Ownerless {
+    pub method: &'static str,
+    /// What a person calls what it is about.
+    pub about: String,
+    /// As the client wrote them.
+    params: String,
+    /// The one server whose it may turn out to be.
+    server: Option<String>,
+}
+
+/// What a request is about.
+struct Wanted<'a> {
+    method: &'static str,
+    /// The member that names it.
+    member: &'static str,
+    /// Where that is, if not in the params themselves.
+    holder: Option<Json<'a>>,
+    about: Option<String>,
+}
+
+impl<'a> Wanted<'a> {
+    /// Nothing where a request of this method is about nothing that has a name.
+    fn by(request: &Request<'a>) -> Option<Wanted<'a>> {
+        let params = request.params.unwrap_or(Json::EMPTY);
+        let (method, member, holder) = match &*request.method {
+            "tools/call" => ("tools/call", "name", None),
+            "prompts/get" => ("prompts/get", "name", None),
+            "resources/read" => ("resources/read", "uri", None),
+            SUBSCRIBE => (SUBSCRIBE, "uri", None),
+            UNSUBSCRIBE => (UNSUBSCRIBE, "uri", None),
+            "completion/complete" => {
+                let reference = params.member("ref").unwrap_or(Json::EMPTY);
+                let kind = reference.member("type").and_then(Json::text);
+                let member = if kind.is_some_and(|kind| kind == "ref/prompt") { "name" } else { "uri" };
+                ("completion/complete", member, Some(reference))
+            }
+            _ => return None,
+        };
+        let about = wire::text_member(holder.unwrap_or(params), member);
+        Some(Wanted { method, member, holder, about })
+    }
+
+    fn owner(&self, catalog: &Catalog) -> Option<Owner> {
+        let about = self.about.as_deref()?;
+        match (self.method, self.member) {
+            ("tools/call", _) => catalog.tool(about),
+            (_, "name") => catalog.prompt(about),
+            ("completion/complete", _) => catalog.template(about).or_else(|| catalog.resource(about)),
+            _ => catalog.resource(about),
+        }
+    }
+
+    /// Who may have it though nothing of the kind is listed.
+    fn unlisted(&self, known: &Known) -> Option<Owner> {
+        let about = self.about.as_deref()?;
+        match (self.method, self.member) {
+            ("tools/call", _) => known.tool(about),
+            (_, "name") => known.prompt(about),
+            _ => None,
+        }
+    }
+}
+
+/// Whose it is that a request is about.
+pub(super) fn subject(known: &Known, request: &Request<'_>) -> Result<Subject, Unasked> {
+    let catalog = &*known.catalog;
+    let told = |happened: String, hint| Unasked::Told(invalid_params(happened, hint));
+    let Some(wanted) = Wanted::by(request) else {
+        return Err(told(format!("`{}` is about nothing", request.method), "ask for something by its name"));
+    };
+    let owner = wanted.owner(catalog).or_else(|| wanted.unlisted(known));
+    let Wanted { method, member, holder, about } = wanted;
+    let Some(about) = about else {
+        let place = if holder.is_some() { "params.ref" } else { "params" };
+        let happened = format!("`{method}` names nothing in {place}.{member}");
+        return Err(told(happened, "name what it is about"));
+    };
+    let Some(owner) = owner else {
+        return Err(match (method, member) {
+            ("resources/read", _) => Unasked::Resource(about),
+            (_, "name") => Unasked::Told(missing(known, "prompt", &about).unwrap_or_else(|| {
+                no_such("prompt", "prompts/list names all of them", &about, catalog.prompt_names())
+            })),
+            _ => told(
+                format!("there is no resource or template `{}`", shortened(&about, MOST_ECHOED)),
+                "resources/templates/list names the templates",
+            ),
+        });
+    };
+    let params = request.params.unwrap_or(Json::EMPTY);
+    let own = Value::from(owner.name.as_str()).to_string();
+    let renamed =
+        |object: Json<'_>| Splice::new(object).set(member, own.as_str()).apply().map(Cow::into_owned);
+    let params = match holder {
+        None => renamed(params),
+        Some(reference) => renamed(reference)
+            .and_then(|own| Splice::new(params).set("ref", own).apply().map(Cow::into_owned)),
+    };
+    // What has members can be changed.
+    let params = params.unwrap_or_default();
+    Ok(Subject { method, owner, params, asked_for: (member == "uri").then_some(own), about })
+}
+
+/// There is nothing of this name because the server that its name says could not be listed, and why; nothing where that is not so.
+pub(super) fn missing(known: &Known, what: &str, name: &str) -> Option<Telling<'static>> {
+    let (absent, why) = known.absent.iter().find_map(|absent| Some((absent, absent.why_without(name)?)))?;
+    let name = shortened(name, MOST_ECHOED);
+    let happened = format!("there is no {what} `{name}`, for `{}` is not there: {why}", absent.server);
+    Some(invalid_params(happened, "mend that server; it is tried again by itself"))
+}
+
+/// There is nothing of this name; what may be meant is told.
+pub(super) fn no_such<'a>(
+    what: &str,
+    hint: &'static str,
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Telling<'static> {
+    let meant = nearest(name, known);
+    let meant = meant.map_or_else(String::new, |meant| format!(" (did you mean `{meant}`?)"));
+    let happened = format!("there is no {what} `{}`{meant}", shortened(name, MOST_ECHOED));
+    invalid_params(happened, hint)
+}
+
+impl Machine {
+    /// Whether a request is about something that a server may turn out to have which is still coming up.
+    pub(super) fn is_of_nobody_yet(&self, request: &Request<'_>) -> bool {
+        let Some(known) = self.servers.as_ref().filter(|known| !known.is_settled) else { return false };
+        let Some(wanted) = Wanted::by(request) else { return false };
+        let is_ours = |name: &str| self.tools.iter().any(|tool| tool.name == name);
+        // A name says by its beginning whose it could be; a URI does not.
+        let may_come = |about: &str| match wanted.member {
+            "name" => known.absent.iter().any(|absent| absent.may_bring(about)),
+            _ => true,
+        };
+        let is_unknown = wanted.owner(&known.catalog).is_none()
+            && wanted
+                .about
+                .as_deref()
+                .is_some_and(|name| may_come(name) && (wanted.method != "tools/call" || !is_ours(name)));
+        is_unknown && stands("unknown-name-waits-for-servers")
+    }
+
+    /// Has it wait until servers have been listed.
+    pub(super) fn wait_for_owner(&mut self, request: &Request<'_>, revision: Revision) {
+        // Nothing else comes here.
+        let Some(Wanted { method, about: Some(about), .. }) = Wanted::by(request) else { return };
+        let limit = match method {
+            "tools/call" => {
+                let own = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
+                self.window_limit.map_or(own, CallLimit::left)
+            }
+            _ => self.limits.request_timeout,
+        };
+        let params = request.params.unwrap_or(Json::EMPTY).get().to_owned();
+        let absent = self.servers.iter().flat_map(|known| known.absent.iter());
+        let mut may_be = absent.filter(|absent| method != "resources/read" && absent.may_bring(&about));
+        let server = may_be.next().filter(|_| may_be.next().is_none()).map(|absent| absent.server.clone());
+        let awaited = Awaited::Owner(Box::new(Ownerless { method, about, params, server }));
+        let (key, since, way) = (self.new_key(), self.now, request.way);
+        let call = Call::new((key, awaited), (revision, way), since, limit);
+        self.put_in_flight(request.id.clone(), call);
+    }
+
+    /// Goes on with those whose servers are known now; with all, once nothing more is awaited.
+    pub(super) fn resume_owned(&mut self, outside: &mut impl Outside) {
+        let waiting = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::Owner(_)));
+        let waiting: Vec<Id> = waiting.map(|(id, _)| id.clone()).collect();
+        for id in waiting {
+            let Some(call) = self.calls.cancel(&id) else { continue };
+            let (now, since) = (self.now, call.since);
+            let Awaited::Owner(ownerless) = &call.awaited else { continue };
+            let request = Request {
+                id: id.clone(),
+                method: ownerless.method.into(),
+                params: Json::new(ownerless.params.as_bytes()),
+                way: call.way,
+                waited: now.saturating_sub(since),
+                server: ownerless.server.as_deref(),
+            };
+            if self.is_of_nobody_yet(&request) {
+                self.put_in_flight(id, call);
+            } else {
+                self.dispatch(&request, call.revision, outside);
+            }
+        }
+    }
+}

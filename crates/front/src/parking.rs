@@ -1,0 +1,289 @@
+//! Calls of clients of 2026-07-28 that wait for the client: what a server of old asks about one is the answer to its request, and the
+//! client makes the request again with what it has to say (protocol.md 3.3, row 7).
+//!
+//! ```text
+//! request ─ call of a server ─ question ─► input_required, with a state that names the call; the call is parked
+//! request with that state and the answers ─► the call goes on under the new request
+//! ```
+//!
+//! Invariants
+//!
+//! - The state is a name that nobody guesses, and good for one time; what it stands for is here. It goes on with nothing but the very
+//!   same request.
+//! - A call that its client does not come back to ends when its limit is over, and the server is told.
+//! - What the server answers meanwhile waits for the client.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
+
+use serde_json::Value;
+use unhang_bridge::Era;
+use unhang_switches::stands;
+use unhang_wire::{Id, Json, progress_token, text_member};
+
+use super::{
+    answers::implementation,
+    machine::{Action, Awaited, Call, CallKey, End, Machine, Outside, QuestionKey, Way},
+    questions::{Asked, members},
+};
+use unhang_core::{
+    fault::Kind,
+    refusal::{Addressee, Telling},
+    revision::Revision,
+};
+use unhang_gateway::Answered;
+use unhang_upstream::question::STATE;
+
+/// A call that waits for its client.
+#[derive(Debug)]
+pub(super) struct Parked {
+    call: Call,
+    /// The state under which the client comes back.
+    state: String,
+    /// Questions that the client has not answered: by our names for them, what was asked.
+    questions: Vec<(QuestionKey, String)>,
+    /// What the server has answered meanwhile.
+    answered: Option<Answered>,
+    /// When nobody is expected to come back any more.
+    until: Duration,
+}
+
+impl Parked {
+    fn digest(&self) -> Option<u64> {
+        self.call.awaited.introduced().map(|introduced| introduced.digest)
+    }
+}
+
+/// What is known of parked calls.
+#[derive(Debug, Default)]
+pub(super) struct Parking {
+    /// Not to be guessed; none where nobody can come back.
+    pub secret: Option<String>,
+    calls: HashMap<CallKey, Parked>,
+    /// States that were given out, so that each is good for one time.
+    given: u64,
+}
+
+/// What a request is, in short: the same request has the same digest.
+pub(super) fn digest(method: &str, params: Json<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for member in ["name", "uri", "arguments"] {
+        params.member(member).map(Json::get).hash(&mut hasher);
+    }
+    method.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Parking {
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// The call of this key, where it is parked.
+    pub(super) fn call(&self, key: CallKey) -> Option<&Call> {
+        self.calls.get(&key).map(|parked| &parked.call)
+    }
+
+    pub(super) fn next_tick(&self) -> Option<Duration> {
+        self.calls.values().map(|parked| parked.until).min()
+    }
+
+    /// Whether this is a state that was given out here.
+    pub(super) fn gave(&self, state: &str) -> bool {
+        secret_of(state).is_some_and(|secret| self.secret.as_deref() == Some(secret))
+    }
+
+    /// Whether another process has given this state, which led these windows before us.
+    pub(super) fn was_given_elsewhere(&self, state: &str) -> bool {
+        let realm = |secret: &str| secret.split_once(REALM_END).map(|(realm, _)| realm.to_owned());
+        match (self.secret.as_deref().and_then(realm), secret_of(state).and_then(realm)) {
+            (Some(ours), Some(theirs)) => ours != theirs,
+            _ => false,
+        }
+    }
+
+    /// A state that was never given out.
+    fn new_state(&mut self) -> String {
+        self.given += 1;
+        format!("{STATE}{}.{}", self.secret.as_deref().unwrap_or_default(), self.given)
+    }
+}
+
+/// What is between the name of a process and the rest of a secret, where windows may come back to another process.
+const REALM_END: char = '-';
+
+/// The secret of one request, in a process of this name.
+pub(super) fn secret_in(realm: &str, name: &str) -> String {
+    format!("{realm}{REALM_END}{name}")
+}
+
+/// The secret in a state of ours, by which its front is found.
+pub(super) fn secret_of(state: &str) -> Option<&str> {
+    state.strip_prefix(STATE)?.split('.').next()
+}
+
+/// The result that asks for this; each request has its name before it.
+pub(super) fn input_required(requests: &[String], state: &str) -> String {
+    format!(
+        r#"{{"_meta":{{"io.modelcontextprotocol/serverInfo":{}}},"inputRequests":{{{}}},"requestState":{},"resultType":"input_required"}}"#,
+        implementation(),
+        requests.join(","),
+        Value::from(state)
+    )
+}
+
+/// The state that a request comes with, where it is one of ours.
+pub(super) fn own_state(params: Option<Json<'_>>) -> Option<String> {
+    text_member(params?, "requestState").filter(|state| state.starts_with(STATE))
+}
+
+impl Machine {
+    /// Calls may be parked under names that begin with this, which nobody guesses.
+    pub fn parks_under(&mut self, secret: String) {
+        self.parking.secret = Some(secret);
+    }
+
+    /// Calls wait for their clients to come back.
+    pub fn has_parked(&self) -> bool {
+        !self.parking.is_empty()
+    }
+
+    /// A question about this call cannot be asked beside its request: it is the answer to it.
+    pub(super) fn park(
+        &mut self,
+        key: CallKey,
+        question: QuestionKey,
+        asked: Asked<'_>,
+        outside: &mut impl Outside,
+    ) -> Result<(), &'static str> {
+        let asked = format!("{{{}}}", members(asked, Era::Modern, ""));
+        if let Some(parked) = self.parking.calls.get_mut(&key) {
+            // The client hears of it when it comes back.
+            parked.questions.push((question, asked));
+            return Ok(());
+        }
+        if self.parking.secret.is_none() {
+            return Err("nobody could come back with the answer");
+        }
+        if !matches!(self.end, End::None) {
+            // The call itself gets the time that an end has.
+            return Err("unhang is ending, and nobody could come back with the answer");
+        }
+        let id = self.running.get(&key).cloned().flatten().ok_or("nobody waits for the call any more")?;
+        let call = self.calls.cancel(&id).ok_or("nobody waits for the call any more")?;
+        self.running.insert(key, None);
+        let until = call.since + call.limit;
+        let questions = vec![(question, asked)];
+        let parked = Parked { call, state: String::new(), questions, answered: None, until };
+        self.ask_by_answer(&id, key, parked, outside);
+        Ok(())
+    }
+
+    /// Answers a request with what is to be known before its real answer, and keeps the call until its client comes back.
+    fn ask_by_answer(&mut self, id: &Id, key: CallKey, mut parked: Parked, outside: &mut impl Outside) {
+        parked.state = self.parking.new_state();
+        let requests = parked.questions.iter();
+        let requests: Vec<String> =
+            requests.map(|(question, asked)| format!(r#""question-{question}":{asked}"#)).collect();
+        let result = input_required(&requests, &parked.state);
+        self.answer_raw(id, parked.call.way, &result, outside);
+        self.parking.calls.insert(key, parked);
+    }
+
+    /// A request that comes back to a parked call.
+    pub(super) fn come_back(
+        &mut self,
+        id: &Id,
+        method: &str,
+        params: Json<'_>,
+        (revision, way): (Revision, Way),
+        outside: &mut impl Outside,
+    ) {
+        let state = own_state(Some(params)).unwrap_or_default();
+        let is_same = |parked: &Parked| {
+            parked.digest() == Some(digest(method, params)) || !stands("parked-call-for-its-request")
+        };
+        let found = self.parking.calls.iter().find(|(_, parked)| parked.state == state && is_same(parked));
+        let Some(key) = found.map(|(key, _)| *key) else {
+            let happened =
+                format!("the requestState of `{method}` is not one that this request was given, or is over");
+            let hint = "make the request anew, without requestState and inputResponses";
+            let telling = Telling { kind: Kind::InvalidParams, happened, hint };
+            return self.refuse(way, Addressee::request(id, method, None), telling, outside);
+        };
+        let Some(mut parked) = self.parking.calls.remove(&key) else { return };
+        parked.call.way = way;
+        parked.call.revision = revision;
+        if let Awaited::Server { token, .. } = &mut parked.call.awaited
+            && stands("progress-by-the-newest-token")
+        {
+            // What was named before is over with its request, for whoever hears of progress.
+            *token = progress_token(params);
+            let heartbeat = parked.call.heartbeat.take().zip(token.clone());
+            parked.call.heartbeat =
+                heartbeat.map(|(heartbeat, token)| heartbeat.renamed(self.now, token).into());
+        }
+        let responses = params.member("inputResponses");
+        let answers = std::mem::take(&mut parked.questions).into_iter().filter_map(|(question, asked)| {
+            let name = format!("question-{question}");
+            match responses.and_then(|responses| responses.member(&name)) {
+                Some(response) => {
+                    let replied = Ok(response.get().to_owned());
+                    self.actions.push_back(Action::Reply { question, replied });
+                    None
+                }
+                None => Some((question, asked)),
+            }
+        });
+        parked.questions = answers.collect();
+        if !parked.questions.is_empty() && parked.answered.is_none() {
+            // What is still to be known is asked once more.
+            return self.ask_by_answer(id, key, parked, outside);
+        }
+        for (question, _) in parked.questions {
+            self.actions.push_back(Action::Reply { question, replied: Err(over()) });
+        }
+        match parked.answered {
+            Some(answered) => self.pass_on(id, &parked.call, &answered, outside),
+            None => {
+                self.running.insert(key, Some(id.clone()));
+                self.put_in_flight(id.clone(), parked.call);
+            }
+        }
+    }
+
+    /// The server has answered a parked call; true where it is one.
+    pub(super) fn answered_meanwhile(&mut self, key: CallKey, answered: &Answered) -> bool {
+        match self.parking.calls.get_mut(&key) {
+            Some(parked) => {
+                parked.answered = Some(answered.clone());
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Forgets parked calls whose time is over; all of them at the end.
+    pub(super) fn unpark(&mut self, until: Option<Duration>) {
+        let is_over = |parked: &Parked| until.is_none_or(|now| parked.until <= now);
+        let over_now: Vec<CallKey> =
+            self.parking.calls.iter().filter(|(_, parked)| is_over(parked)).map(|(key, _)| *key).collect();
+        for key in over_now {
+            let Some(parked) = self.parking.calls.remove(&key) else { continue };
+            for (question, _) in parked.questions {
+                self.actions.push_back(Action::Reply { question, replied: Err(over()) });
+            }
+            if parked.answered.is_none() && stands("forgotten-call-is-cancelled") {
+                self.actions.push_back(Action::Cancel(key));
+            }
+        }
+    }
+}
+
+/// Why a question has no answer.
+fn over() -> (i32, String) {
+    (Kind::Cancelled.code(), "the client has not come back with an answer".to_owned())
+}

@@ -1,0 +1,221 @@
+//! The shell around a front over two pipes: descriptors and the clock, beside what [`Work`] does for the session.
+//!
+//! Theory of operation. One task, one `select!`. Reads feed the machine, the machine writes through [`World`], which hands
+//! to the kernel what it takes now and queues the rest.
+//!
+//! Invariants: no branch awaits a write or a call; after [`Action::Exit`](super::machine::Action::Exit) nothing is read any more, tasks that have not ended
+//! are dropped, and what waits for the client is delivered for as long as it reads, within [`EXIT_LIMIT`].
+
+use std::{io, os::fd::OwnedFd, pin::Pin, sync::Arc};
+
+use tokio::{
+    sync::{mpsc, watch},
+    task::yield_now,
+    time::{Instant, sleep_until},
+};
+use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
+
+use super::{
+    jobs::Jobs,
+    machine::{ONLY_STREAM, Outside, StreamKey, To},
+    work::{Behind, Work, random_name},
+};
+use unhang_core::{
+    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, Limits},
+    exit,
+    queue::Class,
+    shell::{FromClient, Stop, Taken, ToClient, set},
+    telemetry::Telemetry,
+};
+use unhang_gateway::{Asker, MayRead, Servers};
+use unhang_tools::Toolbox;
+
+/// What is done at the end of a session.
+pub type AtEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a front needs.
+pub struct FrontSpec {
+    /// The limits of its session.
+    pub limits: Limits,
+    /// What it offers.
+    pub toolbox: Arc<dyn Toolbox>,
+    /// Servers behind it, where there are any.
+    pub servers: Option<Servers>,
+    /// Jobs behind it, where there are any.
+    pub jobs: Option<Jobs>,
+    /// What the client is told about the whole, to give to its model.
+    pub instructions: Option<String>,
+    /// Where its requests are told, where somebody wants to see them.
+    pub telemetry: Option<Telemetry>,
+    /// What else has to end with the session: it does while the client takes its last answers.
+    pub at_end: Option<AtEnd>,
+    /// Told when the end begins.
+    pub ending: watch::Sender<bool>,
+    /// Where the client writes to us; shared with the client, so it is never made non-blocking in place.
+    pub client_input: OwnedFd,
+    /// Where the client reads from us.
+    pub client_output: OwnedFd,
+}
+
+/// Serves one client until it or a [`Stop`] ends the session. Returns the exit code (design 4). A second `Stop` ends it at
+/// once.
+///
+/// # Errors
+/// Only when the client's descriptors cannot be used at all.
+pub async fn run(mut spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result<u8> {
+    let at_end = spec.at_end.take();
+    let mut shell = Shell::new(spec)?;
+    let mut timer = Box::pin(sleep_until(Instant::now()));
+    let code = loop {
+        if let Some(code) = shell.work.act() {
+            break code;
+        }
+        set(&mut timer, shell.next_tick());
+        let reads_client = !shell.from_client.ended && shell.work.machine.reads_client(&shell.world);
+        tokio::select! {
+            stop = stops.recv() => {
+                if let Some(code) = shell.stop(stop.unwrap_or(Stop::Terminate)) {
+                    return Ok(code);
+                }
+            }
+            ready = shell.from_client.readable(), if reads_client => shell.read_client(ready),
+            event = shell.work.event() => shell.work.take(event, &mut shell.world),
+            () = shell.world.to_client.writable(), if shell.world.to_client.is_waiting() => {}
+            () = shell.world.to_client.closed(), if !shell.ending => shell.client_gone(),
+            () = &mut timer => shell.tick(),
+        }
+        shell.world.to_client.flush();
+        if shell.world.to_client.peer_gone() && !shell.ending {
+            shell.client_gone();
+        }
+        if shell.from_client.turn.is_over() && stands("flooding-client-gives-way") {
+            yield_now().await;
+        }
+    };
+    let at_end = async {
+        if let Some(at_end) = at_end {
+            at_end.await;
+        }
+    };
+    tokio::select! {
+        _ended = async { tokio::join!(shell.finish(), at_end) } => {}
+        // Nobody wants to wait for the last answers any more; the outcome stays.
+        Some(_) = stops.recv() => {}
+    }
+    Ok(code)
+}
+
+/// The machine's outside world.
+struct World {
+    to_client: ToClient,
+}
+
+impl Outside for World {
+    fn to_client(&mut self, _only_one: To, class: Class, line: &[u8]) {
+        self.to_client.send(class, line, None);
+    }
+
+    fn nothing_to_client(&mut self, _only_one: StreamKey) {}
+
+    fn takes_more(&self, _only_one: StreamKey) -> bool {
+        true
+    }
+
+    fn client_backlog(&self) -> usize {
+        self.to_client.backlog()
+    }
+}
+
+struct Shell {
+    work: Work,
+    world: World,
+    from_client: FromClient,
+    /// When memory that long lines needed is looked at.
+    release_at: Option<Instant>,
+    ending: bool,
+    told: watch::Sender<bool>,
+    /// By when the process has to be gone, once something has ended the session.
+    ends_by: Option<Deadline>,
+}
+
+impl Shell {
+    fn new(spec: FrontSpec) -> io::Result<Shell> {
+        let limits = spec.limits;
+        let behind = Behind::new(spec.toolbox, spec.servers, spec.instructions).with_jobs(spec.jobs);
+        let behind = behind.traced_by(spec.telemetry, "pipe").for_session(None, MayRead::default());
+        Ok(Shell {
+            world: World { to_client: ToClient::new(spec.client_output, limits.queue_bytes)? },
+            from_client: FromClient::new(spec.client_input, limits.max_message)?,
+            work: Work::new(limits, &behind, Asker::new("stdio"), random_name()),
+            release_at: None,
+            ending: false,
+            told: spec.ending,
+            ends_by: None,
+        })
+    }
+
+    fn stop(&mut self, stop: Stop) -> Option<u8> {
+        if self.ending {
+            return Some(stop.exit_code());
+        }
+        self.end(stop.exit_code(), stop.cause());
+        None
+    }
+
+    fn client_gone(&mut self) {
+        self.end(exit::DONE, "the client reads no more");
+    }
+
+    fn end(&mut self, code: u8, cause: &str) {
+        self.begin_end();
+        self.ending = true;
+        self.work.machine.stop(self.work.now(), code, cause, &mut self.world);
+    }
+
+    /// From now on the end has a deadline; the diagnostics after us need a moment of it.
+    fn begin_end(&mut self) {
+        self.told.send_replace(true);
+        self.ends_by.get_or_insert_with(|| Deadline::after(EXIT_LIMIT - FLUSH_LIMIT));
+    }
+
+    fn read_client(&mut self, ready: io::Result<()>) {
+        let taken = self.from_client.read(ready);
+        if taken == Taken::Nothing {
+            return;
+        }
+        let now = self.work.now();
+        while let Some(line) = self.from_client.lines.next_line() {
+            self.work.machine.client_line(now, ONLY_STREAM, line, &mut self.world);
+        }
+        if taken == Taken::End {
+            self.begin_end();
+            while let Some(line) = self.from_client.lines.finish() {
+                self.work.machine.client_line(now, ONLY_STREAM, line, &mut self.world);
+            }
+            self.work.machine.client_end(now, &mut self.world);
+        }
+    }
+
+    fn next_tick(&mut self) -> Option<Instant> {
+        if self.from_client.lines.is_large() {
+            self.release_at.get_or_insert_with(|| Instant::now() + LARGE_BUFFER_KEPT);
+        }
+        self.work.next_tick().into_iter().chain(self.release_at).min()
+    }
+
+    fn tick(&mut self) {
+        self.work.machine.tick(self.work.now(), &mut self.world);
+        if self.release_at.take_if(|at| *at <= Instant::now()).is_some() {
+            self.from_client.lines.release();
+        }
+    }
+
+    /// Delivers what waits for the client.
+    async fn finish(mut self) {
+        self.begin_end();
+        let counters = self.work.machine.counters();
+        self.world.to_client.deliver(self.ends_by).await;
+        tracing::info!(?counters, "done");
+    }
+}

@@ -1,0 +1,429 @@
+//! Tasks, as a server has them: `tasks/get` and what belongs to it, in both dialects (protocol.md 2).
+//!
+//! Theory of operation. A task is a job: a call of a server's tool that was handed over, or a command of the configuration. What a client
+//! asks of one is asked of whoever runs jobs, beside the event loop, on behalf of the caller, to whom jobs of others are not there.
+//!
+//! Invariants
+//!
+//! - No request waits without a limit: `tasks/result` ends with an error that says to ask again.
+//! - A task that is not there, was there, or is another caller's looks the same.
+//! - A dialect is answered to whoever speaks it alone.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use unhang_bridge::{
+    Era, Splice, result,
+    tasks::{self, Dialect, Outcome, Status},
+};
+use unhang_jobs::{
+    id::JobId,
+    record::{JobState, Reason},
+};
+use unhang_wire::Json;
+
+use super::{
+    answers::implementation,
+    machine::{Action, Awaited, Call, CallKey, Machine, Outside},
+    questions::members,
+    requests::{Request, capabilities, invalid_params},
+};
+use unhang_background::Input;
+use unhang_core::{clients, config::VERDICT_SLACK, fault::Kind, revision::Revision};
+use unhang_gateway::Patience;
+use unhang_tools::{job_report::JobReport, service::CallAnswer};
+
+/// How the URI of a job begins, as a resource.
+const JOB_SCHEME: &str = "job://";
+
+/// The job that this URI is of.
+pub fn job_of(uri: &str) -> Option<JobId> {
+    uri.strip_prefix(JOB_SCHEME)?.parse().ok()
+}
+
+/// How long a client best waits before it asks again.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What there is of jobs behind a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct JobsBehind {
+    /// Somebody runs jobs.
+    pub are_there: bool,
+    /// Calls of servers' tools may become some.
+    pub promotes: bool,
+    /// Callers are told from one another, so that a list shows each their own.
+    pub tells_callers_apart: bool,
+    /// Those in front of us are windows, which make jobs of calls themselves.
+    pub are_of_windows: bool,
+    /// How long a job is kept after its end.
+    pub ttl: Option<Duration>,
+}
+
+/// What is asked of tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskAsked {
+    /// How it is.
+    Get(JobId),
+    /// All that is known of it, as the content of a resource.
+    Resource(JobId),
+    /// What has come of it, once it has ended, but not for longer than this.
+    Result(JobId, Duration),
+    /// That it ends.
+    Cancel(JobId),
+    /// Answers to what it asks.
+    Update(JobId, Vec<(String, String)>),
+    /// The caller's, from the one after this on.
+    List(Option<JobId>),
+}
+
+impl TaskAsked {
+    /// The task that it is about, where it is about one.
+    pub(super) fn about(&self) -> Option<JobId> {
+        match self {
+            TaskAsked::Get(id)
+            | TaskAsked::Resource(id)
+            | TaskAsked::Result(id, _)
+            | TaskAsked::Cancel(id)
+            | TaskAsked::Update(id, _) => Some(*id),
+            TaskAsked::List(_) => None,
+        }
+    }
+}
+
+/// What is known of a task.
+#[derive(Clone, Debug)]
+pub struct TaskTold {
+    /// How it is.
+    pub report: JobReport,
+    /// What has come of it, once it has ended.
+    pub answer: Option<CallAnswer>,
+    /// What it waits for.
+    pub inputs: Vec<Input>,
+}
+
+/// What is known of what was asked.
+#[derive(Clone, Debug)]
+pub enum TasksTold {
+    /// Of one.
+    One(Box<TaskTold>),
+    /// Of some, and whether there are more.
+    All(Vec<JobReport>, bool),
+    /// None comes after the one that was named.
+    NoSuchPage,
+    /// It has ended already, so that it cannot be cancelled.
+    HasEnded(Box<TaskTold>),
+    /// It has not ended in time.
+    NotYet,
+    /// There is none of this name for this caller.
+    Unknown(JobId),
+    /// Nobody can say, for this reason.
+    Failed(String),
+}
+
+/// A job as tasks are told of, in words.
+pub(super) struct TaskView {
+    id: JobId,
+    status: Status,
+    message: Option<String>,
+    created_at: String,
+    updated_at: String,
+    ttl: Option<u64>,
+    poll_interval: u64,
+}
+
+impl TaskView {
+    /// A job that is kept for so long after its end.
+    pub(super) fn of(report: &JobReport, ttl: Option<Duration>, poll_interval: Duration) -> Self {
+        let status = match report.status {
+            JobState::Queued | JobState::Starting | JobState::Running => Status::Working,
+            JobState::Completed => Status::Completed,
+            JobState::Failed | JobState::Lost => Status::Failed,
+            JobState::Cancelled => Status::Cancelled,
+        };
+        let millis = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        let percent = report.progress.map(|progress| format!("{:.0} % done", progress * 100.0));
+        let doing = percent.into_iter().chain(report.progress_message.clone());
+        let doing = doing.collect::<Vec<_>>().join(": ");
+        let message = report.cause().or_else(|| Some(doing).filter(|doing| !doing.is_empty()));
+        Self {
+            id: report.job_id,
+            status,
+            message,
+            created_at: report.created_at.to_string(),
+            updated_at: report.completed_at.unwrap_or(report.created_at).to_string(),
+            ttl: ttl.map(millis),
+            poll_interval: millis(poll_interval),
+        }
+    }
+
+    pub(super) fn task(&self) -> tasks::Task<'_> {
+        tasks::Task {
+            id: self.id.as_str(),
+            status: self.status,
+            message: self.message.as_deref(),
+            created_at: &self.created_at,
+            updated_at: &self.updated_at,
+            ttl_ms: self.ttl,
+            poll_interval_ms: Some(self.poll_interval),
+        }
+    }
+}
+
+/// What came of a job, in the words of a client of this dialect.
+pub(super) enum Came {
+    Nothing,
+    Asked(Vec<(String, String)>),
+    Result(String),
+    Error(String),
+}
+
+impl Came {
+    pub(super) fn of(told: &TaskTold, dialect: Dialect) -> Self {
+        match &told.answer {
+            None if !told.inputs.is_empty() => Came::Asked(told.inputs.iter().map(request).collect()),
+            None if !told.report.status.is_final() => Came::Nothing,
+            None => Came::Error(error_of(&told.report).to_string()),
+            Some(CallAnswer::Error(error)) => Came::Error(error.clone()),
+            Some(CallAnswer::Result(answer)) => {
+                let raw = Json::new(answer.as_bytes());
+                let worded = raw.and_then(|raw| match (dialect, era_of(raw)) {
+                    (Dialect::Core, Era::Modern) => result::to_legacy("tools/call", raw),
+                    (Dialect::Extension, Era::Legacy) => result::to_modern("tools/call", raw, None),
+                    _ => None,
+                });
+                Came::Result(worded.map_or_else(|| answer.clone(), Into::into))
+            }
+        }
+    }
+
+    pub(super) fn outcome(&self) -> Outcome<'_> {
+        match self {
+            Came::Nothing => Outcome::Open,
+            Came::Asked(inputs) => Outcome::Input(inputs),
+            Came::Result(text) => json_or_open(text, Outcome::Result),
+            Came::Error(text) => json_or_open(text, Outcome::Error),
+        }
+    }
+}
+
+/// What is asked, as a request of 2026-07-28 under its name.
+fn request(input: &Input) -> (String, String) {
+    let members = members((&input.method, input.params.as_deref()), Era::Modern, &input.key);
+    (input.key.clone(), format!("{{{members}}}"))
+}
+
+/// What is known of a job as the content of a resource: what `get_job_status` says of it and, once it has ended, what has come of it, whole.
+fn as_resource(uri: &str, told: &TaskTold) -> String {
+    let report = serde_json::to_string(&told.report).unwrap_or_default();
+    let known = Splice::new(Json::new(report.as_bytes()).unwrap_or(Json::EMPTY));
+    // As it was written.
+    let known = match &told.answer {
+        Some(CallAnswer::Result(result)) => known.set("results", result.as_str()),
+        Some(CallAnswer::Error(error)) => known.set("error", error.as_str()),
+        None => known,
+    };
+    let text = known.apply().unwrap_or_default();
+    let content = json!({ "uri": uri, "mimeType": "application/json", "text": text });
+    json!({ "contents": [content] }).to_string()
+}
+
+/// The error for a list that begins nowhere.
+fn no_such_page() -> String {
+    let message = "tasks/list was asked for a page with a cursor that was never given out, or is too old; ask without one";
+    json!({ "code": Kind::InvalidParams.code(), "message": message }).to_string()
+}
+
+fn json_or_open<'a>(text: &'a str, outcome: fn(Json<'a>) -> Outcome<'a>) -> Outcome<'a> {
+    Json::new(text.as_bytes()).map_or(Outcome::Open, outcome)
+}
+
+/// The era of whoever gave a result: those of 2026-07-28 say what kind it is.
+pub(super) fn era_of(result: Json<'_>) -> Era {
+    if result.member(result::RESULT_TYPE).is_some() { Era::Modern } else { Era::Legacy }
+}
+
+/// Why a job has no result, as the error of its call.
+fn error_of(report: &JobReport) -> Value {
+    let kind = match (report.status, report.reason) {
+        (JobState::Cancelled, _) => Kind::Cancelled,
+        (_, Some(Reason::Timeout)) => Kind::Deadline,
+        (_, Some(Reason::ServerError)) => Kind::BadResponse,
+        (_, Some(Reason::ServerExited)) => Kind::ServerExited,
+        _ => Kind::ShuttingDown,
+    };
+    json!({
+        "code": kind.code(),
+        "message": format!("`{}` has no result: {}", report.name, report.summary()),
+        "data": { "origin": "unhang", "kind": kind.word(), "job": report.job_id, "reason": report.reason },
+    })
+}
+
+impl Machine {
+    /// Whether this is a request about tasks that a client of this revision can make here.
+    pub(super) fn is_about_tasks(&self, method: &str, revision: Revision) -> bool {
+        let core = revision == Revision::V2025November;
+        self.jobs.are_there
+            && match method {
+                tasks::GET | tasks::CANCEL => core || revision.is_stateless(),
+                tasks::RESULT => core,
+                tasks::LIST => core && self.jobs.tells_callers_apart,
+                tasks::UPDATE => revision.is_stateless(),
+                _ => false,
+            }
+    }
+
+    /// Whether anything here may be a task: a tool of ours that is a job, or the call of a server's tool.
+    fn has_tasks(&self) -> bool {
+        let patience = self.servers.iter().flat_map(|known| known.patience.values());
+        let promotes = || self.jobs.promotes && patience.into_iter().any(Patience::promotes);
+        self.jobs.are_there && (self.tools.iter().any(|tool| tool.is_job) || promotes())
+    }
+
+    /// Says in our capabilities that there are tasks.
+    pub(super) fn offer_tasks(&self, revision: Revision, capabilities: &mut Value) {
+        let dialect = match revision {
+            _ if !self.has_tasks() => return,
+            Revision::V2025November => Dialect::Core,
+            _ if revision.is_stateless() => Dialect::Extension,
+            _ => return,
+        };
+        let (member, offer) = tasks::offer(dialect, self.jobs.tells_callers_apart);
+        capabilities[member] = serde_json::from_str(offer).unwrap_or_default();
+    }
+
+    /// The job that a client reads as a resource, where it does.
+    pub(super) fn job_read(&self, request: &Request<'_>) -> Option<(JobId, String)> {
+        let is_read = request.method == "resources/read" && self.jobs.are_there;
+        let uri = is_read.then(|| request.text("uri")).flatten()?;
+        Some((job_of(&uri)?, uri))
+    }
+
+    /// Asks for what has come of a job, as a resource.
+    pub(super) fn read_job(&mut self, request: &Request<'_>, revision: Revision, id: JobId, uri: String) {
+        let awaited = (self.new_key(), Awaited::Job(uri.into()));
+        let key = awaited.0;
+        let limit = self.limits.request_timeout;
+        let call = Call::new(awaited, (revision, request.way), self.now, limit);
+        self.begin(&request.id, call);
+        self.actions.push_back(Action::Task { key, asked: TaskAsked::Resource(id) });
+    }
+
+    /// Asks for what is known of a task.
+    pub(super) fn task(&mut self, request: &Request<'_>, revision: Revision, outside: &mut impl Outside) {
+        let is_declared = request.params.and_then(capabilities).is_some_and(tasks::declares);
+        if revision.is_stateless() && !is_declared {
+            return self.refuse_raw(&request.id, request.way, &tasks::missing_capability(), outside);
+        }
+        let asked = match self.task_asked(request, revision) {
+            Ok(asked) => asked,
+            Err(error) => return self.refuse_raw(&request.id, request.way, &error, outside),
+        };
+        let (method, limit) = match &asked {
+            TaskAsked::Get(_) | TaskAsked::Resource(_) => (tasks::GET, self.limits.request_timeout),
+            TaskAsked::Result(_, limit) => (tasks::RESULT, *limit + VERDICT_SLACK),
+            TaskAsked::Cancel(_) => (tasks::CANCEL, self.limits.request_timeout),
+            TaskAsked::Update(..) => (tasks::UPDATE, self.limits.request_timeout),
+            TaskAsked::List(_) => (tasks::LIST, self.limits.request_timeout),
+        };
+        let (key, since, way) = (self.new_key(), self.now, request.way);
+        let awaited = Awaited::Task(method);
+        let call = Call::new((key, awaited), (revision, way), since, limit);
+        self.begin(&request.id, call);
+        self.actions.push_back(Action::Task { key, asked });
+    }
+
+    /// What is asked, or the error for whoever asks.
+    fn task_asked(&self, request: &Request<'_>, revision: Revision) -> Result<TaskAsked, String> {
+        let job = |id: &str| id.parse::<JobId>().map_err(|_| tasks::unknown_task(id));
+        let about = || job(&tasks::about_whom(&request.method, request.params)?);
+        Ok(match &*request.method {
+            tasks::GET => TaskAsked::Get(about()?),
+            tasks::CANCEL => TaskAsked::Cancel(about()?),
+            tasks::RESULT => {
+                let clock = self.clock(request, revision);
+                TaskAsked::Result(about()?, clients::call_limit(clock, self.limits.call_timeout))
+            }
+            tasks::UPDATE => {
+                let (id, responses) = tasks::input_responses(request.params)?;
+                TaskAsked::Update(job(&id)?, responses)
+            }
+            _ => {
+                let cursor = request.params.and_then(|params| params.member("cursor"));
+                let cursor = cursor.filter(|cursor| cursor.get() != "null");
+                let after = cursor
+                    .map(|cursor| cursor.text().and_then(|id| id.parse().ok()).ok_or_else(no_such_page));
+                TaskAsked::List(after.transpose()?)
+            }
+        })
+    }
+
+    /// What was asked of tasks is known.
+    pub fn task_told(&mut self, now: Duration, key: CallKey, told: &TasksTold, outside: &mut impl Outside) {
+        self.now = now;
+        let id = self.over(key, outside);
+        if let Some(id) = id
+            && let Some(call) = self.calls.cancel(&id)
+        {
+            if let (Awaited::Job(uri), TasksTold::Unknown(_)) = (&call.awaited, told) {
+                self.refuse_resource(&id, uri, call.revision, call.way, outside);
+                return self.check_drained(outside);
+            }
+            match self.about_task(&call, told) {
+                Ok(result) => self.answer_raw(&id, call.way, &result, outside),
+                Err(error) => self.refuse_raw(&id, call.way, &error, outside),
+            }
+        }
+        self.check_drained(outside);
+        self.check_stopped();
+    }
+
+    /// The result of a request about tasks, or its error.
+    fn about_task(&self, call: &Call, told: &TasksTold) -> Result<String, String> {
+        let dialect = if call.revision.is_stateless() { Dialect::Extension } else { Dialect::Core };
+        let server = implementation().to_string();
+        let view = |report: &JobReport| TaskView::of(report, self.jobs.ttl, POLL_INTERVAL);
+        let failed = |why: &str| {
+            let telling = invalid_params(why.to_owned(), "");
+            json!({ "code": Kind::ShuttingDown.code(), "message": telling.happened }).to_string()
+        };
+        if let (Awaited::Job(uri), TasksTold::One(told)) = (&call.awaited, told) {
+            let result = as_resource(uri, told);
+            let modern = || result::to_modern("resources/read", Json::new(result.as_bytes())?, Some(&server));
+            let modern = if call.revision.is_stateless() { modern().map(Into::into) } else { None };
+            return Ok(modern.unwrap_or(result));
+        }
+        match (told, call.awaited.method()) {
+            (TasksTold::Unknown(id), _) => Err(tasks::unknown_task(id.as_str())),
+            (TasksTold::Failed(why), _) => Err(failed(why)),
+            (TasksTold::NotYet, _) => Err(failed("the task has not ended yet; ask for its result again")),
+            (TasksTold::NoSuchPage, _) => Err(no_such_page()),
+            (TasksTold::All(reports, has_more), _) => {
+                let views: Vec<TaskView> = reports.iter().map(view).collect();
+                let cursor = views.last().filter(|_| *has_more).map(|last| last.id.as_str());
+                Ok(tasks::listed(&views.iter().map(TaskView::task).collect::<Vec<_>>(), cursor))
+            }
+            (TasksTold::HasEnded(told), _) if dialect == Dialect::Core => {
+                let view = view(&told.report);
+                let status = Came::of(told, dialect).outcome().status(dialect, view.status);
+                Err(tasks::already_ended(told.report.job_id.as_str(), status))
+            }
+            (TasksTold::One(told) | TasksTold::HasEnded(told), method) => {
+                let (view, came) = (view(&told.report), Came::of(told, dialect));
+                match method {
+                    tasks::RESULT => match came {
+                        Came::Result(text) => Json::new(text.as_bytes())
+                            .map(|result| tasks::payload(result, told.report.job_id.as_str()))
+                            .ok_or_else(|| failed("its result is not readable any more")),
+                        Came::Error(error) => Err(error),
+                        Came::Nothing | Came::Asked(_) => {
+                            Err(failed("the task has not ended yet; ask for its result again"))
+                        }
+                    },
+                    tasks::CANCEL => Ok(tasks::cancelled(dialect, &view.task(), Some(&server))),
+                    tasks::UPDATE => Ok(tasks::acknowledged(Some(&server))),
+                    _ => Ok(tasks::got(dialect, &view.task(), came.outcome(), Some(&server))),
+                }
+            }
+        }
+    }
+}

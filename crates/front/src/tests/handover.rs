@@ -1,0 +1,435 @@
+//! Calls that become jobs, as far as the machine knows of them.
+
+use unhang_bridge::Era;
+use unhang_jobs::{
+    moment::Moment,
+    record::{Call as CallRecord, Holder, Identity, JobState, Outcome, Reason},
+};
+
+use super::{
+    servers::{TOOL, answered, ask, asked, fronted, known, raw},
+    *,
+};
+use crate::{
+    machine::QuestionKey,
+    tasks::{JobsBehind, TaskAsked, TaskTold, TasksTold},
+};
+use unhang_background::{Input, WhoIsAsked};
+use unhang_tools::{
+    job_report::{JobReport, Reader, ToolNames, testing as samples},
+    service::CallAnswer,
+};
+
+const ID: &str = "abcdefgh2345";
+const BEHIND: JobsBehind = JobsBehind {
+    are_there: true,
+    promotes: true,
+    tells_callers_apart: true,
+    are_of_windows: false,
+    ttl: Some(Duration::from_secs(60)),
+};
+
+pub(super) fn job_report() -> JobReport {
+    report(|record| record.status = JobState::Running)
+}
+
+fn report(change: impl FnOnce(&mut unhang_jobs::record::Record)) -> JobReport {
+    let status = samples::status(|record| {
+        let holder = Holder { boot_id: "b".to_owned(), process: Identity { pid: 1, start: 1 } };
+        record.name = "srv__now".to_owned();
+        record.call = Some(CallRecord {
+            server: "srv".to_owned(),
+            tool: "now".to_owned(),
+            is_repeatable: false,
+            holder,
+            ticket: None,
+        });
+        record.started_at = Some(record.created_at);
+        change(record);
+    });
+    // What has no end yet runs for as long as it does.
+    JobReport { elapsed_time_seconds: 48.0, ..JobReport::new(&status, Reader::Agent(ToolNames::default())) }
+}
+
+pub(super) fn with_jobs() -> Fronted {
+    let mut front = fronted(known(&[TOOL], true));
+    front.machine.jobs = BEHIND;
+    front
+}
+
+/// The call that is to become a job now.
+#[track_caller]
+fn promote(front: &mut Fronted) -> CallKey {
+    match &front.actions()[..] {
+        [Action::Promote { key, name, .. }] if name == "srv__now" => *key,
+        other => panic!("{other:?}"),
+    }
+}
+
+const CALL: &str = r#"{"name":"srv__now","arguments":{}}"#;
+const TASK: &str = r#"{"name":"srv__now","arguments":{},"task":{"ttl":1000}}"#;
+/// A client of 2026-07-28, which says with each request what it can do.
+const MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+
+fn modern(params: &str) -> String {
+    format!("{{{MODERN},{params}}}")
+}
+
+#[test]
+fn a_call_becomes_a_job_before_its_client_gives_it_up_and_its_server_hears_nothing_of_it() {
+    let mut front = with_jobs();
+    ask(&mut front, 1, "tools/call", CALL);
+    let (key, asked) = asked(&mut front);
+    assert_eq!(asked.limit, unhang_core::config::JOB_TIMEOUT, "the server has the time of a job");
+    front.wait(seconds(44));
+    assert!(front.actions().is_empty());
+    front.wait(seconds(1));
+    assert_eq!(promote(&mut front), key);
+    assert!(front.heard().is_empty(), "not before it is on the disk");
+    let who = front.machine.promoted(front.now, key, &job_report(), &mut front.world);
+    assert_eq!(who, Some(WhoIsAsked::Nobody), "its client does something else");
+    let answer = front.heard().remove(0);
+    assert_eq!((&answer["id"], &answer["result"]["structuredContent"]["job_id"]), (&json!(1), &json!(ID)));
+    let text = answer["result"]["content"][0]["text"].as_str().expect("text").to_owned();
+    assert!(text.contains("not its answer yet") && text.contains("get_job_status(job_id="), "{text}");
+    // What comes later is the job's.
+    front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.world);
+    front.wait(seconds(600));
+    assert!(front.heard().is_empty() && front.actions().is_empty());
+}
+
+#[test]
+fn an_answer_that_comes_while_a_job_is_made_is_the_answer() {
+    let mut front = with_jobs();
+    ask(&mut front, 1, "tools/call", CALL);
+    front.actions();
+    front.wait(seconds(45));
+    let key = promote(&mut front);
+    front.machine.answered(front.now, key, &answered(Era::Legacy, Ok(raw(r#"{"x":1}"#))), &mut front.world);
+    assert_eq!(front.heard()[0]["result"], json!({ "x": 1 }));
+    let who = front.machine.promoted(front.now, key, &job_report(), &mut front.world);
+    assert_eq!(who, None, "nobody waits");
+    assert!(front.heard().is_empty());
+}
+
+#[test]
+fn a_call_of_which_no_job_can_be_made_stays_a_call_until_its_limit() {
+    let mut front = with_jobs();
+    ask(&mut front, 1, "tools/call", CALL);
+    front.actions();
+    front.wait(seconds(45));
+    let key = promote(&mut front);
+    front.wait(seconds(14));
+    assert!(front.heard().is_empty());
+    front.wait(seconds(2));
+    assert_eq!(front.heard()[0]["error"]["data"]["kind"], "deadline");
+    assert_eq!(front.actions(), [Action::Cancel(key)]);
+}
+
+#[test]
+fn a_call_about_which_the_client_is_asked_stays_a_call_until_it_has_answered() {
+    let mut front = with_jobs();
+    front.says(
+        r#"{"jsonrpc":"2.0","id":9,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"t"}}}"#,
+    );
+    ask(&mut front, 1, "tools/call", CALL);
+    let (key, _) = asked(&mut front);
+    let question: QuestionKey = 7;
+    front.machine.asked(front.now, About::Call(key), question, ("roots/list", None), &mut front.world);
+    let id = front.heard().pop().expect("a question")["id"].clone();
+    front.wait(seconds(46));
+    assert!(front.actions().is_empty());
+    front.says(&json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } }).to_string());
+    assert!(matches!(front.actions()[..], [Action::Reply { question: 7, .. }]));
+    front.wait(seconds(1));
+    assert_eq!(promote(&mut front), key);
+}
+
+#[test]
+fn a_question_that_comes_while_a_job_is_made_of_its_call_is_about_the_call() {
+    for params in [CALL.to_owned(), modern(r#""name":"srv__now","arguments":{}"#)] {
+        let mut front = with_jobs();
+        front.machine.parks_under("secret".to_owned());
+        front.says(
+            r#"{"jsonrpc":"2.0","id":9,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"t"}}}"#,
+        );
+        let params = params.replace(r#"{"extensions""#, r#"{"roots":{},"extensions""#);
+        ask(&mut front, 1, "tools/call", &params);
+        front.actions();
+        front.wait(seconds(45));
+        let key = promote(&mut front);
+        assert!(!front.machine.is_asked(key), "{params}");
+        front.machine.asked(front.now, About::Call(key), 7, ("roots/list", None), &mut front.world);
+        assert!(front.machine.is_asked(key), "{params}: {:?}", front.heard());
+        assert!(front.actions().is_empty(), "it is not declined");
+    }
+}
+
+#[test]
+fn f_54_a_call_that_a_question_may_be_about_stays_a_call_until_it_is_answered() {
+    let mut front = with_jobs();
+    front.says(
+        r#"{"jsonrpc":"2.0","id":9,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"t"}}}"#,
+    );
+    ask(&mut front, 1, "tools/call", CALL);
+    let (first, _) = asked(&mut front);
+    ask(&mut front, 2, "tools/call", CALL);
+    let (second, _) = asked(&mut front);
+    let about = About::OneOfSeveral(second);
+    front.machine.asked(front.now, about, 7, ("roots/list", None), &mut front.world);
+    let id = front.heard().pop().expect("a question")["id"].clone();
+    front.wait(seconds(46));
+    assert!(front.actions().is_empty(), "neither of them");
+    front.says(&json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } }).to_string());
+    assert!(matches!(front.actions()[..], [Action::Reply { question: 7, .. }]));
+    front.wait(seconds(1));
+    let mut promoted: Vec<CallKey> = front
+        .actions()
+        .into_iter()
+        .map(|action| match action {
+            Action::Promote { key, .. } => key,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    promoted.sort_unstable();
+    assert_eq!(promoted, [first, second]);
+}
+
+#[test]
+fn who_asks_for_a_task_has_one_at_once() {
+    let mut front = with_jobs();
+    ask(&mut front, 1, "tools/call", TASK);
+    let (key, asked) = asked(&mut front);
+    assert!(!asked.params.contains("task"), "it is between the client and us: {}", asked.params);
+    front.wait(Duration::ZERO);
+    assert_eq!(promote(&mut front), key);
+    front.machine.promoted(front.now, key, &job_report(), &mut front.world);
+    let result = front.heard().remove(0)["result"].clone();
+    assert_eq!((&result["task"]["taskId"], &result["task"]["status"]), (&json!(ID), &json!("working")));
+    assert_eq!(result["task"]["ttl"], 60_000);
+}
+
+#[test]
+fn who_can_cope_with_tasks_gets_one_when_a_call_takes_too_long() {
+    let mut front = with_jobs();
+    let params = modern(r#""name":"srv__now","arguments":{}"#);
+    ask(&mut front, 1, "tools/call", &params);
+    front.actions();
+    front.wait(seconds(45));
+    let key = promote(&mut front);
+    front.machine.promoted(front.now, key, &job_report(), &mut front.world);
+    let result = front.heard().remove(0)["result"].clone();
+    assert_eq!((&result["resultType"], &result["taskId"]), (&json!("task"), &json!(ID)));
+}
+
+/// What a client is answered to a request about a task, of which this is known.
+fn told(front: &mut Fronted, id: u32, method: &str, params: &str, told: &TasksTold) -> Value {
+    ask(front, id, method, params);
+    let key = match &front.actions()[..] {
+        [Action::Task { key, .. }] => *key,
+        other => panic!("{other:?}"),
+    };
+    front.machine.task_told(front.now, key, told, &mut front.world);
+    front.heard().remove(0)
+}
+
+fn ended(reason: Option<Reason>, answer: Option<CallAnswer>) -> TasksTold {
+    let outcome = if reason.is_some() { Outcome::Failed } else { Outcome::Completed };
+    let mut ending = unhang_jobs::record::Ending::without_run(outcome);
+    ending.completed_at = Moment::from_millis(1_800_000_000_000);
+    if let Some(reason) = reason {
+        ending = ending.because(reason, "so it is");
+    }
+    TasksTold::One(Box::new(TaskTold {
+        report: report(|record| record.end(&ending)),
+        answer,
+        inputs: Vec::new(),
+    }))
+}
+
+#[test]
+fn a_task_is_told_of_in_the_dialect_of_its_client() {
+    let mut front = with_jobs();
+    let about = format!(r#"{{"taskId":"{ID}"}}"#);
+    let modern = modern(&format!(r#""taskId":"{ID}""#));
+    let result = CallAnswer::Result(r#"{"content":[],"isError":true}"#.to_owned());
+    let failed = ended(Some(Reason::ToolError), Some(result));
+    let core = told(&mut front, 1, "tasks/get", &about, &failed);
+    assert_eq!(core["result"]["status"], "failed", "{core}");
+    let payload = told(&mut front, 2, "tasks/result", &about, &failed);
+    assert_eq!(payload["result"]["isError"], true);
+    assert_eq!(payload["result"]["_meta"]["io.modelcontextprotocol/related-task"]["taskId"], ID);
+    let extension = told(&mut front, 3, "tasks/get", &modern, &failed);
+    assert_eq!(
+        (&extension["result"]["status"], &extension["result"]["result"]["isError"]),
+        (&json!("completed"), &json!(true)),
+        "{extension}"
+    );
+    assert_eq!(extension["result"]["resultType"], "complete");
+
+    // What has no result has an error, whatever it is.
+    let gone = ended(Some(Reason::ClientGone), None);
+    let extension = told(&mut front, 4, "tasks/get", &modern, &gone);
+    assert_eq!(extension["result"]["error"]["data"]["reason"], "client_gone", "{extension}");
+    assert_eq!(told(&mut front, 5, "tasks/result", &about, &gone)["error"]["code"], -31008);
+
+    // Of more than one page the last task says where the next begins.
+    let page = told(&mut front, 9, "tasks/list", "{}", &TasksTold::All(vec![job_report()], true));
+    assert_eq!(
+        (&page["result"]["tasks"][0]["taskId"], &page["result"]["nextCursor"]),
+        (&json!(ID), &json!(ID))
+    );
+    let cursor = format!(r#"{{"cursor":"{ID}"}}"#);
+    let last = told(&mut front, 10, "tasks/list", &cursor, &TasksTold::All(vec![job_report()], false));
+    assert_eq!(last["result"].get("nextCursor"), None);
+    let gone = told(&mut front, 11, "tasks/list", &cursor, &TasksTold::NoSuchPage);
+    assert_eq!(gone["error"]["code"], -32602);
+
+    // Nobody is told whether it was ever there.
+    let unknown = TasksTold::Unknown(ID.parse().expect("an id"));
+    assert_eq!(told(&mut front, 6, "tasks/get", &about, &unknown)["error"]["code"], -32602);
+    let TasksTold::One(over) = ended(None, None) else { panic!("it was told of one") };
+    let over = TasksTold::HasEnded(over);
+    assert_eq!(told(&mut front, 7, "tasks/cancel", &about, &over)["error"]["code"], -32602);
+    let acknowledged = told(&mut front, 8, "tasks/cancel", &modern, &over);
+    assert_eq!(acknowledged["result"]["resultType"], "complete", "{acknowledged}");
+}
+
+#[test]
+fn a_job_is_a_resource_for_its_caller() {
+    let mut front = with_jobs();
+    let read = format!(r#"{{"uri":"job://{ID}"}}"#);
+    let answer = CallAnswer::Result(r#"{"content":[{"type":"text","text":"whole"}]}"#.to_owned());
+    let done = told(&mut front, 1, "resources/read", &read, &ended(None, Some(answer)));
+    let content = &done["result"]["contents"][0];
+    let known: Value = serde_json::from_str(content["text"].as_str().expect("text")).expect("JSON");
+    assert_eq!(
+        (&known["status"], &known["results"]["content"][0]["text"]),
+        (&json!("completed"), &json!("whole"))
+    );
+    let unknown = TasksTold::Unknown(ID.parse().expect("an id"));
+    let missing = told(&mut front, 2, "resources/read", &read, &unknown);
+    assert_eq!(
+        (&missing["error"]["code"], &missing["error"]["data"]["uri"]),
+        (&json!(-32002), &json!(format!("job://{ID}")))
+    );
+    let modern = modern(&format!(r#""uri":"job://{ID}""#));
+    let running =
+        TasksTold::One(Box::new(TaskTold { report: job_report(), answer: None, inputs: Vec::new() }));
+    let running = told(&mut front, 3, "resources/read", &modern, &running);
+    assert_eq!(
+        (&running["result"]["resultType"], &running["result"]["ttlMs"]),
+        (&json!("complete"), &json!(0))
+    );
+    // What is no job of ours is a server's, or nobody's.
+    ask(&mut front, 4, "resources/read", r#"{"uri":"job://x"}"#);
+    assert!(front.actions().is_empty());
+}
+
+/// What a task waits for is in what is told of it in the one dialect, and asked beside the wait for its result in the other.
+#[test]
+fn a_task_that_waits_for_its_client_says_so() {
+    let mut front = with_jobs();
+    let input = Input {
+        key: "question-1".to_owned(),
+        method: "elicitation/create".to_owned(),
+        params: Some(raw(r#"{"message":"sure?","requestedSchema":{"type":"object","properties":{}}}"#)),
+    };
+    let waits = || {
+        let told = TaskTold { report: job_report(), answer: None, inputs: vec![input.clone()] };
+        TasksTold::One(Box::new(told))
+    };
+    let about = format!(r#"{{"taskId":"{ID}"}}"#);
+    let core = told(&mut front, 1, "tasks/get", &about, &waits());
+    assert_eq!(core["result"]["status"], "input_required", "{core}");
+    let extension = told(&mut front, 2, "tasks/get", &modern(&format!(r#""taskId":"{ID}""#)), &waits());
+    assert_eq!(extension["result"]["status"], "input_required");
+    let request = &extension["result"]["inputRequests"]["question-1"];
+    assert_eq!(
+        (&request["method"], &request["params"]["message"]),
+        (&json!("elicitation/create"), &json!("sure?"))
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_request_about_a_task_is_said_in_the_codes_of_the_protocol() {
+    let mut front = with_jobs();
+    let undeclared = MODERN.replace(r#""io.modelcontextprotocol/tasks":{}"#, "");
+    for (id, method, params, code) in [
+        (1, "tasks/get", r#"{"taskId":"nothing of ours"}"#.to_owned(), -32602),
+        (2, "tasks/get", "{}".to_owned(), -32602),
+        (3, "tasks/get", format!(r#"{{{undeclared},"taskId":"{ID}"}}"#), -32021),
+        (4, "tasks/result", modern(&format!(r#""taskId":"{ID}""#)), -32601),
+        (5, "tasks/list", modern(""), -32700),
+        (6, "tasks/update", format!(r#"{{"taskId":"{ID}","inputResponses":{{}}}}"#), -32601),
+        (7, "tasks/update", modern(&format!(r#""taskId":"{ID}""#)), -32602),
+        (9, "tasks/list", r#"{"cursor":"nothing of ours"}"#.to_owned(), -32602),
+        // A tool of ours that answers in any case.
+        (8, "tools/call", r#"{"name":"echo","task":{}}"#.to_owned(), -32601),
+    ] {
+        ask(&mut front, id, method, &params);
+        let answer = front.heard().remove(0);
+        assert_eq!(answer["error"]["code"], code, "{method} {params}: {answer}");
+        assert!(front.actions().is_empty());
+    }
+}
+
+#[test]
+fn a_result_is_waited_for_no_longer_than_a_call() {
+    let mut front = with_jobs();
+    ask(&mut front, 1, "tasks/result", &format!(r#"{{"taskId":"{ID}"}}"#));
+    let limit = unhang_core::config::CALL_TIMEOUT;
+    match &front.actions()[..] {
+        [Action::Task { asked: TaskAsked::Result(_, waits), .. }] => assert_eq!(*waits, limit),
+        other => panic!("{other:?}"),
+    }
+    front.wait(limit + seconds(1));
+    assert_eq!(front.heard()[0]["error"]["data"]["kind"], "deadline");
+}
+
+#[test]
+fn where_nothing_becomes_a_job_nothing_is_said_of_tasks() {
+    let mut front = fronted(known(&[TOOL], true));
+    ask(&mut front, 1, "tools/call", TASK);
+    assert_eq!(asked(&mut front).1.limit, seconds(60));
+    front.wait(seconds(50));
+    assert!(front.actions().is_empty());
+    ask(&mut front, 2, "tasks/get", "{}");
+    assert_eq!(front.heard()[0]["error"]["code"], -32601);
+}
+
+#[test]
+fn a_subscription_hears_of_its_tasks_until_it_is_over() {
+    let mut front = with_jobs();
+    let wish = format!(r#""notifications":{{"taskIds":["{ID}","{ID}","none of ours"]}}"#);
+    ask(&mut front, 1, "subscriptions/listen", &modern(&wish));
+    assert_eq!(
+        front.heard()[0]["params"]["notifications"],
+        json!({ "taskIds": [ID] }),
+        "once, and what may be"
+    );
+    let key = match &front.actions()[..] {
+        [Action::FollowTask { key, .. }] => *key,
+        other => panic!("{other:?}"),
+    };
+    let TasksTold::One(told) = ended(None, Some(CallAnswer::Result(r#"{"content":[]}"#.to_owned()))) else {
+        panic!("it was told of one");
+    };
+    front.machine.task_changed(front.now, key, &told, &mut front.world);
+    let heard = front.heard().remove(0);
+    assert_eq!(
+        (&heard["method"], &heard["params"]["status"]),
+        (&json!("notifications/tasks"), &json!("completed"))
+    );
+    assert_eq!(heard["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 1);
+    front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    assert_eq!(front.actions(), [Action::Cancel(key)]);
+    front.machine.task_changed(front.now, key, &told, &mut front.world);
+    assert!(front.heard().is_empty());
+
+    // Who has not said that it copes with tasks hears of none.
+    let undeclared = MODERN.replace(r#""io.modelcontextprotocol/tasks":{}"#, "");
+    ask(&mut front, 2, "subscriptions/listen", &format!("{{{undeclared},{wish}}}"));
+    assert_eq!(front.heard()[0]["params"]["notifications"], json!({}));
+    assert!(front.actions().is_empty());
+}

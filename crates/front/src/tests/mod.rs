@@ -1,0 +1,160 @@
+//! The machine driven without tasks, every event by hand and time as a number; and the shell with real pipes.
+
+mod handover;
+mod heartbeats;
+mod life;
+mod properties;
+mod questions;
+mod revisions;
+mod servers;
+mod shell;
+mod subscriptions;
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use unhang_bridge::params::Signature;
+use unhang_wire::Lines;
+
+use super::machine::{About, Action, CallKey, Machine, ONLY_STREAM, Outside, StreamKey, To};
+use unhang_core::{config::Limits, queue::Class};
+use unhang_tools::{Definition, Hints, Listing, ToolAnswer};
+
+/// Records what the client hears.
+#[derive(Default)]
+struct Fake {
+    heard: Vec<String>,
+    backlog: usize,
+}
+
+impl Outside for Fake {
+    fn to_client(&mut self, to: To, class: Class, line: &[u8]) {
+        let message: Value = serde_json::from_slice(line).expect("JSON");
+        let may_be_lost = message["method"].is_string() && message["id"].is_null();
+        let is_lost = may_be_lost && message["method"] != "notifications/cancelled";
+        let is_lost = is_lost && message["method"] != "notifications/subscriptions/acknowledged";
+        assert_eq!(class == Class::Kept, !is_lost, "nothing but notifications may be lost: {message}");
+        assert_eq!(matches!(to, To::Answer { .. }), message["method"].is_null(), "{to:?}: {message}");
+        self.heard.push(String::from_utf8(line.to_vec()).expect("text"));
+    }
+
+    fn nothing_to_client(&mut self, _only_one: StreamKey) {}
+
+    fn takes_more(&self, _only_one: StreamKey) -> bool {
+        true
+    }
+
+    fn client_backlog(&self) -> usize {
+        self.backlog
+    }
+}
+
+/// A machine, its world and a clock.
+struct Fronted {
+    machine: Machine,
+    world: Fake,
+    now: Duration,
+}
+
+fn echo() -> Definition {
+    Definition {
+        name: "echo".to_owned(),
+        description: Some("Echoes".to_owned()),
+        input_schema: json!({ "type": "object" }),
+        output_schema: Some(json!({ "type": "object" })),
+        hints: Hints { read_only: true, ..Hints::default() },
+        is_job: false,
+        listing: Listing::First,
+    }
+}
+
+fn answer(text: &str) -> ToolAnswer {
+    let structured = Map::from_iter([("said".to_owned(), text.into())]);
+    ToolAnswer { text: text.to_owned(), structured: Some(structured), ..ToolAnswer::default() }
+}
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+impl Fronted {
+    fn new(limits: Limits) -> Fronted {
+        let machine = Machine::new(limits, [echo()].into(), Some("Call echo.".into()));
+        Fronted { machine, world: Fake::default(), now: Duration::ZERO }
+    }
+
+    /// A session that has shaken hands.
+    fn shaken(limits: Limits, version: &str) -> Fronted {
+        let mut front = Fronted::new(limits);
+        front.says(&format!(
+            r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{version}","capabilities":{{}},"clientInfo":{{"name":"test","version":"1"}}}}}}"#
+        ));
+        front.says(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        assert_eq!(front.heard().len(), 1);
+        front
+    }
+
+    fn says(&mut self, line: &str) {
+        let mut lines = Lines::new(self.machine.limits.max_message);
+        lines.push(line.as_bytes());
+        lines.push(b"\n");
+        while let Some(line) = lines.next_line() {
+            self.machine.client_line(self.now, ONLY_STREAM, line, &mut self.world);
+        }
+    }
+
+    /// The client has said that it can do this.
+    fn offers(&mut self, capabilities: &str) {
+        let signature = self.machine.signature.as_deref().cloned().expect("it has shaken hands");
+        let signature = Signature { client_capabilities: capabilities.to_owned(), ..signature };
+        self.machine.signature = Some(signature.into());
+    }
+
+    fn calls(&mut self, id: impl Into<Value>) {
+        let id = id.into();
+        self.says(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo","arguments":{{"a":1}}}}}}"#
+        ));
+    }
+
+    fn ends(&mut self, key: CallKey, text: &str) {
+        self.machine.ended(self.now, key, &answer(text), &mut self.world);
+    }
+
+    /// Time passes, with every tick that is due on the way.
+    fn wait(&mut self, length: Duration) {
+        let end = self.now + length;
+        while let Some(tick) = self.machine.next_tick().filter(|tick| *tick <= end) {
+            self.now = self.now.max(tick);
+            self.machine.tick(self.now, &mut self.world);
+        }
+        self.now = end;
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.machine.next_action()).collect()
+    }
+
+    /// The keys of the calls that were asked for since the last look.
+    fn called(&mut self) -> Vec<CallKey> {
+        let key = |action| match action {
+            Action::Call { key, .. } => Some(key),
+            _ => None,
+        };
+        self.actions().into_iter().filter_map(key).collect()
+    }
+
+    /// What the client has heard since the last look.
+    fn heard(&mut self) -> Vec<Value> {
+        self.world.heard.drain(..).map(|line| serde_json::from_str(&line).expect("JSON")).collect()
+    }
+
+    /// The only thing that the client has heard: an error of this code for this id.
+    #[track_caller]
+    fn heard_fault(&mut self, id: impl Into<Value>, code: i32) -> Value {
+        let heard = self.heard();
+        assert_eq!(heard.len(), 1, "{heard:?}");
+        assert_eq!((&heard[0]["id"], &heard[0]["error"]["code"]), (&id.into(), &code.into()), "{heard:?}");
+        heard[0]["error"].clone()
+    }
+}

@@ -1,0 +1,362 @@
+//! What servers ask and say about calls, as far as the machine knows of it.
+
+use serde_json::value::RawValue;
+use unhang_bridge::Era;
+
+use super::{
+    servers::{TOOL, answered, known, raw},
+    *,
+};
+use unhang_gateway::Known;
+use unhang_upstream::client::{Error, ServerError};
+
+/// A call of a server's tool in flight, of a client that can be asked for input.
+fn calling() -> (Fronted, CallKey) {
+    let mut front = Fronted::shaken(Limits::default(), "2025-11-25");
+    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    front.offers(r#"{"elicitation":{}}"#);
+    front.says(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"srv__now"}}"#);
+    let key = match &front.actions()[..] {
+        [Action::Ask { key, .. }] => *key,
+        other => panic!("{other:?}"),
+    };
+    (front, key)
+}
+
+fn asks(front: &mut Fronted, key: CallKey, question: u64, method: &str, params: Option<&RawValue>) {
+    front.machine.asked(front.now, About::Call(key), question, (method, params), &mut front.world);
+}
+
+/// What became of the one question that has an answer now.
+#[track_caller]
+fn reply(front: &mut Fronted) -> (u64, Result<String, (i32, String)>) {
+    let replies: Vec<_> = front
+        .actions()
+        .into_iter()
+        .filter_map(|action| match action {
+            Action::Reply { question, replied } => Some((question, replied)),
+            _ => None,
+        })
+        .collect();
+    match &replies[..] {
+        [reply] => reply.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_is_asked_in_the_servers_words_and_answers_in_its_own() {
+    let (mut front, key) = calling();
+    let params = raw(r#"{ "message":"?", "x":1.0e0 }"#);
+    asks(&mut front, key, 5, "elicitation/create", Some(&params));
+    let line = front.world.heard.pop().expect("a question");
+    assert_eq!(
+        line,
+        r#"{"jsonrpc":"2.0","id":"unhang-5","method":"elicitation/create","params":{ "message":"?", "x":1.0e0 }}"#
+    );
+    front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{ "action":"accept","y":2.0e0 }}"#);
+    assert_eq!(reply(&mut front), (5, Ok(r#"{ "action":"accept","y":2.0e0 }"#.to_owned())));
+    // Once is enough, and what nobody has asked is heard by nobody.
+    front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#);
+    front.says(r#"{"jsonrpc":"2.0","id":"unhang-6","result":{}}"#);
+    assert_eq!((front.actions(), front.heard().len()), (vec![], 0));
+    asks(&mut front, key, 6, "elicitation/create", None);
+    front.says(r#"{"jsonrpc":"2.0","id":"unhang-6","error":{"code":-1,"message":"no"}}"#);
+    assert_eq!(reply(&mut front), (6, Err((-1, "no".to_owned()))));
+}
+
+#[test]
+fn a_client_is_asked_nothing_that_it_has_not_offered() {
+    let (mut front, key) = calling();
+    for (number, method) in ["sampling/createMessage", "roots/list", "ping", "no/such"].iter().enumerate() {
+        asks(&mut front, key, number as u64, method, None);
+        let (question, replied) = reply(&mut front);
+        let (code, why) = replied.expect_err("nobody can answer");
+        assert_eq!((question, code), (number as u64, -32601), "{why}");
+        assert!(why.contains(method), "{why}");
+    }
+    asks(&mut front, key + 1, 9, "elicitation/create", None);
+    let (_, replied) = reply(&mut front);
+    assert!(replied.expect_err("no such call").1.contains("nobody waits"));
+    assert!(front.heard().is_empty());
+}
+
+#[test]
+fn a_question_ends_with_its_call() {
+    // Withdrawn by the client, too late, answered by the server all the same, and at the end.
+    for way in 0..4 {
+        let (mut front, key) = calling();
+        asks(&mut front, key, 5, "elicitation/create", None);
+        front.heard();
+        match way {
+            0 => {
+                front
+                    .says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+            }
+            1 => front.wait(seconds(61)),
+            2 => front.machine.forgotten(front.now, key, &mut front.world),
+            _ => front.machine.stop(front.now, 0, "of a test", &mut front.world),
+        }
+        let (question, replied) = reply(&mut front);
+        assert_eq!((question, replied.expect_err("it is over").0), (5, -31009), "{way}");
+        let told = front.heard().remove(0);
+        assert_eq!(
+            (&told["method"], &told["params"]["requestId"]),
+            (&json!("notifications/cancelled"), &json!("unhang-5")),
+            "{way}"
+        );
+        front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#);
+        assert!(front.actions().iter().all(|action| !matches!(action, Action::Reply { .. })), "{way}");
+    }
+}
+
+/// Another call of the server, and its key.
+fn calls_again(front: &mut Fronted, id: u32) -> CallKey {
+    front.says(&format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"srv__now"}}}}"#
+    ));
+    match &front.actions()[..] {
+        [Action::Ask { key, .. }] => *key,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn asks_about_several(front: &mut Fronted, key: CallKey, question: u64) {
+    let about = About::OneOfSeveral(key);
+    front.machine.asked(front.now, about, question, ("elicitation/create", None), &mut front.world);
+    assert_eq!(front.heard().remove(0)["method"], "elicitation/create");
+}
+
+#[test]
+fn f_54_a_question_about_one_of_several_calls_ends_with_the_last_of_them() {
+    let (mut front, first) = calling();
+    let second = calls_again(&mut front, 2);
+    asks_about_several(&mut front, second, 5);
+    asks_about_several(&mut front, second, 6);
+    let later = calls_again(&mut front, 3);
+    // It has an answer, or is withdrawn: the question may be about the other one.
+    let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
+    front.machine.answered(front.now, second, &answer, &mut front.world);
+    assert_eq!(front.heard().remove(0)["id"], 2);
+    assert_eq!((front.actions(), front.heard().len()), (vec![], 0), "it stays");
+    front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#);
+    assert_eq!(reply(&mut front).0, 5);
+    front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    let (question, replied) = reply(&mut front);
+    assert_eq!((question, replied.expect_err("it is over").0), (6, -31009));
+    assert_eq!(front.heard().remove(0)["params"]["requestId"], "unhang-6");
+    // What was called later was not there when it was asked.
+    assert!(first < second && second < later);
+    front.machine.answered(front.now, later, &answer, &mut front.world);
+    assert_eq!(front.heard().remove(0)["id"], 3);
+}
+
+#[test]
+fn f_54_a_question_about_one_call_ends_with_it_though_there_are_others() {
+    let (mut front, _) = calling();
+    let second = calls_again(&mut front, 2);
+    asks(&mut front, second, 5, "elicitation/create", None);
+    front.heard();
+    front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
+    assert_eq!(reply(&mut front).0, 5);
+}
+
+/// What the client hears when a server logs at each of these levels.
+fn logged(front: &mut Fronted, key: CallKey, levels: &[&str]) -> Vec<Value> {
+    for level in levels {
+        let params = raw(&format!(r#"{{"level":"{level}","data":1.0e0}}"#));
+        front.machine.logged(front.now, key, &params, &mut front.world);
+    }
+    let heard = front.heard();
+    assert!(heard.iter().all(|message| message["method"] == "notifications/message"), "{heard:?}");
+    heard.iter().map(|message| message["params"]["level"].clone()).collect()
+}
+
+#[test]
+fn a_session_hears_what_is_logged_from_the_level_on_that_it_has_named() {
+    let (mut front, key) = calling();
+    let levels = ["debug", "warning", "emergency", "no such level"];
+    assert_eq!(logged(&mut front, key, &levels), ["debug", "warning", "emergency"]);
+    front.says(r#"{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"warning"}}"#);
+    assert_eq!(front.heard()[0]["result"], json!({}));
+    assert_eq!(front.actions(), [Action::Log(unhang_gateway::Level::Warning)]);
+    assert_eq!(logged(&mut front, key, &levels), ["warning", "emergency"]);
+    assert!(logged(&mut front, key + 1, &levels).is_empty(), "of no call that anybody waits for");
+    front.says(r#"{"jsonrpc":"2.0","id":3,"method":"logging/setLevel","params":{"level":"loud"}}"#);
+    front.heard_fault(3, -32602);
+}
+
+#[test]
+fn a_request_that_stands_alone_hears_what_is_logged_if_it_says_so() {
+    for (level, expect) in [("", vec![]), (r#","io.modelcontextprotocol/logLevel":"error""#, vec!["error"])] {
+        let mut front = Fronted::new(Limits::default());
+        front.machine = front.machine.with_servers(known(&[TOOL], true));
+        front.says(&modern(1, "{}", "").replace(
+            r#""io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}"#,
+            &format!(r#""io.modelcontextprotocol/clientCapabilities":{{}}{level}"#),
+        ));
+        let key = match &front.actions()[..] {
+            [Action::Ask { key, .. }] => *key,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(logged(&mut front, key, &["warning", "error"]), expect);
+    }
+}
+
+/// A call of a client of 2026-07-28, which has no session, and hears of progress under the id of the request.
+fn modern(id: u32, arguments: &str, more: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"srv__now","arguments":{arguments}{more},"_meta":{{"progressToken":{id},"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{"elicitation":{{}}}}}}}}}}"#
+    )
+}
+
+/// A call that is parked, what its client is asked, and the state under which it comes back.
+fn parked() -> (Fronted, CallKey, Value, String) {
+    let mut front = Fronted::new(Limits::default());
+    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    front.machine.parks_under("secret".to_owned());
+    front.says(&modern(1, "{}", ""));
+    let key = match &front.actions()[..] {
+        [Action::Ask { key, .. }] => *key,
+        other => panic!("{other:?}"),
+    };
+    asks(&mut front, key, 5, "elicitation/create", Some(&raw(r#"{"message":"?"}"#)));
+    let result = front.heard().remove(0)["result"].clone();
+    assert_eq!(result["resultType"], "input_required", "{result}");
+    let state = result["requestState"].as_str().expect("a state").to_owned();
+    (front, key, result["inputRequests"].clone(), state)
+}
+
+fn with(state: &str, responses: &str) -> String {
+    format!(r#","requestState":"{state}","inputResponses":{responses}"#)
+}
+
+#[test]
+fn a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call() {
+    let (mut front, key, requests, state) = parked();
+    assert_eq!(
+        requests["question-5"],
+        json!({ "method": "elicitation/create", "params": { "message": "?" } })
+    );
+    assert!(front.machine.has_parked());
+    // Without the answer it is asked once more, under another state.
+    front.says(&modern(2, "{}", &with(&state, "{}")));
+    let again = front.heard().remove(0)["result"].clone();
+    assert_eq!((&again["inputRequests"], &again["resultType"]), (&requests, &json!("input_required")));
+    let next = again["requestState"].as_str().expect("a state").to_owned();
+    front.says(&modern(3, "{}", &with(&state, r#"{"question-5":{}}"#)));
+    front.heard_fault(3, -32602);
+    // What the server wants to know meanwhile is asked along with it, in its own words: what has no params has none.
+    asks(&mut front, key, 6, "elicitation/create", None);
+    front.says(&modern(4, "{}", &with(&next, r#"{"question-5":{ "action":"accept" }}"#)));
+    assert_eq!(reply(&mut front), (5, Ok(r#"{ "action":"accept" }"#.to_owned())));
+    let line = &front.world.heard[0];
+    assert!(line.contains(r#""inputRequests":{"question-6":{"method":"elicitation/create"}}"#), "{line}");
+    let last = front.heard().remove(0)["result"].clone();
+    let asked: Vec<&String> = last["inputRequests"].as_object().expect("requests").keys().collect();
+    assert_eq!(asked, ["question-6"]);
+    let state = last["requestState"].as_str().expect("a state").to_owned();
+    front.says(&modern(5, "{}", &with(&state, r#"{"question-6":{}}"#)));
+    assert_eq!((reply(&mut front).0, front.heard().len(), front.machine.has_parked()), (6, 0, false));
+    // From here on it is a call as any other, whose progress is that of the last request.
+    front.machine.progressed(
+        front.now,
+        key,
+        &raw(r#"{"progressToken":"ours","progress":1}"#),
+        &mut front.world,
+    );
+    assert_eq!(front.heard().remove(0)["params"], json!({ "progressToken": 5, "progress": 1 }));
+    let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
+    front.machine.answered(front.now, key, &answer, &mut front.world);
+    let told = front.heard().remove(0);
+    assert_eq!((&told["id"], &told["result"]["resultType"]), (&json!(5), &json!("complete")));
+}
+
+#[test]
+fn a_state_is_good_for_its_own_request_alone() {
+    let (mut front, _, _, state) = parked();
+    let responses = r#"{"question-5":{}}"#;
+    let cut = &state[..state.len() - 1];
+    let guessed = state.replace("secret", "other");
+    for (id, state, arguments) in [(2, cut, "{}"), (3, &guessed, "{}"), (4, &state, r#"{"other":1}"#)] {
+        front.says(&modern(id, arguments, &with(state, responses)));
+        front.heard_fault(id, -32602);
+        assert!(front.actions().is_empty());
+    }
+    front.says(&modern(5, "{}", &with(&state, responses)));
+    assert_eq!(reply(&mut front).0, 5);
+}
+
+#[test]
+fn a_url_that_has_to_be_opened_first_is_asked_for_by_the_answer() {
+    let says = |id: u64, offers: &str, more: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"srv__now","arguments":{{}}{more},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{offers}}}}}}}"#
+        )
+    };
+    let wanted = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","url":"u","message":"?","elicitationId":"e"}]}}"#;
+    let mut front = Fronted::new(Limits::default());
+    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    let mut ask = |id, offers, more: &str| {
+        front.says(&says(id, offers, more));
+        let asked = match &front.actions()[..] {
+            [Action::Ask { key, asked, .. }] => Some((*key, asked.params.clone())),
+            _ => None,
+        };
+        if let Some((key, _)) = &asked {
+            let error = ServerError::read("srv", "tools/call", wanted);
+            let outcome = Err(Error::Server(Box::new(error)));
+            front.machine.answered(front.now, *key, &answered(Era::Legacy, outcome), &mut front.world);
+        }
+        (asked.map(|(_, params)| params), front.heard().remove(0))
+    };
+    let (first, asked) = ask(1, r#"{"elicitation":{"url":{}}}"#, "");
+    let result = &asked["result"];
+    assert_eq!(result["resultType"], "input_required", "{asked}");
+    let params = json!({ "mode": "url", "url": "u", "message": "?" });
+    assert_eq!(result["inputRequests"]["url-1"], json!({ "method": "elicitation/create", "params": params }));
+    // The request comes back whole, and the server gets what it got at first.
+    let state = result["requestState"].as_str().expect("a state").to_owned();
+    let (second, asked) =
+        ask(2, r#"{"elicitation":{"url":{}}}"#, &with(&state, r#"{"url-1":{"action":"accept"}}"#));
+    assert_eq!((&second, &asked["result"]["resultType"]), (&first, &json!("input_required")));
+    let (none, refused) =
+        ask(3, r#"{"elicitation":{"url":{}}}"#, &with(&state, r#"{"url-1":{"action":"decline"}}"#));
+    assert_eq!((none, &refused["error"]["code"]), (None, &json!(-31009)), "{refused}");
+    // Whoever takes no URLs gets the error.
+    let (_, told) = ask(4, r#"{"elicitation":{}}"#, "");
+    assert_eq!(told["error"]["code"], -32042, "{told}");
+}
+
+#[test]
+fn the_state_of_another_gateway_goes_back_to_it() {
+    let mut front = Fronted::new(Limits::default());
+    front.machine = front.machine.with_servers(Known { follows: true, ..known(&[TOOL], true) });
+    front.machine.parks_under("secret".to_owned());
+    front.says(&modern(1, "{}", &with("unhang.other.1", "{}")));
+    match &front.actions()[..] {
+        [Action::Ask { asked, .. }] => {
+            assert!(asked.params.contains(r#""requestState":"unhang.other.1""#), "{}", asked.params);
+        }
+        other => panic!("{other:?}"),
+    }
+    front.says(&modern(2, "{}", &with("unhang.secret.1", "{}")));
+    front.heard_fault(2, -32602);
+}
+
+#[test]
+fn a_call_to_which_nobody_comes_back_ends_with_its_limit() {
+    let (mut front, key, _, _) = parked();
+    front.wait(seconds(61));
+    let actions = front.actions();
+    assert!(actions.contains(&Action::Cancel(key)), "{actions:?}");
+    assert!(matches!(actions[0], Action::Reply { question: 5, replied: Err(_) }), "{actions:?}");
+    assert!(!front.machine.has_parked());
+    // What the server has answered meanwhile waits for the client, for as long.
+    let (mut front, key, _, state) = parked();
+    let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
+    front.machine.answered(front.now, key, &answer, &mut front.world);
+    assert!(front.heard().is_empty());
+    front.says(&modern(2, "{}", &with(&state, "{}")));
+    assert_eq!(front.heard()[0]["result"]["resultType"], "complete");
+}

@@ -1,0 +1,181 @@
+//! Who hears of what has changed, as far as the machine knows of it.
+
+use std::sync::Arc;
+
+use super::{
+    servers::{TOOL, known, known_at},
+    *,
+};
+
+const OTHER: &str = r#"{"name":"later","inputSchema":{"type":"object"}}"#;
+
+fn listens(front: &mut Fronted, id: &str, filter: &str) {
+    front.says(&format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"subscriptions/listen","params":{{"notifications":{filter},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+    ));
+}
+
+fn subscription(message: &Value) -> &Value {
+    let of = |holder: &str| &message[holder]["_meta"]["io.modelcontextprotocol/subscriptionId"];
+    if message["params"].is_null() { of("result") } else { of("params") }
+}
+
+fn fronted() -> Fronted {
+    let mut front = Fronted::new(Limits::default());
+    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    front
+}
+
+#[test]
+fn a_subscription_hears_what_it_asked_for_under_its_own_id() {
+    let mut front = fronted();
+    listens(&mut front, "1", r#"{"toolsListChanged":true,"resourceSubscriptions":[]}"#);
+    listens(&mut front, r#""two""#, r#"{"promptsListChanged":true,"toolsListChanged":false}"#);
+    let acknowledged = front.heard();
+    for (message, id, filter) in [
+        (&acknowledged[0], json!(1), json!({ "toolsListChanged": true })),
+        (&acknowledged[1], json!("two"), json!({ "promptsListChanged": true })),
+    ] {
+        assert_eq!(message["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!((subscription(message), &message["params"]["notifications"]), (&id, &filter));
+    }
+    front.machine.servers_changed(front.now, &known(&[TOOL, OTHER], true), &mut front.world);
+    let told = front.heard();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["method"], "notifications/tools/list_changed");
+    assert_eq!(subscription(&told[0]), &json!(1));
+    // Who has heard enough hears nothing more, not even an answer.
+    front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    front.machine.servers_changed(front.now, &known(&[TOOL], true), &mut front.world);
+    assert!(front.heard().is_empty());
+    // It has no limit.
+    front.wait(seconds(100_000));
+    assert!(front.heard().is_empty());
+}
+
+#[test]
+fn a_subscription_ends_with_us_and_by_a_result() {
+    for end in [Machine::client_end as fn(&mut Machine, Duration, &mut Fake), |machine, now, world| {
+        machine.stop(now, 0, "of a test", world);
+    }] {
+        let mut front = fronted();
+        listens(&mut front, "7", "{}");
+        front.heard();
+        end(&mut front.machine, front.now, &mut front.world);
+        let last = front.heard().remove(0);
+        assert_eq!((&last["id"], &last["result"]["resultType"]), (&json!(7), &json!("complete")), "{last}");
+        assert_eq!(subscription(&last), &json!(7));
+        assert!(front.actions().contains(&Action::Exit(0)), "it keeps nobody waiting");
+    }
+}
+
+/// A session that hears of a resource.
+fn subscribed() -> (Fronted, CallKey) {
+    let mut front = Fronted::shaken(Limits::default(), "2025-11-25");
+    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    front.says(r#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"note:1"}}"#);
+    match &front.actions()[..] {
+        [Action::Watch { key, resource: (0, uri), .. }] if &**uri == "note:1" => (front, *key),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn updated(front: &mut Fronted, uri: &str) -> Vec<Value> {
+    front.machine.updated(front.now, &(0, uri.into()), &mut front.world);
+    front.heard()
+}
+
+#[test]
+fn a_session_hears_of_the_resources_that_it_has_subscribed_to() {
+    let (mut front, key) = subscribed();
+    assert!(front.heard().is_empty(), "it is answered when the server has");
+    front.machine.watched(front.now, key, &(0, "note:1".into()), Ok(()), &mut front.world);
+    assert_eq!(front.heard()[0], json!({ "jsonrpc": "2.0", "id": 1, "result": {} }));
+    let told = updated(&mut front, "note:1");
+    assert_eq!(
+        (&told[0]["method"], &told[0]["params"]),
+        (&json!("notifications/resources/updated"), &json!({ "uri": "note:1" }))
+    );
+    assert_eq!(updated(&mut front, "note:1/part")[0]["params"]["uri"], "note:1/part");
+    for other in ["note:12", "note:2", "other:1"] {
+        assert!(updated(&mut front, other).is_empty(), "{other}");
+    }
+    front.says(r#"{"jsonrpc":"2.0","id":2,"method":"resources/unsubscribe","params":{"uri":"note:1"}}"#);
+    assert_eq!(front.heard()[0]["result"], json!({}));
+    assert!(matches!(&front.actions()[..], [Action::Unwatch((0, _))]));
+    assert!(updated(&mut front, "note:1").is_empty());
+}
+
+#[test]
+fn a_subscription_that_comes_to_nothing_is_an_error() {
+    let (mut front, key) = subscribed();
+    let error = unhang_upstream::client::Error::Disposed;
+    front.machine.watched(front.now, key, &(0, "note:1".into()), Err(error), &mut front.world);
+    assert!(front.heard()[0]["error"]["message"].is_string());
+    assert!(updated(&mut front, "note:1").is_empty());
+    front.says(r#"{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"elsewhere:1"}}"#);
+    front.heard_fault(2, -32002);
+    front.says(r#"{"jsonrpc":"2.0","id":3,"method":"resources/subscribe","params":{}}"#);
+    front.heard_fault(3, -32602);
+}
+
+#[test]
+fn a_subscription_without_a_session_hears_of_resources_too() {
+    let mut front = fronted();
+    listens(&mut front, "1", r#"{"resourceSubscriptions":["note:1","elsewhere:1"]}"#);
+    assert_eq!(front.heard()[0]["params"]["notifications"], json!({ "resourceSubscriptions": ["note:1"] }));
+    assert!(matches!(&front.actions()[..], [Action::Watch { resource: (0, _), .. }]));
+    let told = updated(&mut front, "note:1");
+    assert_eq!((subscription(&told[0]), &told[0]["params"]["uri"]), (&json!(1), &json!("note:1")));
+    front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    assert!(front.actions().iter().any(|action| matches!(action, Action::Unwatch((0, _)))));
+    assert!(updated(&mut front, "note:1").is_empty());
+}
+
+#[test]
+fn subscriptions_of_a_session_are_bounded() {
+    let (mut front, _) = subscribed();
+    for number in 0..unhang_core::config::MAX_SUBSCRIPTIONS {
+        front.machine.watched.insert((0, number.to_string().into()), number.to_string());
+    }
+    front.says(r#"{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"note:2"}}"#);
+    front.heard_fault(2, -31005);
+}
+
+#[test]
+fn what_is_watched_is_watched_where_it_has_gone() {
+    let (mut front, key) = subscribed();
+    front.machine.watched(front.now, key, &(0, "note:1".into()), Ok(()), &mut front.world);
+    listens(&mut front, "9", r#"{"resourceSubscriptions":["note:1"]}"#);
+    front.heard();
+    front.actions();
+    // The server that has it is another one, or none for a while.
+    let mut elsewhere = known(&[TOOL], true);
+    elsewhere.catalog = Arc::default();
+    front.machine.servers_changed(front.now, &elsewhere, &mut front.world);
+    assert!(front.actions().is_empty(), "nobody else has it");
+    front.machine.servers_changed(front.now, &known_at(4, &[TOOL], true), &mut front.world);
+    match &front.actions()[..] {
+        [Action::Unwatch((0, _)), Action::Watch { resource: (4, uri), .. }] => assert_eq!(&**uri, "note:1"),
+        other => panic!("once for all that watch it: {other:?}"),
+    }
+    front.heard();
+    front.machine.updated(front.now, &(4, "note:1".into()), &mut front.world);
+    assert_eq!(front.heard().len(), 2, "the session and its subscription");
+    assert!(updated(&mut front, "note:1").is_empty(), "what the other says is not about it");
+}
+
+#[test]
+fn other_tools_of_ours_are_told_of_where_they_differ() {
+    let mut front = Fronted::shaken(Limits::default(), "2025-11-25");
+    front.machine = front.machine.with_servers(known(&[TOOL], true));
+    listens(&mut front, "9", r#"{"toolsListChanged":true}"#);
+    front.heard();
+    let tools = Arc::clone(&front.machine.tools);
+    front.machine.tools_changed(front.now, tools, &mut front.world);
+    assert!(front.heard().is_empty(), "they are the same");
+    front.machine.tools_changed(front.now, [].into(), &mut front.world);
+    let told = front.heard();
+    assert_eq!(told.len(), 2, "the session and its subscription: {told:?}");
+    assert!(told.iter().all(|message| message["method"] == "notifications/tools/list_changed"));
+}

@@ -1,0 +1,55 @@
+//! What a person has to open before a server of 2025-11-25 takes a request (-32042): a client of 2026-07-28 is asked for that by the answer to
+//! its request, and makes the request again (protocol.md 3.3, row 17).
+//!
+//! Invariants: nothing is kept meanwhile, for the request comes back whole; whoever cannot be asked gets the error.
+
+use serde_json::value::RawValue;
+use unhang_bridge::{Era, Splice, error, question::is_offered};
+use unhang_wire::{Json, text_member};
+
+use super::{machine::Call, parking::input_required, questions::members};
+use unhang_gateway::Answered;
+
+/// The state with which such a request comes back. It stands for nothing that would have to be kept secret.
+const STATE: &str = "unhang-again";
+
+/// The answer to a request in the place of this error; `None` where it is another one, or where the client cannot be asked.
+pub(super) fn asked_for(call: &Call, answered: &Answered, error: Json<'_>) -> Option<String> {
+    if answered.era != Era::Legacy || !call.revision.is_stateless() {
+        return None;
+    }
+    let error::Modern::InputRequired(wanted) = error::to_modern(call.awaited.method(), error, None)? else {
+        return None;
+    };
+    let offers = Json::new(call.awaited.introduced()?.offers.as_bytes())?;
+    let (mut requests, mut can_be_asked) = (Vec::new(), true);
+    Json::new(wanted.as_bytes())?.each_element(|params| {
+        let raw: Option<&RawValue> = serde_json::from_str(params.get()).ok();
+        let asked = ("elicitation/create", raw);
+        can_be_asked &= is_offered(offers, asked);
+        requests.push(format!(r#""url-{}":{{{}}}"#, requests.len() + 1, members(asked, Era::Modern, "")));
+    });
+    (can_be_asked && !requests.is_empty()).then(|| input_required(&requests, STATE))
+}
+
+/// The params of a request that comes back, as they were at first; `None` for any other request.
+pub(super) fn made_again(params: Json<'_>) -> Option<Again> {
+    text_member(params, "requestState").filter(|state| state == STATE)?;
+    let mut is_done = true;
+    if let Some(responses) = params.member("inputResponses") {
+        responses.each_member(|_, response| {
+            is_done &= text_member(response, "action").is_some_and(|action| action == "accept");
+        });
+    }
+    let first = Splice::new(params).remove("requestState").remove("inputResponses").apply()?;
+    Some(if is_done { Again::Asked(first.into_owned()) } else { Again::Declined })
+}
+
+/// What becomes of a request that comes back.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    /// Its server is asked with these params.
+    Asked(String),
+    /// The person would not.
+    Declined,
+}

@@ -1,0 +1,175 @@
+//! What is known of all servers, for those who ask them: what they offer under which names, and how long they are waited for.
+//!
+//! Invariants
+//!
+//! - What is known never goes back to what was.
+//! - Who is told of a change is told because there is one.
+//! - A session knows of the instances that it has itself what they offer, and of no other session's.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use unhang_switches::stands;
+
+use super::{Patience, Shared, backend::Backend, roster::Roster};
+use crate::route::{
+    catalog::{Catalog, Offered, Source},
+    names::Owner,
+};
+use unhang_core::clients::Clocks;
+
+/// What is known of all servers.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// What they offer.
+    pub catalog: Arc<Catalog>,
+    /// By the place of the server.
+    pub patience: Arc<BTreeMap<usize, Patience>>,
+    /// Those of the clients that ask.
+    pub clocks: Clocks,
+    /// Every server has been listed, or has failed to be, since it is there.
+    pub is_settled: bool,
+    /// That was so at some time, whatever servers have come since.
+    pub was_settled: bool,
+    /// They are those of another gateway, whose clients come back with states of its own.
+    pub follows: bool,
+    /// The same, or it is known what it offered in the last run, or lists have waited for it long enough.
+    pub has_lists: bool,
+    /// Servers of which nobody knows what they offer.
+    pub absent: Arc<Vec<Absent>>,
+}
+
+/// A server of which nobody knows what it offers, since it has never been listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Absent {
+    /// What it is called.
+    pub server: String,
+    /// What the public names of its tools and prompts begin with; empty where they can be anything.
+    pub beginning: String,
+    /// Why it could not be listed; it is still awaited where this says nothing.
+    pub why: Option<String>,
+}
+
+impl Known {
+    /// Whose a tool is that is listed, or that whoever leads may have of a server of which it has listed nothing yet. It knows whether
+    /// that is still starting, has the call wait for it, and says why there is nothing of the name.
+    #[must_use]
+    pub fn tool(&self, name: &str) -> Option<Owner> {
+        self.catalog.tool(name).or_else(|| self.unlisted(name))
+    }
+
+    /// The same of a prompt.
+    #[must_use]
+    pub fn prompt(&self, name: &str) -> Option<Owner> {
+        self.catalog.prompt(name).or_else(|| self.unlisted(name))
+    }
+
+    fn unlisted(&self, name: &str) -> Option<Owner> {
+        let mut all = self.patience.iter().filter(|(_, patience)| patience.may_have(name));
+        all.next().map(|(server, _)| Owner { server: *server, name: name.to_owned() })
+    }
+}
+
+impl Absent {
+    /// Whether a tool or a prompt of this name may turn out to be this server's, which is still awaited.
+    #[must_use]
+    pub fn may_bring(&self, name: &str) -> bool {
+        self.why.is_none() && name.starts_with(&self.beginning)
+    }
+
+    /// Why there is nothing of this name, where the name says that it would be this server's.
+    #[must_use]
+    pub fn why_without(&self, name: &str) -> Option<&str> {
+        let is_its = !self.beginning.is_empty() && name.starts_with(&self.beginning);
+        self.why.as_deref().filter(|_| is_its)
+    }
+}
+
+impl Known {
+    /// What somebody knows for whom each of these servers offers that. It was settled before where this says so.
+    pub(super) fn of(roster: &Roster, offers: &[(&Arc<Backend>, Arc<Offered>)], was_settled: bool) -> Self {
+        let sources = offers.iter().map(|(backend, offered)| Source {
+            place: backend.place(),
+            name: backend.name(),
+            prefix: backend.prefix(),
+            offered,
+        });
+        let sources: Vec<Source<'_>> = sources.collect();
+        let own: Vec<&str> = roster.own.iter().map(String::as_str).collect();
+        let catalog = Catalog::new(&roster.style, &own, &sources);
+        let all = || offers.iter().map(|(backend, _)| backend);
+        let patience: BTreeMap<usize, Patience> =
+            offers.iter().map(|(backend, offered)| (backend.place(), backend.patience(offered))).collect();
+        let is_settled = all().all(|backend| backend.was_listed());
+        Self {
+            catalog: Arc::new(catalog),
+            patience: Arc::new(patience),
+            clocks: roster.clocks.clone(),
+            is_settled,
+            was_settled: was_settled || is_settled,
+            follows: all().any(|backend| backend.is_gateway()),
+            has_lists: all().all(|backend| backend.has_known_lists()),
+            absent: Arc::new(all().filter_map(|backend| backend.absent(&roster.style, true)).collect()),
+        }
+    }
+
+    /// Puts this in its place; whether it is anything else.
+    pub(super) fn become_known(&mut self, now: Self) -> bool {
+        // A server that tells of changes where there are none wakes nobody.
+        if self.flags() == now.flags()
+            && (Arc::ptr_eq(&self.patience, &now.patience) || self.patience == now.patience)
+            && self.clocks == now.clocks
+            && self.absent == now.absent
+            && (Arc::ptr_eq(&self.catalog, &now.catalog) || self.catalog == now.catalog)
+            && stands("unchanged-wakes-nobody")
+        {
+            return false;
+        }
+        *self = now;
+        true
+    }
+
+    fn flags(&self) -> [bool; 3] {
+        [self.is_settled, self.was_settled, self.has_lists]
+    }
+}
+
+impl Shared {
+    /// Tells everybody what is known now.
+    pub(super) fn publish(&self) {
+        // One after the other, so that what is known never goes back to what was.
+        let is_new = self.known.send_if_modified(|known| {
+            let roster = self.roster();
+            let offers: Vec<_> = roster.current.iter().map(|backend| (backend, backend.offered())).collect();
+            let now = Known::of(&roster, &offers, known.was_settled);
+            let before = Arc::clone(&known.catalog);
+            let is_new = known.become_known(now);
+            if is_new {
+                tell_clashes(&before, &known.catalog, &roster);
+            }
+            is_new
+        });
+        if is_new {
+            for visit in self.visits() {
+                visit.publish();
+            }
+        }
+    }
+}
+
+/// Tells of names that two would have had, once.
+fn tell_clashes(before: &Catalog, now: &Catalog, roster: &Roster) {
+    let is_new = |wanted: &str| before.clashes().all(|clash| clash.wanted != wanted);
+    for clash in now.clashes().filter(|clash| is_new(&clash.wanted)) {
+        let of = |server: usize| match server.checked_sub(1).and_then(|server| roster.current.get(server)) {
+            Some(backend) => format!("`{}`", backend.name()),
+            None => "unhang itself".to_owned(),
+        };
+        tracing::warn!(
+            "{} and {} would both have `{}`; that of the latter is called `{}`; give it another prefix to choose its name",
+            of(clash.first.server),
+            of(clash.second.server),
+            clash.wanted,
+            clash.given
+        );
+    }
+}

@@ -1,0 +1,405 @@
+//! Tasks with which servers go on with calls, as far as they can outlive us: what has to be known to ask for one from another process.
+//!
+//! ```text
+//! Course ─ TaskNews ─► whoever keeps the call: writes down the task, and tells what it is doing
+//! Course ◄─ TaskNews ◄─ we end, and somebody else is to go on with it: it is not cancelled
+//! another process ─ Servers::keeper_of, take_up ─ Course
+//! ```
+//!
+//! Invariants
+//!
+//! - What is written down has nothing that could be secret: of what a client has put into its call, its name and what it can do, and no more
+//!   of that than there is room for.
+//! - A task is asked for at the server that has it, and not at another one of the same name.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, AtomicU8, Ordering},
+};
+
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc};
+use unhang_bridge::{
+    Era,
+    params::{CLIENT_CAPABILITIES, CLIENT_INFO, Signature},
+    tasks::{self, Dialect, SeenTask, Status},
+};
+use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
+use unhang_wire::Json;
+
+use super::{Answered, Aside, Servers, backend::Backend, tasks::Course};
+use unhang_core::{digest::digest, revision::Revision};
+use unhang_tools::job_report::Does;
+use unhang_upstream::client::{Endpoint, Error, Signed};
+
+/// So much of what a client says of itself is kept with a task, in bytes. Most say a few hundred.
+const CLIENT_LIMIT: usize = 8 << 10;
+
+/// Whether so much of what a client says of itself can be kept, in bytes.
+pub fn has_room(said: usize) -> bool {
+    said <= CLIENT_LIMIT || !stands("client-of-task-bounded")
+}
+
+/// A server's task, and what is needed to ask for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerTask {
+    /// The server's name for it.
+    pub id: String,
+    /// Which tasks are spoken of.
+    dialect: Spoken,
+    /// As whom the server was asked, where it hears that with every request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client: Option<AskedAs>,
+}
+
+/// [`Dialect`], as it is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Spoken {
+    Core,
+    Extension,
+}
+
+impl From<Dialect> for Spoken {
+    fn from(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Core => Spoken::Core,
+            Dialect::Extension => Spoken::Extension,
+        }
+    }
+}
+
+impl From<Spoken> for Dialect {
+    fn from(spoken: Spoken) -> Self {
+        match spoken {
+            Spoken::Core => Dialect::Core,
+            Spoken::Extension => Dialect::Extension,
+        }
+    }
+}
+
+/// What the client of a call has said of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct AskedAs {
+    info: Value,
+    capabilities: Value,
+}
+
+impl ServerTask {
+    /// This one, of a call that was signed like this.
+    pub(super) fn new(id: &str, dialect: Dialect, signed: &Signed, meta: Option<&str>) -> Self {
+        let said = match signed {
+            _ if dialect == Dialect::Core => None,
+            Signed::ByUs => None,
+            Signed::By(signature) => {
+                Some((signature.client_info.clone(), signature.client_capabilities.clone()))
+            }
+            Signed::Already => meta.and_then(|meta| {
+                let meta = Json::new(meta.as_bytes())?;
+                let said = |name| meta.member(name).map(|said| said.get().to_owned());
+                said(CLIENT_INFO).zip(said(CLIENT_CAPABILITIES))
+            }),
+        };
+        let said = said.filter(|(info, capabilities)| has_room(info.len() + capabilities.len()));
+        let client = said.and_then(|(info, capabilities)| {
+            let read = |text: &str| serde_json::from_str(text).ok();
+            Some(AskedAs { info: read(&info)?, capabilities: read(&capabilities)? })
+        });
+        Self { id: id.to_owned(), dialect: dialect.into(), client }
+    }
+
+    /// As whom its server is asked for it.
+    fn signed(&self) -> Signed {
+        if self.dialect == Spoken::Core {
+            return Signed::ByUs;
+        }
+        let (info, capabilities) = match &self.client {
+            Some(client) => (client.info.clone(), client.capabilities.to_string()),
+            None => (json!({ "name": "unhang", "version": env!("CARGO_PKG_VERSION") }), "{}".to_owned()),
+        };
+        Signed::By(Arc::new(Signature {
+            revision: Revision::V2026July.name(),
+            client_info: info.to_string(),
+            client_capabilities: tasks::declare(&capabilities),
+            log_level: None,
+        }))
+    }
+}
+
+/// A task as it is known while it is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownTask {
+    /// What is needed to ask for it.
+    pub task: ServerTask,
+    /// Which server has it.
+    pub kept_by: String,
+    /// Whether that server goes on with it when we have ended in order.
+    pub outlives_us: bool,
+    /// What it is doing, in the words of its server.
+    pub doing: Option<String>,
+}
+
+/// What is heard of the task with which a server goes on with a call, and whether it is to go on without us. Clones are the same. Every call
+/// that may become a job has one, and hardly any of them a task, so that it is small.
+#[derive(Clone, Debug, Default)]
+pub struct TaskNews(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// With the number of what was said of it.
+    known: Mutex<(u64, Option<KnownTask>)>,
+    changes: Notify,
+    is_left: AtomicBool,
+    /// [`Stage`]
+    stage: AtomicU8,
+}
+
+/// How far a call is that may become a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stage {
+    InLine,
+    Starting,
+    Asked,
+    /// Whoever leads has it, and knows whether its server has been asked.
+    Elsewhere,
+}
+
+impl Stage {
+    /// What it does.
+    pub fn does(self) -> Does {
+        match self {
+            Stage::InLine => Does::Waits("for its turn behind other calls"),
+            Stage::Starting => Does::Waits("for its server to start"),
+            Stage::Asked => Does::Works,
+            Stage::Elsewhere => Does::Either,
+        }
+    }
+}
+
+impl TaskNews {
+    /// There is no task yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn latest(&self) -> MutexGuard<'_, (u64, Option<KnownTask>)> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is said next of the task, behind what this one, the only one who waits, has heard. Cancel-safe.
+    pub async fn heard(&self, seen: &mut u64) -> KnownTask {
+        loop {
+            if let (number, Some(known)) = &*self.latest()
+                && number > seen
+            {
+                *seen = *number;
+                return known.clone();
+            }
+            self.0.changes.notified().await;
+        }
+    }
+
+    /// What is known now.
+    pub fn known(&self) -> Option<KnownTask> {
+        self.latest().1.clone()
+    }
+
+    /// So far the call is now.
+    pub(super) fn comes_to(&self, stage: Stage) {
+        self.0.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    /// How far the call is.
+    pub fn stage(&self) -> Stage {
+        let stages = [Stage::InLine, Stage::Starting, Stage::Asked, Stage::Elsewhere];
+        let now = self.0.stage.load(Ordering::Relaxed);
+        stages.into_iter().find(|stage| *stage as u8 == now).unwrap_or(Stage::Asked)
+    }
+
+    /// Somebody else goes on with it: whoever stops waiting for it here does not want it to end.
+    pub fn leave(&self) {
+        self.0.is_left.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether somebody else goes on with it.
+    pub fn is_left(&self) -> bool {
+        self.0.is_left.load(Ordering::Relaxed)
+    }
+
+    /// The server goes on with this one.
+    pub fn begun(&self, known: KnownTask) {
+        let mut latest = self.latest();
+        *latest = (latest.0 + 1, Some(known));
+        drop(latest);
+        self.0.changes.notify_one();
+    }
+
+    /// This is what it is doing now.
+    pub(super) fn doing(&self, doing: Option<&str>) {
+        let mut latest = self.latest();
+        let (number, known) = &mut *latest;
+        if let Some(known) = known.as_mut().filter(|known| known.doing.as_deref() != doing) {
+            known.doing = doing.map(str::to_owned);
+            *number += 1;
+            drop(latest);
+            self.0.changes.notify_one();
+        }
+    }
+}
+
+impl Backend {
+    /// Which server it is, as nobody can read it: the same in every run that reaches it in the same way.
+    pub(super) fn identity(&self) -> String {
+        let mut parts: Vec<&[u8]> = Vec::new();
+        match self.endpoint() {
+            Endpoint::Http(server) => {
+                parts.extend([b"http".as_slice(), server.address.url.as_bytes()]);
+                // Whoever is somebody else there has no such task.
+                for (name, value) in &server.address.headers {
+                    parts.extend([name.as_bytes(), value.as_bytes()]);
+                }
+            }
+            Endpoint::Stdio(server) => {
+                let folder =
+                    server.folder.as_deref().map_or(&[][..], |folder| folder.as_os_str().as_encoded_bytes());
+                parts.extend([b"stdio".as_slice(), server.program.as_encoded_bytes(), folder]);
+                parts.extend(server.arguments.iter().map(|argument| argument.as_encoded_bytes()));
+            }
+        }
+        HEXLOWER.encode(&digest::<16>(parts))
+    }
+
+    /// Whether it goes on when we end in order. What we have started ends with us.
+    pub(super) fn outlives_us(&self) -> bool {
+        matches!(self.endpoint(), Endpoint::Http(_)) && !self.is_gateway()
+    }
+}
+
+impl Servers {
+    /// The place of the server of this name that has a task, where it is one of these.
+    pub fn keeper_of(&self, name: &str, kept_by: &str) -> Option<usize> {
+        let current = self.shared.current();
+        let keeper = current.iter().find(|backend| backend.name() == name && !backend.is_gateway())?;
+        let is_the_same = keeper.identity() == kept_by || !stands("task-is-asked-for-where-it-is");
+        is_the_same.then(|| keeper.place())
+    }
+
+    /// Waits for what a task comes to that another process has waited for; no turn is waited for, since the server is at it already.
+    /// Whoever stops waiting cancels it, unless it was left.
+    pub fn take_up(
+        &self,
+        place: usize,
+        task: &ServerTask,
+        deadline: Deadline,
+        asides: mpsc::Sender<Aside>,
+        news: &TaskNews,
+    ) -> impl Future<Output = Answered> + Send + use<> {
+        let backend = self.at(place);
+        let (task, news, may_read) = (task.clone(), news.clone(), self.may_read());
+        async move {
+            let era = match task.dialect {
+                Spoken::Core => Era::Legacy,
+                Spoken::Extension => Era::Modern,
+            };
+            let answered = |outcome| Answered { era, server_info: None, outcome, asked_for: None };
+            let Some(backend) = backend else { return answered(Err(Error::Disposed)) };
+            let _use = backend.used();
+            let course = Course::again(&backend, task.dialect.into(), task.signed(), asides, news);
+            let seen = SeenTask {
+                id: task.id,
+                status: Status::Working,
+                message: None,
+                ttl_ms: None,
+                // It is looked at soon.
+                poll_interval_ms: Some(0),
+            };
+            may_read.told(&backend, answered(course.pursue(seen, deadline).await))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::testing::mute, *};
+    use unhang_upstream::client::Address;
+
+    fn signature(capabilities: &str) -> Signed {
+        Signed::By(Arc::new(Signature {
+            revision: Revision::V2026July.name(),
+            client_info: r#"{"name":"c"}"#.to_owned(),
+            client_capabilities: capabilities.to_owned(),
+            log_level: None,
+        }))
+    }
+
+    /// What the server is told of the client when the task is asked for again.
+    fn told(task: &ServerTask) -> (String, String) {
+        let written = serde_json::to_string(task).unwrap();
+        let task: ServerTask = serde_json::from_str(&written).unwrap();
+        match task.signed() {
+            Signed::By(signature) => (signature.client_info.clone(), signature.client_capabilities.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_task_is_asked_for_again_as_whoever_has_called() {
+        let by = ServerTask::new("7", Dialect::Extension, &signature(r#"{"roots":{}}"#), None);
+        let (info, capabilities) = told(&by);
+        assert_eq!(info, r#"{"name":"c"}"#);
+        assert!(capabilities.contains(r#""roots":{}"#) && capabilities.contains(tasks::EXTENSION));
+
+        let meta = json!({
+            CLIENT_INFO: { "name": "d" }, CLIENT_CAPABILITIES: { "elicitation": {} },
+            "authorization": "Bearer secret", "traceparent": "00-1",
+        });
+        let already = ServerTask::new("7", Dialect::Extension, &Signed::Already, Some(&meta.to_string()));
+        let written = serde_json::to_string(&already).unwrap();
+        assert!(!written.contains("secret") && !written.contains("traceparent"), "{written}");
+        assert_eq!(told(&already).0, r#"{"name":"d"}"#);
+        assert!(told(&already).1.contains("elicitation"));
+
+        let core = ServerTask::new("7", Dialect::Core, &signature("{}"), None);
+        assert_eq!(serde_json::to_value(&core).unwrap(), json!({ "id": "7", "dialect": "core" }));
+        assert!(matches!(core.signed(), Signed::ByUs), "it has heard it at the beginning of its session");
+    }
+
+    #[tokio::test]
+    async fn a_server_is_who_is_reached_in_the_same_way_as_the_same_caller() {
+        let (_mute, entry) = mute();
+        let started = |change: fn(&mut Address)| {
+            let mut entry = entry.clone();
+            if let Endpoint::Http(server) = &mut entry.spec.endpoint {
+                change(&mut server.address);
+            }
+            Servers::start(vec![entry].into())
+        };
+        let servers = started(|_| {});
+        let kept_by = servers.at(0).expect("it is there").identity();
+        assert!(!kept_by.contains("127.0.0.1"));
+        assert_eq!(started(|_| {}).keeper_of("srv", &kept_by), Some(0), "also in the next run");
+        assert_eq!(servers.keeper_of("other", &kept_by), None);
+        let other = started(|address| address.headers.push(("authorization".to_owned(), "b".to_owned())));
+        assert_eq!(other.keeper_of("srv", &kept_by), None, "somebody else has no such task");
+        let leader = started(|address| address.socket = Some("/nowhere".into()));
+        assert_eq!(leader.keeper_of("srv", &kept_by), None, "who leads has servers, and is none");
+        assert!(servers.at(0).expect("it is there").outlives_us());
+        assert!(!leader.at(0).expect("it is there").outlives_us());
+    }
+
+    #[test]
+    fn what_a_client_says_of_itself_is_kept_in_bounds() {
+        let long = json!({ "experimental": { "x": "y".repeat(CLIENT_LIMIT) } }).to_string();
+        let task = ServerTask::new("7", Dialect::Extension, &signature(&long), None);
+        assert!(serde_json::to_string(&task).unwrap().len() < 200);
+        let (info, capabilities) = told(&task);
+        assert!(
+            info.contains("unhang") && capabilities.contains(tasks::EXTENSION),
+            "then we ask as ourselves"
+        );
+    }
+}

@@ -1,0 +1,239 @@
+//! Whose the tools are that another gateway lists for windows: it says so with each of them, so that what the file says of a server and of
+//! single tools holds in every window, whoever has the servers.
+//!
+//! Theory of operation. Whoever leads writes into `_meta` of each tool, for windows alone, which server it is of and what that calls it.
+//! Whoever follows reads that and takes it out again, so that clients see the same lists in every window.
+//!
+//! What goes wrong on the way to whoever leads is told of the server of the configuration, for nobody has configured a leader.
+//!
+//! Invariants: a server of the configuration is not listened to about this, whatever it writes.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::{Value, json, value::RawValue};
+use unhang_bridge::Splice;
+use unhang_wire::{Json, text_member};
+
+use super::{OfSession, Patience, Whose, backend::Backend};
+use crate::route::catalog::{Offered, Owners};
+use unhang_core::fault::Kind;
+use unhang_upstream::{
+    client::{Error, Failure, ServerError},
+    http::headers::{CallLimit, LIMIT, WINDOW},
+};
+
+/// The member of `_meta`.
+const OWNER: &str = "io.github.unhang/owner";
+
+/// Who is spoken of where nothing says whose a request was.
+const LEADER: &str = "the window that leads";
+
+/// How long what whoever leads says of a call whose time is over may be on its way. The front waits a little longer than that.
+const VERDICT_OF_LEADER: Duration = Duration::from_millis(350);
+
+/// What the name of the whole is in errors.
+const NAME: &str = "unhang";
+
+/// What to do about a leader that has ended.
+const LOST: &str =
+    "another window starts the servers when they are needed; send the request again if it is safe to repeat";
+
+/// What has happened to a request about this server that the leader has taken with it, and what to do.
+pub fn leader_lost(owner: Option<&str>, method: &str) -> (String, &'static str) {
+    let what = match owner {
+        Some(owner) => format!("`{owner}` has not answered `{method}`"),
+        None => format!("`{method}` was not answered"),
+    };
+    (format!("{what}: the window that led has ended"), LOST)
+}
+
+/// Servers that somebody else has, by their names.
+pub type Behind = BTreeMap<String, BehindOne>;
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BehindOne {
+    /// How long it is waited for.
+    pub patience: Patience,
+    /// What the public names of its tools and prompts begin with; nothing where it is not that gateway's.
+    pub beginning: Option<String>,
+}
+
+/// What this server offers, with whose it is.
+pub(super) fn marked(server: &str, offered: &Offered) -> Offered {
+    let tools = offered.tools.iter().map(|raw| mark(server, raw).unwrap_or_else(|| raw.clone())).collect();
+    Offered { tools, ..offered.clone() }
+}
+
+fn mark(server: &str, raw: &RawValue) -> Option<Box<RawValue>> {
+    let item = Json::new(raw.get().as_bytes())?;
+    let owner = json!([server, text_member(item, "name")?]).to_string();
+    let meta = item.member("_meta").unwrap_or(Json::EMPTY);
+    let meta = Splice::new(meta).set(OWNER, owner).apply()?.into_owned();
+    RawValue::from_string(Splice::new(item).set("_meta", meta).apply()?.into_owned()).ok()
+}
+
+/// The same without that, and whose each tool is.
+pub(super) fn read(tools: Vec<Box<RawValue>>) -> (Vec<Box<RawValue>>, Owners) {
+    let mut owners = Owners::new();
+    let tools = tools.into_iter().map(|raw| match unmark(&raw) {
+        Some((unmarked, public, owner)) => {
+            owners.insert(public, owner);
+            unmarked
+        }
+        None => raw,
+    });
+    (tools.collect(), owners)
+}
+
+fn unmark(raw: &RawValue) -> Option<(Box<RawValue>, String, (String, String))> {
+    let item = Json::new(raw.get().as_bytes())?;
+    let meta = item.member("_meta")?;
+    let owner: [String; 2] = serde_json::from_str(meta.member(OWNER)?.get()).ok()?;
+    let rest = Splice::new(meta).remove(OWNER).apply()?;
+    let is_empty = serde_json::from_str::<Value>(&rest).ok()?.as_object()?.is_empty();
+    let item_without = match is_empty {
+        true => Splice::new(item).remove("_meta").apply()?,
+        false => Splice::new(item).set("_meta", rest.as_ref()).apply()?,
+    };
+    let [server, tool] = owner;
+    Some((RawValue::from_string(item_without.into_owned()).ok()?, text_member(item, "name")?, (server, tool)))
+}
+
+impl Backend {
+    /// The headers of a request of this session, where we follow: whoever leads has no other way to tell sessions of windows apart, nor to
+    /// know for how long a call is waited for.
+    pub(super) fn headers(
+        &self,
+        session: Option<OfSession>,
+        call_limit: Option<CallLimit>,
+    ) -> Vec<(String, String)> {
+        if !self.is_gateway() {
+            return Vec::new();
+        }
+        let session = session.map(|session| (WINDOW.to_owned(), session.told()));
+        let limit = call_limit.map(|limit| (LIMIT.to_owned(), limit.told()));
+        session.into_iter().chain(limit).collect()
+    }
+
+    /// How long an answer to a request with this limit is waited for: whoever leads knows more of why there is none, and says it then.
+    pub(super) fn patience_for(&self, limit: Duration) -> Duration {
+        if self.is_gateway() { limit.saturating_add(VERDICT_OF_LEADER) } else { limit }
+    }
+
+    /// Whose a tool is here, and what that calls it: of another gateway's tools this is known since it says so.
+    fn owner_of(&self, tool: &str) -> Option<(String, String)> {
+        self.offered().owners.get(tool).filter(|_| self.is_gateway()).cloned()
+    }
+
+    /// What came of a request of this tool. What has gone wrong on the way to another gateway is told of the server behind it.
+    pub(super) fn told_of_owner<T>(&self, tool: Option<&str>, outcome: Result<T, Error>) -> Result<T, Error> {
+        outcome.map_err(|error| match error {
+            Error::Failure(mut failure) if self.is_gateway() && failure.server == self.name() => {
+                let owner = tool.and_then(|tool| self.owner_of(tool)).map(|(server, _)| server);
+                let is_lost = matches!(failure.kind, Kind::ServerExited | Kind::StartFailed);
+                // It may say for itself that it ends, or has too much to do.
+                if is_lost && !failure.happened.contains(" with HTTP ") {
+                    let about = failure.method.as_deref().unwrap_or("the request");
+                    let (happened, hint) = leader_lost(owner.as_deref(), about);
+                    failure.happened = happened;
+                    hint.clone_into(&mut failure.hint);
+                } else {
+                    let (own, limits) = (
+                        format!("`{}`", self.name()),
+                        format!("of [servers.{}.limits] requests", self.name()),
+                    );
+                    let named =
+                        owner.as_ref().map_or_else(|| LEADER.to_owned(), |owner| format!("`{owner}`"));
+                    failure.happened = failure.happened.replace(&own, &named);
+                    failure.hint = failure.hint.replace(&limits, "requests of one window");
+                }
+                failure.server = owner.unwrap_or_else(|| NAME.to_owned());
+                Error::Failure(failure)
+            }
+            // Whoever leads now knows that the one before took a call along, and not whose that was.
+            Error::Server(told) if self.is_gateway() && is_of_no_server(&told) => {
+                let owner = tool.and_then(|tool| self.owner_of(tool)).map(|(server, _)| server);
+                let (happened, hint) = leader_lost(owner.as_deref(), &told.method);
+                let failure = self.failure(Kind::ServerExited, &told.method, happened, hint);
+                Failure { server: owner.unwrap_or_else(|| NAME.to_owned()), ..failure }.into()
+            }
+            error => error,
+        })
+    }
+}
+
+/// Whether this is an end that is told of no server.
+fn is_of_no_server(error: &ServerError) -> bool {
+    let told = error.data.as_ref().and_then(|data| Json::new(data.get().as_bytes()));
+    let says = |member| told.and_then(|told| text_member(told, member)).is_some_and(|said| said == NAME);
+    error.code == i64::from(Kind::ServerExited.code()) && says("origin") && says("server")
+}
+
+impl Whose {
+    /// What is called, for people: the server that the configuration names, and what that calls the tool.
+    pub fn owner_of(&self, tool: &str) -> (String, String) {
+        self.0.owner_of(tool).unwrap_or_else(|| (self.name().to_owned(), tool.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::broadcast;
+
+    use super::{super::testing::mute, *};
+    use unhang_upstream::client::Endpoint;
+
+    #[tokio::test]
+    async fn what_goes_wrong_on_the_way_to_a_leader_names_the_server_whose_tool_was_called() {
+        let (_mute, mut entry) = mute();
+        if let Endpoint::Http(server) = &mut entry.spec.endpoint {
+            server.address.socket = Some("/nowhere".into());
+        }
+        let backend = Backend::new(entry, 0, broadcast::channel(1).0, None);
+        let owners = [("one__a".to_owned(), ("one".to_owned(), "a".to_owned()))].into();
+        backend.state().list(Offered { owners, ..Offered::default() });
+        let told = |kind, tool| {
+            let happened = "`srv` did not answer `tools/call` within 3s".to_owned();
+            let failure = backend.failure(kind, "tools/call", happened, "wait");
+            match backend.told_of_owner(tool, Err::<(), _>(failure.into())) {
+                Err(Error::Failure(failure)) => {
+                    let Failure { server, happened, .. } = *failure;
+                    (server, happened)
+                }
+                other => panic!("it has failed: {other:?}"),
+            }
+        };
+        for (kind, tool, server, happened) in [
+            (Kind::Deadline, Some("one__a"), "one", "`one` did not answer `tools/call` within 3s"),
+            (Kind::Deadline, None, NAME, "the window that leads did not answer `tools/call` within 3s"),
+            (
+                Kind::ServerExited,
+                Some("one__a"),
+                "one",
+                "`one` has not answered `tools/call`: the window that led has ended",
+            ),
+            (
+                Kind::ServerExited,
+                Some("another"),
+                NAME,
+                "`tools/call` was not answered: the window that led has ended",
+            ),
+        ] {
+            assert_eq!(told(kind, tool), (server.to_owned(), happened.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_was_marked_is_read_and_nothing_is_left_of_it() {
+        let written = [r#"{"name":"a"}"#, r#"{"name":"b","_meta":{"x":1}}"#, "5"];
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).expect("JSON");
+        let tools: Vec<Box<RawValue>> = written.map(raw).into();
+        let marked = marked("srv", &Offered { tools, ..Offered::default() }).tools;
+        assert!(marked[0].get().contains(OWNER) && marked[2].get() == "5", "{marked:?}");
+        let (tools, owners) = read(marked);
+        assert_eq!(tools.iter().map(|raw| raw.get()).collect::<Vec<_>>(), written);
+        assert_eq!(owners["b"], ("srv".to_owned(), "b".to_owned()));
+        assert_eq!(owners.len(), 2);
+    }
+}

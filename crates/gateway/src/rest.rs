@@ -1,0 +1,173 @@
+//! A server that nobody has asked anything for a while rests, where that is wanted: it is stopped, and started when it is asked.
+//!
+//! Invariants
+//!
+//! - A server is stopped only while nobody waits for it, is being answered by it or wants to hear of its resources.
+//! - What it offered stays listed while it rests, and nobody starts it but who asks it something.
+//! - The next one is started when the last has gone, or is past the limit of its stop.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::OwnedMutexGuard,
+    time::{Instant, sleep},
+};
+use unhang_switches::stands;
+
+use super::backend::Backend;
+use unhang_core::units::in_words;
+use unhang_upstream::client::Client;
+
+/// Whether a server is wanted.
+pub(super) struct Wanted {
+    /// Those who want something of it now.
+    users: usize,
+    /// When it was last wanted.
+    last: Instant,
+    /// It was stopped because it was not.
+    rests: bool,
+}
+
+/// Somebody wants something of a server until this is dropped.
+pub(super) struct Use<'a>(&'a Backend);
+
+impl Wanted {
+    pub(super) fn new() -> Self {
+        Self { users: 0, last: Instant::now(), rests: false }
+    }
+
+    /// It is started now.
+    pub(super) fn started(&mut self) {
+        self.last = Instant::now();
+        self.rests = false;
+    }
+
+    /// It is not there, and is started when it is asked.
+    pub(super) fn rest(&mut self) {
+        self.rests = true;
+    }
+
+    /// It was stopped because nobody wanted anything of it.
+    pub(super) fn rests(&self) -> bool {
+        self.rests
+    }
+}
+
+impl Backend {
+    /// Somebody wants something of it from now on.
+    pub(super) fn used(&self) -> Use<'_> {
+        self.state().wanted.users += 1;
+        Use(self)
+    }
+
+    /// Whether somebody wants something of it now.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.state().wanted.users > 0
+    }
+
+    /// Waits until nobody does.
+    pub(super) async fn until_unwanted(&self) {
+        while self.is_wanted() {
+            self.unwanted.notified().await;
+        }
+    }
+
+    /// Stops it whenever it has been asked nothing for so long. Never ends.
+    pub(super) async fn rest_after(self: Arc<Self>, idle: Duration) {
+        loop {
+            sleep(self.until_look(idle)).await;
+            let stop = Arc::clone(&self.stop).lock_owned().await;
+            let Some(client) = self.to_be_stopped(idle) else { continue };
+            tracing::info!(
+                "`{}` was asked nothing for {}, and rests until it is asked",
+                self.name(),
+                in_words(idle)
+            );
+            self.put_to_rest(client, stop);
+        }
+    }
+
+    /// Stops one that was started to say what it offers, and for nothing else.
+    pub(super) async fn rest_now(self: &Arc<Self>) {
+        let stop = Arc::clone(&self.stop).lock_owned().await;
+        let client = {
+            let mut state = self.state();
+            state.subscription = None;
+            state.wanted.rest();
+            state.client.take()
+        };
+        if let Some(client) = client {
+            self.put_to_rest(client, stop);
+        }
+    }
+
+    fn put_to_rest(self: &Arc<Self>, client: Client, stop: OwnedMutexGuard<()>) {
+        let backend = Arc::clone(self);
+        // On its own, for whoever ends the gateway ends this one here, but not what it has begun.
+        tokio::spawn(async move {
+            if !client.dispose().await {
+                tracing::warn!("`{}` had not ended in time; its lifeline ends it", backend.name());
+            }
+            drop(stop);
+        });
+    }
+
+    /// How long it cannot rest yet.
+    fn until_look(&self, idle: Duration) -> Duration {
+        let left = idle.saturating_sub(self.state().wanted.last.elapsed());
+        // Where it could have rested it is in use, or there is nothing to stop.
+        if left.is_zero() { idle } else { left }
+    }
+
+    /// Its client, if nobody has wanted anything of it for so long; it is nobody's any more.
+    fn to_be_stopped(&self, idle: Duration) -> Option<Client> {
+        // Where somebody is about to hear of a resource, or has just heard enough, it is in use.
+        let is_watched = !self.watched().is_empty();
+        let mut state = self.state();
+        let is_used = state.wanted.users > 0 || state.in_flight > 0 || is_watched;
+        let rested = state.wanted.last.elapsed() >= idle;
+        if !rested || !state.has_lists || is_used && stands("server-in-use-does-not-rest") {
+            return None;
+        }
+        let client = state.client.take_if(|client| client.is_usable())?;
+        state.subscription = None;
+        state.wanted.rest();
+        Some(client)
+    }
+}
+
+impl Drop for Use<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.wanted.users -= 1;
+        state.wanted.last = Instant::now();
+        if state.wanted.users == 0 {
+            self.0.unwanted.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{sync::broadcast, time::timeout};
+
+    use super::{super::testing::mute, *};
+    use crate::backend::Starter;
+
+    const SOON: Duration = Duration::from_secs(1);
+
+    #[tokio::test]
+    async fn who_keeps_its_lists_does_not_wake_it() {
+        let (_mute, entry) = mute();
+        let (updates, _) = broadcast::channel(1);
+        let backend = Backend::new(entry, 0, updates, None);
+        let backend = Arc::new(backend);
+        let for_ever = timeout(SOON / 10, Arc::clone(&backend).rest_after(Duration::MAX)).await;
+        assert!(for_ever.is_err(), "so long nobody waits");
+        backend.state().wanted.rests = true;
+        timeout(SOON, backend.list()).await.expect("nothing is asked").expect("nothing is wrong");
+        assert_eq!(backend.starts(), 0);
+        assert!(timeout(SOON / 10, backend.ready(Starter::Caller)).await.is_err(), "it never answers");
+        assert!(backend.starts() == 1 && !backend.state().wanted.rests());
+    }
+}

@@ -1,0 +1,283 @@
+//! Which servers there are: those of the configuration that holds now, and those of earlier ones that still have something to answer.
+//!
+//! Invariants
+//!
+//! - A place names one server for as long as we live, and is never another's.
+//! - A server that stays as it was goes on as if nothing had happened.
+//! - One that goes takes no answer with it: what it was asked it may answer, within the limits of those who wait.
+//! - One that comes in the place of another of its name starts when that one has gone, unless that still has something to answer.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, MutexGuard, PoisonError},
+};
+
+use tokio::{sync::OwnedMutexGuard, task::JoinSet};
+use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
+
+use super::{Lineup, Scope, ServerEntry, Servers, Shared, backend::Backend, keep, memory};
+use crate::route::names::Style;
+use unhang_core::{clients::Clocks, config::DISPOSE_LIMIT};
+
+/// The servers of one gateway.
+#[derive(Default)]
+pub(super) struct Roster {
+    /// Those of the configuration, in its order.
+    pub(super) current: Vec<Arc<Backend>>,
+    /// Those that were, until they have gone.
+    leaving: Vec<Arc<Backend>>,
+    /// Those that sessions have, each by the place of its server, until they have gone.
+    pub(super) instances: Vec<Arc<Backend>>,
+    pub(super) style: Style,
+    /// The names of tools of ours, which no server's tool can have.
+    pub(super) own: Vec<String>,
+    /// Those of the clients that ask.
+    pub(super) clocks: Clocks,
+    next_place: usize,
+    is_closed: bool,
+}
+
+/// What a new configuration has changed, by the names of servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// That were not there before.
+    pub added: Vec<String>,
+    /// That are started anew.
+    pub changed: Vec<String>,
+    /// That are there no more.
+    pub removed: Vec<String>,
+}
+
+impl Change {
+    /// Whether everything is as it was.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
+    }
+
+    /// All but what has become of the server of this name.
+    pub fn without(mut self, name: &str) -> Self {
+        for names in [&mut self.added, &mut self.changed, &mut self.removed] {
+            names.retain(|other| other != name);
+        }
+        self
+    }
+
+    /// This, and that of other servers.
+    pub fn and(mut self, other: Self) -> Self {
+        self.added.extend(other.added);
+        self.changed.extend(other.changed);
+        self.removed.extend(other.removed);
+        self
+    }
+}
+
+/// One that goes, and what keeps its successor from starting until it has.
+struct Leaving {
+    backend: Arc<Backend>,
+    successor: Option<OwnedMutexGuard<()>>,
+}
+
+impl Roster {
+    /// The server at this place, also one that is about to go.
+    pub(super) fn at(&self, place: usize) -> Option<Arc<Backend>> {
+        let mut all = self.current.iter().chain(&self.leaving);
+        all.find(|backend| backend.place() == place).map(Arc::clone)
+    }
+
+    /// All that have not gone; none comes after this.
+    pub(super) fn close(&mut self) -> Vec<Arc<Backend>> {
+        self.is_closed = true;
+        self.current.iter().chain(&self.leaving).chain(&self.instances).map(Arc::clone).collect()
+    }
+
+    /// Nothing new comes any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Puts these in the place of those that there are. Gives what has changed, who is new and who goes.
+    fn replace(
+        &mut self,
+        entries: Vec<ServerEntry>,
+        shared: &Shared,
+    ) -> (Change, Vec<Arc<Backend>>, Vec<Leaving>) {
+        let (mut change, mut new) = (Change::default(), Vec::new());
+        let before = std::mem::take(&mut self.current);
+        let mut before: HashMap<String, Arc<Backend>> =
+            before.into_iter().map(|backend| (backend.name().to_owned(), backend)).collect();
+        let mut leaving = Vec::new();
+        for entry in entries {
+            let known = before.remove(&entry.spec.name);
+            if let Some(backend) = known.as_ref().filter(|backend| backend.is_made_from(&entry)) {
+                self.current.push(Arc::clone(backend));
+                continue;
+            }
+            let place = self.next_place;
+            self.next_place += 1;
+            let name = entry.spec.name.clone();
+            let backend = Arc::new(Backend::new(entry, place, shared.updates.clone(), known.as_deref()));
+            if let Some(level) = *shared.level() {
+                backend.logs_less_than(level);
+            }
+            match known {
+                Some(known) => {
+                    change.changed.push(name);
+                    let successor = Arc::clone(&backend.stop).try_lock_owned().ok();
+                    leaving.push(Leaving { backend: known, successor });
+                }
+                None => change.added.push(name),
+            }
+            new.push(Arc::clone(&backend));
+            self.current.push(backend);
+        }
+        change.removed = before.keys().cloned().collect();
+        change.removed.sort();
+        leaving.extend(before.into_values().map(|backend| Leaving { backend, successor: None }));
+        self.leaving.extend(leaving.iter().map(|leaving| Arc::clone(&leaving.backend)));
+        (change, new, leaving)
+    }
+}
+
+impl Servers {
+    /// Has these servers from now on. Those that are made from the same go on as they are, with what they have in flight; what those that
+    /// go were asked they may still answer, and nobody loses what they have where there is less room. Gives what has changed. Must be
+    /// called in a runtime.
+    pub fn replace(&self, lineup: Lineup) -> Change {
+        let Lineup { entries, style, own, capacity, clocks, notices: _ } = lineup;
+        self.bound(capacity);
+        let (change, new, leaving) = {
+            let mut roster = self.shared.roster();
+            if roster.is_closed {
+                return Change::default();
+            }
+            roster.style = style;
+            roster.own = own;
+            roster.clocks = clocks;
+            roster.replace(entries, &self.shared)
+        };
+        memory::recall(&new);
+        self.shared.publish();
+        let gone: Vec<usize> = leaving.iter().map(|leaving| leaving.backend.place()).collect();
+        for visit in self.shared.visits() {
+            visit.part_with(&gone);
+        }
+        let mut keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        for leaving in leaving {
+            // Nobody asks for its lists any more.
+            keepers.remove(&leaving.backend.place());
+            let (shared, place) = (Arc::downgrade(&self.shared), leaving.backend.place());
+            keepers.entry(place).or_default().spawn(async move {
+                leaving.gone().await;
+                if let Some(shared) = shared.upgrade() {
+                    shared.roster().leaving.retain(|backend| backend.place() != place);
+                }
+            });
+        }
+        for backend in new {
+            let keepers = keepers.entry(backend.place()).or_default();
+            keepers.spawn(keep(Arc::clone(&self.shared), Arc::clone(&backend)));
+            if let Some(idle) = backend.idle_timeout().filter(|_| backend.scope() != Scope::Session) {
+                keepers.spawn(backend.rest_after(idle));
+            }
+        }
+        // Those that have gone have nothing to be kept.
+        keepers.retain(|_, tasks: &mut JoinSet<()>| {
+            while tasks.try_join_next().is_some() {}
+            !tasks.is_empty()
+        });
+        change
+    }
+}
+
+impl Leaving {
+    /// Waits until nobody wants anything of it any more, and ends it.
+    async fn gone(self) {
+        let Leaving { backend, mut successor } = self;
+        if backend.is_wanted() && stands("server-that-goes-answers-first") {
+            // Whoever waits has a limit; the next one is not to be late by that.
+            drop(successor.take());
+            backend.until_unwanted().await;
+        }
+        backend.close(Deadline::after(DISPOSE_LIMIT)).await;
+        drop(successor);
+    }
+}
+
+impl Shared {
+    pub(super) fn roster(&self) -> MutexGuard<'_, Roster> {
+        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::{
+        super::testing::{call, mute},
+        *,
+    };
+    use unhang_core::fault::Kind;
+    use unhang_upstream::client::Error;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    fn named(name: &str, made_from: &str, entry: &ServerEntry) -> ServerEntry {
+        let mut entry = entry.clone();
+        entry.spec.name = name.to_owned();
+        entry.prefix = name.to_owned();
+        entry.made_from = made_from.to_owned();
+        entry
+    }
+
+    #[tokio::test]
+    async fn what_stays_as_it_was_keeps_its_place_and_no_place_is_given_twice() {
+        let (_mute, entry) = mute();
+        let servers = Servers::start(
+            vec![named("a", "1", &entry), named("b", "1", &entry), named("c", "1", &entry)].into(),
+        );
+        let places =
+            || servers.shared.roster().current.iter().map(|backend| backend.place()).collect::<Vec<_>>();
+        assert_eq!(places(), [0, 1, 2]);
+        let entries = || vec![named("d", "1", &entry), named("c", "1", &entry), named("a", "2", &entry)];
+        let change = servers.replace(entries().into());
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let expect = Change { added: names(&["d"]), changed: names(&["a"]), removed: names(&["b"]) };
+        assert_eq!((change, places()), (expect, vec![3, 2, 4]));
+        let known = servers.known().borrow().clone();
+        assert_eq!(known.patience.keys().copied().collect::<Vec<_>>(), [2, 3, 4]);
+        assert!(servers.replace(entries().into()).is_empty(), "it is the same");
+        servers.close().await;
+        assert!(servers.replace(Lineup::default()).is_empty(), "nothing comes after the end");
+        assert_eq!(places(), [3, 2, 4]);
+    }
+
+    #[tokio::test]
+    async fn what_a_server_that_goes_was_asked_it_may_still_answer() {
+        let (_mute, entry) = mute();
+        let servers = Servers::start(vec![named("a", "1", &entry)].into());
+        let limit = Duration::from_millis(300);
+        let asked = tokio::spawn(servers.ask(call("slow", limit), None, None));
+        tokio::task::yield_now().await;
+        let was = servers.shared.roster().at(0).expect("it is there");
+        servers.replace(vec![named("a", "2", &entry)].into());
+        assert!(servers.shared.roster().at(0).is_some(), "somebody waits for it");
+        match asked.await.expect("no panic").outcome {
+            // It was waited for as long as it was allowed, and not cut off.
+            Err(Error::Failure(failure)) => assert_eq!(failure.kind, Kind::Deadline),
+            other => panic!("it never answers: {other:?}"),
+        }
+        let gone = async {
+            while servers.shared.roster().at(0).is_some() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(SOON, gone).await.expect("nobody waits for it any more");
+        assert!(!was.is_wanted());
+        servers.close().await;
+    }
+}

@@ -1,0 +1,382 @@
+//! What all servers together offer, in the words of a client: the lists that it is given, and whose what it asks for is.
+//!
+//! Invariants
+//!
+//! - An item is as its server wrote it, byte for byte, but for the name or the URI under which clients know it, and for what a client
+//!   of the other era could not read.
+//! - What is listed can be asked for, and goes to the server that listed it.
+
+use std::collections::{BTreeMap, HashMap, hash_map::Entry};
+
+use serde_json::value::RawValue;
+use unhang_bridge::{Era, Splice, result};
+use unhang_wire::Json;
+
+use super::{
+    names::{Clash, Names, Offer, Owner, Style},
+    template,
+    uris::{Resources, Uris},
+};
+use unhang_core::list::List;
+
+/// Whose tools are, by the names that are listed: the server, and what that calls it.
+pub type Owners = BTreeMap<String, (String, String)>;
+
+/// What clients may have of one server, as it was last listed: each item as received, but for what rules say of tools.
+#[derive(Clone, Debug, Default)]
+pub struct Offered {
+    /// Of `tools/list`.
+    pub tools: Vec<Box<RawValue>>,
+    /// Of `prompts/list`.
+    pub prompts: Vec<Box<RawValue>>,
+    /// Of `resources/list`.
+    pub resources: Vec<Box<RawValue>>,
+    /// Of `resources/templates/list`.
+    pub templates: Vec<Box<RawValue>>,
+    /// Whose its tools are, where it is a gateway that says so.
+    pub owners: Owners,
+}
+
+/// One server, in the order of the configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// What it is known by, whatever comes before it in the configuration.
+    pub place: usize,
+    /// What it is called.
+    pub name: &'a str,
+    /// What its names begin with, see [`Style`].
+    pub prefix: &'a str,
+    /// What it offers.
+    pub offered: &'a Offered,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Catalog {
+    /// The places of the servers, in the order in which names and URIs count them.
+    places: Vec<usize>,
+    tools: Names,
+    prompts: Names,
+    resources: Uris,
+    /// Their public forms are URIs as well.
+    templates: Uris,
+    lists: [Listed; 4],
+}
+
+/// One list as JSON, for clients of both eras.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Listed {
+    /// As servers of either era wrote it.
+    written: String,
+    /// Where it differs.
+    legacy: Option<String>,
+    /// Where it differs.
+    modern: Option<String>,
+}
+
+impl Catalog {
+    /// The catalog of these servers, behind tools of our own that have these names.
+    #[must_use]
+    pub fn new(style: &Style, own: &[&str], sources: &[Source<'_>]) -> Self {
+        let (tools, listed_tools) = named(style, own, sources, |offered| &offered.tools);
+        let (prompts, listed_prompts) = named(style, &[], sources, |offered| &offered.prompts);
+        let (resources, listed_resources) = located(sources, "uri", |offered| &offered.resources);
+        let (templates, listed_templates) = located(sources, "uriTemplate", |offered| &offered.templates);
+        let lists = [
+            Listed::new(List::Tools, &listed_tools),
+            Listed::new(List::Prompts, &listed_prompts),
+            Listed::new(List::Resources, &listed_resources),
+            Listed::new(List::ResourceTemplates, &listed_templates),
+        ];
+        let places = sources.iter().map(|source| source.place).collect();
+        Self { places, tools, prompts, resources, templates, lists }
+    }
+
+    /// With the place of a server for its number.
+    fn of_server(&self, number: usize, name: &str) -> Option<Owner> {
+        Some(Owner { server: *self.places.get(number)?, name: name.to_owned() })
+    }
+
+    /// Our own tools are the first that have names.
+    fn behind_ours(&self, owner: Option<&Owner>) -> Option<Owner> {
+        let owner = owner?;
+        self.of_server(owner.server.checked_sub(1)?, &owner.name)
+    }
+
+    /// Whose this tool is; none where it is no server's.
+    #[must_use]
+    pub fn tool(&self, public: &str) -> Option<Owner> {
+        self.behind_ours(self.tools.owner(public))
+    }
+
+    /// The public names of all tools of servers.
+    pub fn tool_names(&self) -> impl Iterator<Item = &str> {
+        self.tools.listed().filter(|(_, owner)| owner.server > 0).map(|(public, _)| public)
+    }
+
+    /// The public names of all prompts.
+    pub fn prompt_names(&self) -> impl Iterator<Item = &str> {
+        self.prompts.listed().map(|(public, _)| public)
+    }
+
+    /// Whose this prompt is.
+    #[must_use]
+    pub fn prompt(&self, public: &str) -> Option<Owner> {
+        self.behind_ours(self.prompts.owner(public))
+    }
+
+    /// Whose this resource is, and what that server calls it: one that is listed, that names its server, or that a template describes.
+    #[must_use]
+    pub fn resource(&self, public: &str) -> Option<Owner> {
+        if let Some((server, own)) = self.resources.owner(public) {
+            return self.of_server(server, own);
+        }
+        // Of several that fit, the one that says most by itself.
+        let fitting = self.templates.listed().filter(|(_, _, own)| template::fits(own, public));
+        let (_, server, _) = fitting.max_by_key(|(_, _, own)| template::literals(own))?;
+        self.of_server(server, public)
+    }
+
+    /// Whose this template is, and what that server calls it.
+    #[must_use]
+    pub fn template(&self, public: &str) -> Option<Owner> {
+        let (server, own) = self.templates.owner(public)?;
+        self.of_server(server, own)
+    }
+
+    /// What clients call a resource that the server at this place has just mentioned. What one says that is no more is as it wrote it.
+    #[must_use]
+    pub fn uri_of(&self, place: usize, uri: &str) -> String {
+        match self.places.iter().position(|known| *known == place) {
+            Some(server) => self.resources.public_of(server, uri),
+            None => uri.to_owned(),
+        }
+    }
+
+    /// A whole list as JSON, for a client of that era. Tools of our own are not in it.
+    #[must_use]
+    pub fn list(&self, list: List, era: Era) -> &str {
+        let listed = match list {
+            List::Tools => &self.lists[0],
+            List::Prompts => &self.lists[1],
+            List::Resources => &self.lists[2],
+            List::ResourceTemplates => &self.lists[3],
+        };
+        match era {
+            Era::Legacy => listed.legacy.as_ref(),
+            Era::Modern => listed.modern.as_ref(),
+        }
+        .unwrap_or(&listed.written)
+    }
+
+    /// Tools and prompts that would have had the same name. Servers are numbered from 1 in their order, our own tools are of 0.
+    pub fn clashes(&self) -> impl Iterator<Item = &Clash> {
+        self.tools.clashes().iter().chain(self.prompts.clashes())
+    }
+}
+
+impl Listed {
+    fn new(list: List, items: &[String]) -> Self {
+        let written = format!("[{}]", items.join(","));
+        let whole = format!(r#"{{"{}":{written}}}"#, list.member());
+        let translated =
+            Json::new(whole.as_bytes()).and_then(|whole| result::to_legacy(list.method(), whole));
+        let legacy = translated.filter(|translated| *translated != whole).and_then(|translated| {
+            Some(Json::new(translated.as_bytes())?.member(list.member())?.get().to_owned())
+        });
+        let tools = Json::new(written.as_bytes()).filter(|_| list == List::Tools);
+        let modern = tools.and_then(result::tools_to_modern);
+        Self { written, legacy, modern }
+    }
+}
+
+/// The names of tools or prompts, and the items under them.
+fn named(
+    style: &Style,
+    own: &[&str],
+    sources: &[Source<'_>],
+    of: impl Fn(&Offered) -> &Vec<Box<RawValue>>,
+) -> (Names, Vec<String>) {
+    let found: Vec<Items<'_>> = sources.iter().map(|source| Items::new(of(source.offered), "name")).collect();
+    let own = Offer { prefix: "", names: own.to_vec() };
+    let offers = sources.iter().zip(&found);
+    let offers = offers.map(|(source, items)| Offer { prefix: source.prefix, names: items.names() });
+    let offers: Vec<Offer<'_>> = std::iter::once(own).chain(offers).collect();
+    let names = Names::new(style, &offers);
+    let under = |(public, owner): (&str, &Owner)| {
+        found.get(owner.server.checked_sub(1)?)?.under(&owner.name, "name", public)
+    };
+    let listed = names.listed().filter_map(under).collect();
+    (names, listed)
+}
+
+/// The URIs of resources or templates, and the items under them.
+fn located(
+    sources: &[Source<'_>],
+    member: &str,
+    of: impl Fn(&Offered) -> &Vec<Box<RawValue>>,
+) -> (Uris, Vec<String>) {
+    let found: Vec<Items<'_>> = sources.iter().map(|source| Items::new(of(source.offered), member)).collect();
+    let offers = sources.iter().zip(&found);
+    let offers: Vec<Resources<'_>> =
+        offers.map(|(source, items)| Resources { server: source.name, uris: items.names() }).collect();
+    let uris = Uris::new(&offers);
+    let under = |(public, server, own): (&str, usize, &str)| found.get(server)?.under(own, member, public);
+    let listed = uris.listed().filter_map(under).collect();
+    (uris, listed)
+}
+
+/// The items of one list of one server, by what they are called. What has no name cannot be asked for, and is left out.
+struct Items<'a> {
+    order: Vec<String>,
+    by_name: HashMap<String, Json<'a>>,
+}
+
+impl<'a> Items<'a> {
+    fn new(items: &'a [Box<RawValue>], member: &str) -> Self {
+        let mut known = Self { order: Vec::new(), by_name: HashMap::new() };
+        for raw in items {
+            let item = Json::new(raw.get().as_bytes());
+            let Some(name) = item.and_then(|item| item.member(member)?.text()) else { continue };
+            // Of several with one name the first counts, as with `Names`.
+            if let Entry::Vacant(place) = known.by_name.entry(name.clone().into_owned()) {
+                known.order.push(name.into_owned());
+                item.map(|item| place.insert(item));
+            }
+        }
+        known
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.order.iter().map(String::as_str).collect()
+    }
+
+    fn under(&self, own: &str, member: &str, public: &str) -> Option<String> {
+        renamed(*self.by_name.get(own)?, member, public)
+    }
+}
+
+fn renamed(item: Json<'_>, member: &str, public: &str) -> Option<String> {
+    // Where it has its own name it stays as it was written.
+    if item.member(member).and_then(Json::text).is_some_and(|own| own == public) {
+        return Some(item.get().to_owned());
+    }
+    let public = serde_json::Value::from(public).to_string();
+    Some(Splice::new(item).set(member, public).apply()?.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(items: &[&str]) -> Vec<Box<RawValue>> {
+        items.iter().map(|item| RawValue::from_string((*item).to_owned()).expect("JSON")).collect()
+    }
+
+    fn catalog(sources: &[(&str, &str, &Offered)]) -> Catalog {
+        // As after some have gone.
+        let sources = (GONE..).zip(sources);
+        let sources: Vec<Source<'_>> = sources
+            .map(|(place, &(name, prefix, offered))| Source { place, name, prefix, offered })
+            .collect();
+        Catalog::new(&Style::default(), &["get_job_status"], &sources)
+    }
+
+    /// Servers that were there before.
+    const GONE: usize = 5;
+
+    fn owner(server: usize, name: &str) -> Option<Owner> {
+        Some(Owner { server: GONE + server, name: name.to_owned() })
+    }
+
+    #[test]
+    fn what_is_listed_is_as_the_server_wrote_it_but_for_its_name() {
+        let time =
+            Offered { tools: raw(&["{ \"x-vendor\" : 1.0e0, \"name\" : \"now\" }"]), ..Offered::default() };
+        let plain = Offered {
+            tools: raw(&[
+                "{ \"name\":\"\\u0065cho\" }",
+                r#"{"name":"get_job_status","a":1}"#,
+                r#"{"nameless":1}"#,
+                "5",
+            ]),
+            ..Offered::default()
+        };
+        let catalog = catalog(&[("time", "time", &time), ("plain", "", &plain)]);
+        let list = catalog.list(List::Tools, Era::Modern);
+        let other = catalog.clashes().next().expect("it has the name of one of ours");
+        let expect = format!(
+            "[{{ \"x-vendor\" : 1.0e0, \"name\" : \"time__now\" }},{{ \"name\":\"\\u0065cho\" }},{{\"name\":\"{}\",\"a\":1}}]",
+            other.given
+        );
+        assert_eq!(list, expect);
+        assert_eq!(catalog.tool("time__now"), owner(0, "now"));
+        assert_eq!(catalog.tool("echo"), owner(1, "echo"));
+        assert_eq!(catalog.tool(&other.given), owner(1, "get_job_status"));
+        assert_eq!(catalog.tool("get_job_status"), None, "it is ours");
+        assert_eq!((catalog.tool("now"), catalog.prompt("echo")), (None, None));
+    }
+
+    #[test]
+    fn a_legacy_client_is_listed_what_it_can_read() {
+        let offered = Offered {
+            tools: raw(&[r#"{"name":"a","inputSchema":{"type":"object"},"outputSchema":{"type":"array"}}"#]),
+            prompts: raw(&[r#"{"name":"p"}"#]),
+            ..Offered::default()
+        };
+        let catalog = catalog(&[("s", "s", &offered)]);
+        let legacy = r#"[{"name":"s__a","inputSchema":{"type":"object"}}]"#;
+        assert_eq!(catalog.list(List::Tools, Era::Legacy), legacy);
+        assert!(catalog.list(List::Tools, Era::Modern).contains("outputSchema"));
+        assert_eq!(catalog.list(List::Prompts, Era::Legacy), r#"[{"name":"s__p"}]"#);
+        assert_eq!(catalog.list(List::Resources, Era::Legacy), "[]");
+    }
+
+    #[test]
+    fn a_modern_client_hears_nothing_of_tasks_that_it_does_not_know() {
+        let tool = r#"{"name":"a","execution":{"taskSupport":"required"}}"#;
+        let offered = Offered { tools: raw(&[tool]), ..Offered::default() };
+        let catalog = catalog(&[("s", "", &offered)]);
+        assert_eq!(catalog.list(List::Tools, Era::Legacy), format!("[{tool}]"));
+        assert_eq!(catalog.list(List::Tools, Era::Modern), r#"[{"name":"a"}]"#);
+    }
+
+    #[test]
+    fn a_resource_is_found_by_its_uri_its_server_or_a_template() {
+        let files = Offered {
+            resources: raw(&[r#"{"uri":"file:///a","name":"a"}"#]),
+            templates: raw(&[
+                r#"{"uriTemplate":"file:///{path}"}"#,
+                r#"{"uriTemplate":"db://{table}/{row}"}"#,
+            ]),
+            ..Offered::default()
+        };
+        let others = Offered {
+            resources: raw(&[r#"{"uri":"file:///a"}"#, r#"{"uri":"note:1"}"#]),
+            templates: raw(&[
+                r#"{"uriTemplate":"file:///notes/{note}"}"#,
+                r#"{"uriTemplate":"db://{table}/{row}"}"#,
+            ]),
+            ..Offered::default()
+        };
+        let catalog = catalog(&[("files", "files", &files), ("others", "others", &others)]);
+        assert_eq!(
+            catalog.list(List::Resources, Era::Modern),
+            r#"[{"uri":"files+file:///a","name":"a"},{"uri":"others+file:///a"},{"uri":"note:1"}]"#
+        );
+        for (public, expect) in [
+            ("files+file:///a", owner(0, "file:///a")),
+            ("note:1", owner(1, "note:1")),
+            ("others+file:///never/listed", owner(1, "file:///never/listed")),
+            ("file:///b", owner(0, "file:///b")),
+            ("file:///notes/7", owner(1, "file:///notes/7")),
+            ("nobody:x", None),
+        ] {
+            assert_eq!(catalog.resource(public), expect, "{public}");
+        }
+        assert_eq!(catalog.template("others+db://{table}/{row}"), owner(1, "db://{table}/{row}"));
+        assert_eq!(catalog.template("file:///{path}"), owner(0, "file:///{path}"));
+        assert_eq!(catalog.uri_of(GONE, "file:///a"), "files+file:///a");
+        assert_eq!(catalog.uri_of(0, "file:///a"), "file:///a", "nobody is there any more");
+    }
+}

@@ -1,0 +1,256 @@
+//! Which tools of a server are offered, and what is said of single ones in the place of what their server says.
+//!
+//! Invariants
+//!
+//! - Pure. A tool is known by the name that its server gave it, whatever clients call it.
+//! - What is not offered is not in any list, and so cannot be asked for.
+//! - An item stays as the server wrote it, byte for byte, but for a description that is replaced.
+
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+
+use glob::Pattern;
+use serde_json::{Value, value::RawValue};
+use unhang_bridge::Splice;
+use unhang_switches::stands;
+use unhang_wire::Json;
+
+use unhang_core::{promotion::Promotion, wording::did_you_mean};
+
+/// A pattern for whole names: `*` stands for any letters, `?` for one, `[a-z]` for one of these and `[!a-z]` for any other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glob(Pattern);
+
+/// Why a text is no [`Glob`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{pattern}` is no pattern: {reason} at its character {character}")]
+pub struct NoGlob {
+    /// The text.
+    pub pattern: String,
+    /// What is wrong.
+    pub reason: &'static str,
+    /// Where, from 1.
+    pub character: usize,
+}
+
+/// What is said of the tools of one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolRules {
+    /// Those that are offered; all where this says nothing.
+    pub allow: Option<Vec<Glob>>,
+    /// Those that are not, whatever `allow` says.
+    pub deny: Vec<Glob>,
+    /// What is said of single ones.
+    pub tools: BTreeMap<String, ToolRule>,
+}
+
+/// What is said of one tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolRule {
+    /// Its description for clients.
+    pub description: Option<String>,
+    /// How long a call of it may take.
+    pub call_timeout: Option<Duration>,
+    /// When a call of it becomes a job.
+    pub promote_after: Option<Promotion>,
+    /// How long a call of it may take that has become one.
+    pub job_timeout: Option<Duration>,
+    /// Whether a call of it joins the job that the same call has become.
+    pub join_same_call: Option<bool>,
+    /// Calls of it at the same time, of all clients together.
+    pub max_in_flight: Option<usize>,
+}
+
+impl Glob {
+    /// Whether this name is one that it stands for.
+    #[must_use]
+    pub fn fits(&self, name: &str) -> bool {
+        self.0.matches(name)
+    }
+}
+
+impl FromStr for Glob {
+    type Err = NoGlob;
+
+    fn from_str(pattern: &str) -> Result<Self, NoGlob> {
+        Pattern::new(pattern).map(Glob).map_err(|error| NoGlob {
+            pattern: pattern.to_owned(),
+            reason: error.msg,
+            character: error.pos + 1,
+        })
+    }
+}
+
+impl fmt::Display for Glob {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.0.as_str())
+    }
+}
+
+impl ToolRules {
+    /// Whether the tool of this name is offered.
+    #[must_use]
+    pub fn allows(&self, name: &str) -> bool {
+        let fits = |globs: &[Glob]| globs.iter().any(|glob| glob.fits(name));
+        let is_allowed = self.allow.as_deref().is_none_or(fits) && !fits(&self.deny);
+        is_allowed || !stands("what-is-denied-is-not-offered")
+    }
+
+    /// What clients are offered of the tools that the server lists.
+    #[must_use]
+    pub fn offered(&self, listed: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
+        listed.into_iter().filter_map(|item| self.offered_item(item)).collect()
+    }
+
+    fn offered_item(&self, item: Box<RawValue>) -> Option<Box<RawValue>> {
+        // What has no name cannot be asked for, and is for others to judge.
+        let Some(name) = name(&item) else { return Some(item) };
+        if !self.allows(&name) {
+            return None;
+        }
+        let Some(description) = self.tools.get(&name).and_then(|rule| rule.description.as_deref()) else {
+            return Some(item);
+        };
+        let description = Value::from(description).to_string();
+        let changed = Json::new(item.get().as_bytes())
+            .and_then(|item| Some(Splice::new(item).set("description", description).apply()?.into_owned()));
+        // What has a name is an object, and stays JSON.
+        Some(changed.and_then(|text| RawValue::from_string(text).ok()).unwrap_or(item))
+    }
+
+    /// What is said of tools that the server does not list, which is mostly a slip of the pen: where it stands, and why it has no effect.
+    #[must_use]
+    pub fn without_effect(&self, listed: &[Box<RawValue>]) -> Vec<(String, String)> {
+        let names: Vec<String> = listed.iter().filter_map(|item| name(item)).collect();
+        let globs = |key, globs: &[Glob]| {
+            let idle = globs.iter().filter(|glob| !names.iter().any(|name| glob.fits(name)));
+            let told = idle.map(|glob| (format!("`{glob}` in `{key}`"), "none of its tools fits".to_owned()));
+            told.collect::<Vec<_>>()
+        };
+        let mut told = globs("allow", self.allow.as_deref().unwrap_or_default());
+        told.extend(globs("deny", &self.deny));
+        told.extend(self.tools.keys().filter(|tool| !names.contains(tool)).map(|tool| {
+            let meant = did_you_mean(tool, names.iter().map(String::as_str));
+            (format!("`{tool}` in `tools`"), format!("it has no such tool{meant}"))
+        }));
+        told
+    }
+}
+
+/// What the server calls a tool.
+fn name(item: &RawValue) -> Option<String> {
+    Some(Json::new(item.get().as_bytes())?.member("name")?.text()?.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use unhang_bridge::Era;
+
+    use super::*;
+    use crate::route::{
+        catalog::{Catalog, Offered, Source},
+        names::Style,
+    };
+    use unhang_upstream::client::List;
+
+    fn globs(texts: &[&str]) -> Vec<Glob> {
+        texts.iter().map(|text| text.parse().expect("a pattern")).collect()
+    }
+
+    fn raw(items: &[&str]) -> Vec<Box<RawValue>> {
+        items.iter().map(|item| RawValue::from_string((*item).to_owned()).expect("JSON")).collect()
+    }
+
+    fn texts(items: &[Box<RawValue>]) -> Vec<&str> {
+        items.iter().map(|item| item.get()).collect()
+    }
+
+    #[test]
+    fn deny_wins_and_without_allow_all_are_allowed() {
+        let rules = |allow: Option<&[&str]>, deny: &[&str]| ToolRules {
+            allow: allow.map(globs),
+            deny: globs(deny),
+            ..ToolRules::default()
+        };
+        for (allow, deny, allowed, denied) in [
+            (None, &[][..], &["a", "", "a/b c"][..], &[][..]),
+            (Some(&["read_*"][..]), &[], &["read_", "read_a/b"], &["read", "Read_a", "xread_a"]),
+            (Some(&["read_*", "list"]), &["*_secret"], &["read_a", "list"], &["read_secret", "write"]),
+            (None, &["delete_?", "[a-c]*"], &["delete_ab", "d", "Ab"], &["delete_a", "b", "cx"]),
+            (None, &["[!a]"], &["a", "ab"], &["b"]),
+            (Some(&[]), &[], &[], &["a", ""]),
+            (Some(&["**"]), &[], &["a", "a/b"], &[]),
+            (Some(&["a[*]"]), &[], &["a*"], &["ab", "a"]),
+        ] {
+            let rules = rules(allow, deny);
+            for (names, expect) in [(allowed, true), (denied, false)] {
+                for name in names {
+                    assert_eq!(rules.allows(name), expect, "{name}: {allow:?} {deny:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_told_with_its_place() {
+        for (text, place) in [("a[", 2), ("x***", 4), ("a**b", 1)] {
+            let error = text.parse::<Glob>().expect_err(text);
+            let told = error.to_string();
+            assert!(told.starts_with(&format!("`{text}` is no pattern: ")), "{told}");
+            assert_eq!(error.character, place, "{told}");
+        }
+    }
+
+    #[test]
+    fn a_tool_that_is_not_allowed_is_not_there_and_the_others_are_as_they_were() {
+        let rule = ToolRule { description: Some("Ours, \"quoted\"".to_owned()), ..ToolRule::default() };
+        let rules = ToolRules {
+            deny: globs(&["delete_*"]),
+            tools: ["a", "b", "delete_a"].map(|name| (name.to_owned(), rule.clone())).into(),
+            ..ToolRules::default()
+        };
+        let listed = raw(&[
+            "{ \"name\" : \"a\",  \"description\":\"theirs\" , \"x\" : 1.0e0 }",
+            r#"{"name":"delete_a","description":"theirs"}"#,
+            r#"{"name":"\u0064elete_b"}"#,
+            r#"{"name":"b"}"#,
+            "{ \"name\":\"c\" }",
+            "5",
+        ]);
+        let tools = rules.offered(listed);
+        let expect = [
+            "{ \"name\" : \"a\",  \"description\":\"Ours, \\\"quoted\\\"\" , \"x\" : 1.0e0 }",
+            r#"{"name":"b","description":"Ours, \"quoted\""}"#,
+            "{ \"name\":\"c\" }",
+            "5",
+        ];
+        assert_eq!(texts(&tools), expect);
+        let offered = Offered { tools, ..Offered::default() };
+        let source = Source { place: 0, name: "s", prefix: "", offered: &offered };
+        let catalog = Catalog::new(&Style::default(), &[], &[source]);
+        assert_eq!(catalog.list(List::Tools, Era::Modern), format!("[{}]", expect[..3].join(",")));
+        assert_eq!((catalog.tool("delete_a"), catalog.tool("delete_b")), (None, None));
+    }
+
+    #[test]
+    fn what_fits_no_tool_is_told() {
+        let rules = ToolRules {
+            allow: Some(globs(&["read_*", "raed_*"])),
+            deny: globs(&["read_secret", "write_*"]),
+            tools: ["read_a", "read_secret", "raed_b"]
+                .map(|name| (name.to_owned(), ToolRule::default()))
+                .into(),
+        };
+        let listed = raw(&[r#"{"name":"read_a"}"#, r#"{"name":"read_b"}"#, r#"{"name":"read_secret"}"#, "5"]);
+        let told: Vec<String> =
+            rules.without_effect(&listed).into_iter().map(|(rule, why)| format!("{rule}: {why}")).collect();
+        assert_eq!(
+            told,
+            [
+                "`raed_*` in `allow`: none of its tools fits",
+                "`write_*` in `deny`: none of its tools fits",
+                "`raed_b` in `tools`: it has no such tool; did you mean `read_b`?",
+            ]
+        );
+        assert_eq!(ToolRules::default().without_effect(&[]), []);
+    }
+}

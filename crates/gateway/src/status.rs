@@ -1,0 +1,343 @@
+//! How a server is, for whoever looks after it, and what last went wrong with it.
+//!
+//! Invariants: what is shown of a server holds none of its secrets; what is kept of what it wrote is bounded; what is counted of an
+//! instance stays counted when the instance has gone.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use serde::Serialize;
+use unhang_jobs::moment::Moment;
+
+use unhang_core::{breaker::Phase, config::TAIL_LINES, fault::Kind, secrets::Secrets};
+use unhang_upstream::client::{Error, Failure};
+
+/// How a server is, for whoever looks after it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ServerStatus {
+    /// What it is called.
+    pub name: String,
+    /// How it is; where each session has an instance of its own, how the best of them is.
+    pub state: ServerState,
+    /// How many of it run: several, where each session has an instance of its own.
+    pub instances: usize,
+    /// How often it was started.
+    pub starts: u64,
+    /// How often it was started again.
+    pub restarts: u64,
+    /// Requests that it has not answered.
+    pub in_flight: usize,
+    /// Requests that wait for their turn.
+    pub waiting: usize,
+    /// Failures in a row, since it last answered; of the instance that has most.
+    pub failures: u32,
+    /// Failures since the beginning: ends and failed starts, each counted when it happens.
+    pub failures_total: u64,
+    /// Whether it, or an instance of it, is left alone, and until when.
+    pub breaker: BreakerStatus,
+    /// Lines on its stdout that were no messages.
+    pub junk_lines: u64,
+    /// Tools that it offers.
+    pub tools: usize,
+    /// Prompts that it offers.
+    pub prompts: usize,
+    /// Resources that it offers.
+    pub resources: usize,
+    /// What last went wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// When that was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error_at: Option<Moment>,
+    /// How its process last ended, where it did so by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_exit: Option<String>,
+    /// The last lines on its stderr when it last failed or ended, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stderr_tail: Vec<String>,
+}
+
+impl ServerStatus {
+    /// Leaves out what was written by the server or says what went wrong with it.
+    pub fn leave_out_words(&mut self) {
+        (self.last_error, self.last_error_at, self.last_exit) = (None, None, None);
+        self.stderr_tail.clear();
+    }
+}
+
+/// How a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ServerState {
+    /// It is there, or coming.
+    Running,
+    /// It is not there, and is started when it is asked.
+    Ended,
+    /// It failed too often, and is left alone for a while.
+    FencedOff,
+}
+
+impl ServerState {
+    /// Every state.
+    pub const ALL: [Self; 3] = [Self::Running, Self::Ended, Self::FencedOff];
+
+    /// The word for programs.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Ended => "ended",
+            Self::FencedOff => "fenced_off",
+        }
+    }
+}
+
+/// Whether a server that kept failing is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct BreakerStatus {
+    /// Whether it is.
+    pub state: BreakerState,
+    /// Until when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Moment>,
+}
+
+/// Whether a server that kept failing is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum BreakerState {
+    /// It may be asked.
+    Closed,
+    /// It is left alone.
+    Open,
+    /// One request may try, or is trying.
+    Trial,
+}
+
+impl From<Phase> for BreakerStatus {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Closed => Self { state: BreakerState::Closed, until: None },
+            Phase::Open(rest) => {
+                let rest = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX);
+                let until = Moment::from_millis(Moment::now().millis().saturating_add(rest));
+                Self { state: BreakerState::Open, until: Some(until) }
+            }
+            Phase::Trial => Self { state: BreakerState::Trial, until: None },
+        }
+    }
+}
+
+/// How one process or connection of a server is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub is_running: bool,
+    /// It failed too often, and has not been tried since.
+    pub is_fenced_off: bool,
+    pub in_flight: usize,
+    pub waiting: usize,
+    pub failures: u32,
+    pub breaker: Phase,
+}
+
+impl Now {
+    /// How several of the same server are, as one.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            is_running: self.is_running || other.is_running,
+            is_fenced_off: self.is_fenced_off || other.is_fenced_off,
+            in_flight: self.in_flight + other.in_flight,
+            waiting: self.waiting + other.waiting,
+            failures: self.failures.max(other.failures),
+            breaker: worse(self.breaker, other.breaker),
+        }
+    }
+
+    pub(super) fn state(&self) -> ServerState {
+        match self.is_running {
+            true => ServerState::Running,
+            false if self.is_fenced_off => ServerState::FencedOff,
+            false => ServerState::Ended,
+        }
+    }
+}
+
+/// The breaker that is open for longest, or nearest to that.
+fn worse(one: Phase, other: Phase) -> Phase {
+    match (one, other) {
+        (Phase::Open(one), Phase::Open(other)) => Phase::Open(one.max(other)),
+        (Phase::Open(rest), _) | (_, Phase::Open(rest)) => Phase::Open(rest),
+        (Phase::Trial, _) | (_, Phase::Trial) => Phase::Trial,
+        (Phase::Closed, Phase::Closed) => Phase::Closed,
+    }
+}
+
+/// What has become of a server, and of every instance of it there ever was.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    counts: Arc<Counts>,
+    trouble: Mutex<Trouble>,
+}
+
+/// What was counted of a server of one name, whatever the configuration said of it at the time.
+#[derive(Debug, Default)]
+struct Counts {
+    starts: AtomicU64,
+    restarts: AtomicU64,
+    failures: AtomicU64,
+    junk_lines: AtomicU64,
+}
+
+impl Record {
+    pub(super) fn new(secrets: Secrets) -> Self {
+        Self { trouble: Mutex::new(Trouble::new(secrets)), ..Self::default() }
+    }
+
+    /// That of the server which a new configuration has in the place of this one: what was counted stays counted.
+    pub(super) fn of_successor(&self, secrets: Secrets) -> Self {
+        Self { counts: Arc::clone(&self.counts), ..Self::new(secrets) }
+    }
+
+    /// It is started, not for the first time where it is `again`.
+    pub(super) fn started(&self, again: bool) {
+        self.counts.starts.fetch_add(1, Ordering::Relaxed);
+        self.counts.restarts.fetch_add(again.into(), Ordering::Relaxed);
+    }
+
+    /// It has failed.
+    pub(super) fn failed(&self) {
+        self.counts.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It wrote so many lines to its stdout that were no messages.
+    pub(super) fn wrote_junk(&self, lines: u64) {
+        self.counts.junk_lines.fetch_add(lines, Ordering::Relaxed);
+    }
+
+    pub(super) fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How a server of this name is, of which so many instances run.
+    pub(super) fn status(&self, name: &str, now: Now, instances: usize) -> ServerStatus {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let status = ServerStatus {
+            name: name.to_owned(),
+            state: now.state(),
+            instances,
+            starts: count(&self.counts.starts),
+            restarts: count(&self.counts.restarts),
+            in_flight: now.in_flight,
+            waiting: now.waiting,
+            failures: now.failures,
+            failures_total: count(&self.counts.failures),
+            breaker: now.breaker.into(),
+            junk_lines: count(&self.counts.junk_lines),
+            tools: 0,
+            prompts: 0,
+            resources: 0,
+            last_error: None,
+            last_error_at: None,
+            last_exit: None,
+            stderr_tail: Vec::new(),
+        };
+        self.trouble().tell(status)
+    }
+}
+
+/// What last went wrong with a server.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    secrets: Secrets,
+    error: Option<(Told, Moment)>,
+    exit: Option<String>,
+    stderr_tail: Vec<String>,
+}
+
+/// What went wrong, in words for different readers.
+#[derive(Clone, Debug)]
+struct Told {
+    /// With what to do.
+    whole: String,
+    /// What happened alone.
+    cause: String,
+    /// The same for whoever may not read what the server wrote.
+    unquoted: String,
+}
+
+impl Trouble {
+    pub(super) fn new(secrets: Secrets) -> Self {
+        Self { secrets, ..Self::default() }
+    }
+
+    /// This went wrong just now.
+    pub(super) fn note(&mut self, error: &Error) {
+        match error {
+            Error::Failure(failure) => self.note_failure(failure, Moment::now()),
+            error => {
+                let whole = self.secrets.hide(&error.to_string()).into_owned();
+                let (cause, unquoted) = (whole.clone(), whole.clone());
+                self.error = Some((Told { whole, cause, unquoted }, Moment::now()));
+            }
+        }
+    }
+
+    /// It has ended, as long after its start as the failure says.
+    pub(super) fn note_end(&mut self, failure: &Failure, started: Moment) {
+        let after = u64::try_from(failure.elapsed.as_millis()).unwrap_or(u64::MAX);
+        let at = Moment::from_millis(started.millis().saturating_add(after));
+        // Whoever was waiting has told of it, and knows what for.
+        if self.error.as_ref().is_none_or(|(_, known)| at.since(*known) > Duration::ZERO) {
+            self.note_failure(failure, at);
+        }
+    }
+
+    fn note_failure(&mut self, failure: &Failure, at: Moment) {
+        if matches!(failure.kind, Kind::BreakerOpen | Kind::Cancelled | Kind::ShuttingDown) {
+            // It says nothing of the server that was not known.
+            return;
+        }
+        let hidden = |text: &String| self.secrets.hide(text).into_owned();
+        let exit = failure.exit.as_ref().map(hidden);
+        let tail = &failure.evidence.stderr_tail;
+        let tail: Vec<String> = tail[tail.len().saturating_sub(TAIL_LINES)..].iter().map(hidden).collect();
+        let told = Told {
+            whole: hidden(&failure.to_string()),
+            cause: hidden(&failure.fault().cause()),
+            unquoted: hidden(&failure.clone().unquoted().fault().cause()),
+        };
+        self.error = Some((told, at));
+        if exit.is_some() {
+            self.exit = exit;
+        }
+        // A verdict of ours that has no evidence takes none away.
+        if !tail.is_empty() || failure.kind == Kind::ServerExited {
+            self.stderr_tail = tail;
+        }
+    }
+
+    /// What went wrong at last, for whom may read what the server wrote or may not.
+    pub(super) fn last(&self, may_read: bool) -> Option<&str> {
+        let last = self.error.as_ref().map(|(told, _)| told);
+        last.map(|told| if may_read { &*told.cause } else { &*told.unquoted })
+    }
+
+    /// Puts it where it is shown.
+    pub(super) fn tell(&self, status: ServerStatus) -> ServerStatus {
+        let (last_error, last_error_at) =
+            self.error.as_ref().map(|(told, at)| (told.whole.clone(), *at)).unzip();
+        let (last_exit, stderr_tail) = (self.exit.clone(), self.stderr_tail.clone());
+        ServerStatus { last_error, last_error_at, last_exit, stderr_tail, ..status }
+    }
+}

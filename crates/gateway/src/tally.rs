@@ -1,0 +1,151 @@
+//! What is counted of the requests of clients to one server, for whoever looks after it.
+//!
+//! Invariants
+//!
+//! - Every request that began is counted once, with what came of it: also one that nobody waited for any more.
+//! - How much is kept depends on nothing that a client says: there are so many methods and so many outcomes.
+//! - Counting takes no lock but that of the histogram, which nobody holds for longer than an addition.
+
+use std::{
+    array,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use prometheus_client::metrics::histogram::Histogram;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use unhang_core::fault::Kind;
+use unhang_upstream::client::Error;
+
+/// What servers are asked for clients.
+const METHODS: [&str; 5] = ["tools/call", "prompts/get", "resources/read", "completion/complete", "other"];
+
+/// What may come of it: an answer, and all our reasons why there is none.
+const OUTCOMES: [&str; 16] = [
+    "ok",
+    "error",
+    Kind::Deadline.word(),
+    Kind::ServerExited.word(),
+    Kind::StartFailed.word(),
+    Kind::BreakerOpen.word(),
+    Kind::Overloaded.word(),
+    Kind::TooLarge.word(),
+    Kind::BadResponse.word(),
+    Kind::ShuttingDown.word(),
+    CANCELLED,
+    Kind::InvalidRequest.word(),
+    Kind::MethodNotFound.word(),
+    Kind::InvalidParams.word(),
+    Kind::HeaderMismatch.word(),
+    "other",
+];
+
+const CANCELLED: &str = Kind::Cancelled.word();
+
+/// Seconds, from what a server on this machine takes up to the longest default limit.
+const BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+
+/// What was counted of one server.
+#[derive(Debug)]
+pub struct Tally {
+    requests: [[AtomicU64; OUTCOMES.len()]; METHODS.len()],
+    /// How long they took, in seconds.
+    pub durations: Histogram,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            requests: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))),
+            durations: Histogram::new(BUCKETS),
+        }
+    }
+}
+
+impl Tally {
+    /// How many requests of each method came to what, of those that there were.
+    pub fn requests(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + use<'_> {
+        let outcomes = |row: &'static str, counts: &'_ [AtomicU64; OUTCOMES.len()]| {
+            let counts =
+                array::from_fn::<_, { OUTCOMES.len() }, _>(|place| counts[place].load(Ordering::Relaxed));
+            OUTCOMES.into_iter().zip(counts).map(move |(outcome, count)| (row, outcome, count))
+        };
+        let rows = METHODS.into_iter().zip(&self.requests);
+        rows.flat_map(move |(method, counts)| outcomes(method, counts)).filter(|(.., count)| *count > 0)
+    }
+
+    fn add(&self, method: &str, outcome: &str, since: Instant) {
+        self.requests[place(&METHODS, method)][place(&OUTCOMES, outcome)].fetch_add(1, Ordering::Relaxed);
+        self.durations.observe(since.elapsed().as_secs_f64());
+    }
+}
+
+/// Where a name stands; the last place is for what has none.
+fn place(names: &[&str], name: &str) -> usize {
+    names.iter().position(|known| *known == name).unwrap_or(names.len() - 1)
+}
+
+/// A request that has begun.
+pub(crate) struct Counted {
+    tally: Arc<Tally>,
+    method: &'static str,
+    since: Instant,
+    /// What came of it, unless it is dropped before.
+    outcome: &'static str,
+}
+
+impl Counted {
+    pub(crate) fn begin(tally: Arc<Tally>, method: &'static str) -> Self {
+        Self { tally, method, since: Instant::now(), outcome: CANCELLED }
+    }
+
+    /// This came of it.
+    pub(crate) fn ended(mut self, outcome: &Result<Box<RawValue>, Error>) {
+        self.outcome = match outcome {
+            Ok(_) => "ok",
+            Err(Error::Server(_)) => "error",
+            Err(Error::Failure(failure)) => failure.kind.word(),
+            Err(Error::Disposed) => Kind::ShuttingDown.word(),
+            Err(_) => "other",
+        };
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.tally.add(self.method, self.outcome, self.since);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unhang_upstream::client::Failure;
+
+    #[test]
+    fn each_request_is_counted_once_with_what_came_of_it() {
+        let tally = Arc::new(Tally::default());
+        let begin = |method| Counted::begin(Arc::clone(&tally), method);
+        begin("tools/call").ended(&Ok(RawValue::NULL.to_owned()));
+        begin("tools/call").ended(&Ok(RawValue::NULL.to_owned()));
+        begin("tools/call").ended(&Err(Failure { kind: Kind::Deadline, ..Failure::ended() }.into()));
+        begin("resources/read").ended(&Err(Error::Disposed));
+        drop(begin("tools/call"));
+        begin("tools/dance").ended(&Ok(RawValue::NULL.to_owned()));
+        let counted: Vec<_> = tally.requests().collect();
+        assert_eq!(
+            counted,
+            [
+                ("tools/call", "ok", 2),
+                ("tools/call", "deadline", 1),
+                ("tools/call", "cancelled", 1),
+                ("resources/read", "shutting_down", 1),
+                ("other", "ok", 1),
+            ]
+        );
+    }
+}

@@ -1,0 +1,444 @@
+//! Servers that go on with a call as a task of theirs: it is waited for, so that whoever called has the answer, whether they know tasks or not.
+//!
+//! Theory of operation. A server of 2026-07-28 gives out tasks to whoever says with the call that they cope with them; so we say it for
+//! everybody whose call can wait, and a tool that does not go without is there for all of them. A server of 2025-11-25 has to be asked, and
+//! is, for tools that are nothing else. Then the task is looked at as often as its server wants, what it asks is asked as if the call had
+//! asked it, and what it comes to is the answer to the call.
+//!
+//! Invariants
+//!
+//! - A task whose call nobody waits for any more is cancelled, unless it was left to somebody else ([`super::lasting`]).
+//! - A server is asked no more often than it says, within our own bounds, and no longer than its call may take.
+//! - What is broken in what a server says of a task is an answer that says so.
+//! - A task that another process goes on with is not cancelled by our end, and one that we go on with for another process is given up only
+//!   when its server has been away for minutes: it may come up after us.
+
+use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
+
+use serde_json::{Value, value::RawValue};
+use tokio::{sync::mpsc, task::JoinSet, time::sleep};
+use unhang_bridge::{
+    Era, Splice,
+    params::CLIENT_CAPABILITIES,
+    tasks::{self, Dialect, Payload, SeenTask, Status, Support},
+};
+use unhang_proc::deadline::Deadline;
+use unhang_switches::stands;
+use unhang_wire::{Json, text_member};
+
+use super::{
+    Aside, Question,
+    backend::{Backend, Starter},
+    lasting::{KnownTask, ServerTask, TaskNews},
+};
+use unhang_core::fault::Kind;
+use unhang_upstream::{
+    client::{Error, Failure, Manner, ServerError, Session, Signed},
+    question::{self, ASIDES, OfSession, Replied},
+};
+
+/// The least and the most that a task is left alone between two looks, and what it is where its server does not say.
+const POLL_LEAST: Duration = Duration::from_millis(100);
+const POLL_MOST: Duration = Duration::from_secs(30);
+const POLL_USUAL: Duration = Duration::from_secs(1);
+
+/// How often in a row a look may fail before the task is given up.
+const MOST_FAILURES: u32 = 5;
+/// The same for a task that was taken up after a restart, with longer and longer pauses: some eight minutes in all.
+const MOST_FAILURES_TAKEN_UP: u32 = 20;
+
+/// How long a server may take to hear that a task is not wanted any more.
+const CANCEL_LIMIT: Duration = Duration::from_secs(5);
+
+/// How a call may go on as a task of its server.
+#[derive(Clone)]
+pub(super) struct Course {
+    backend: Arc<Backend>,
+    dialect: Dialect,
+    /// `_meta` of the call, without what is about that alone.
+    meta: Option<String>,
+    signed: Signed,
+    asides: Option<mpsc::Sender<Aside>>,
+    /// The session that has called, where it is one that is there.
+    session: Option<OfSession>,
+    /// Who hears of the task.
+    news: Option<TaskNews>,
+    /// Another process has waited for it before.
+    is_taken_up: bool,
+}
+
+/// Cancels a task that nobody waits for any more.
+struct Wanted {
+    course: Course,
+    task: Option<String>,
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        let (course, Some(task)) = (self.course.clone(), self.task.take()) else { return };
+        let is_left = course.news.as_ref().is_some_and(TaskNews::is_left);
+        if is_left && stands("left-task-goes-on") {
+            return;
+        }
+        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && stands("unwanted-task-is-cancelled")
+        {
+            runtime.spawn(async move {
+                let cancelled = course.ask(tasks::CANCEL, &tasks::about(&task), CANCEL_LIMIT, None).await;
+                if let Err(error) = cancelled {
+                    tracing::debug!("a task of `{}` could not be cancelled: {error}", course.backend.name());
+                }
+            });
+        }
+    }
+}
+
+impl Course {
+    /// That of a call of this tool; none, where the server knows no tasks. `may_wait` says whether more may be said to the server than
+    /// the caller has said itself.
+    pub(super) fn of(
+        backend: &Arc<Backend>,
+        session: &Session,
+        tool: &str,
+        params: &str,
+        signed: &Signed,
+        asides: Option<&mpsc::Sender<Aside>>,
+        may_wait: bool,
+    ) -> Option<Self> {
+        let capabilities = Value::from(session.capabilities.clone()).to_string();
+        let capabilities = Json::new(capabilities.as_bytes())?;
+        let dialect = match session.revision.era() {
+            Era::Modern => Dialect::Extension,
+            Era::Legacy => Dialect::Core,
+        };
+        let is_required = || {
+            let offered = backend.offered();
+            let mut tools = offered.tools.iter().filter_map(|raw| Json::new(raw.get().as_bytes()));
+            let found = tools.find(|raw| text_member(*raw, "name").is_some_and(|name| name == tool));
+            found.is_some_and(|raw| tasks::task_support(raw) == Support::Required)
+        };
+        let is_wanted = tasks::offers(dialect, capabilities)
+            && (dialect == Dialect::Extension || (may_wait && is_required()));
+        if !is_wanted {
+            return None;
+        }
+        let meta = Json::new(params.as_bytes()).and_then(|params| params.member("_meta"));
+        let meta = meta.and_then(|meta| Splice::new(meta).remove("progressToken").apply());
+        let signed = match signed {
+            Signed::By(signature) if may_wait => {
+                let mut signature = signature.as_ref().clone();
+                signature.client_capabilities = tasks::declare(&signature.client_capabilities);
+                Signed::By(Arc::new(signature))
+            }
+            other => other.clone(),
+        };
+        let mut course = Self {
+            backend: Arc::clone(backend),
+            dialect,
+            meta: meta.map(Into::into),
+            signed,
+            asides: asides.cloned(),
+            session: None,
+            news: None,
+            is_taken_up: false,
+        };
+        if may_wait {
+            course.meta = course.meta.map(|meta| declared(&meta).unwrap_or(meta));
+        }
+        Some(course)
+    }
+
+    /// That of a task that another process has waited for.
+    pub(super) fn again(
+        backend: &Arc<Backend>,
+        dialect: Dialect,
+        signed: Signed,
+        asides: mpsc::Sender<Aside>,
+        news: TaskNews,
+    ) -> Self {
+        let backend = Arc::clone(backend);
+        Self {
+            backend,
+            dialect,
+            meta: None,
+            signed,
+            asides: Some(asides),
+            session: None,
+            news: Some(news),
+            is_taken_up: true,
+        }
+    }
+
+    /// The same for a call of this session.
+    pub(super) fn asked_in(self, session: Option<OfSession>) -> Self {
+        Self { session, ..self }
+    }
+
+    /// The same, and who hears of its task.
+    pub(super) fn told_to(self, news: Option<TaskNews>) -> Self {
+        Self { news, ..self }
+    }
+
+    /// As whom the server is asked.
+    pub(super) fn signed(&self) -> Signed {
+        self.signed.clone()
+    }
+
+    /// The params of the call.
+    pub(super) fn params(&self, params: &str, may_wait: bool) -> Option<String> {
+        let json = Json::new(params.as_bytes()).filter(|_| may_wait)?;
+        match self.dialect {
+            Dialect::Core => tasks::ask_for_task(json, None),
+            Dialect::Extension if matches!(self.signed, Signed::Already) => {
+                let meta = json.member("_meta")?;
+                Some(Splice::new(json).set("_meta", declared(meta.get())?).apply()?.into_owned())
+            }
+            Dialect::Extension => None,
+        }
+    }
+
+    /// Waits for what the call comes to, where this is its answer.
+    pub(super) async fn follow(
+        self,
+        outcome: Result<Box<RawValue>, Error>,
+        deadline: Deadline,
+    ) -> Result<Box<RawValue>, Error> {
+        let Ok(result) = &outcome else { return outcome };
+        let Some(raw) = Json::new(result.get().as_bytes()) else { return outcome };
+        let task = match tasks::read_created(self.dialect, raw) {
+            Ok(None) => return outcome,
+            Ok(Some(task)) => task,
+            Err(why) => return Err(self.broken(&why)),
+        };
+        tracing::debug!("`{}` goes on with a call as task {}", self.backend.name(), task.id);
+        self.pursue(task, deadline).await
+    }
+
+    /// Waits for what a task comes to. Whoever stops waiting cancels it.
+    pub(super) async fn pursue(self, task: SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
+        if let Some(news) = &self.news {
+            news.begun(KnownTask {
+                task: ServerTask::new(&task.id, self.dialect, &self.signed, self.meta.as_deref()),
+                kept_by: self.backend.identity(),
+                outlives_us: self.backend.outlives_us(),
+                doing: task.message.clone(),
+            });
+        }
+        let mut wanted = Wanted { task: Some(task.id.clone()), course: self };
+        let outcome = wanted.course.clone().wait(task, deadline).await;
+        if !matches!(&outcome, Err(Error::Failure(failure)) if failure.kind == Kind::Deadline) {
+            wanted.task = None;
+        }
+        outcome
+    }
+
+    async fn wait(&self, mut task: SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
+        let (mut asked, mut replies) = (HashSet::new(), JoinSet::new());
+        let mut failures = 0;
+        loop {
+            let pause = task.poll_interval_ms.map_or(POLL_USUAL, Duration::from_millis);
+            let pause = pause
+                .max(if self.is_taken_up { rest_after(failures) } else { Duration::ZERO })
+                .clamp(POLL_LEAST, POLL_MOST);
+            if deadline.remaining() <= pause {
+                return Err(self.late(&task));
+            }
+            tokio::select! {
+                () = sleep(pause) => {}
+                Some(Ok((key, replied))) = replies.join_next() => {
+                    self.reply(&task.id, key, replied).await;
+                    continue;
+                }
+            }
+            let limit = deadline.remaining().min(self.backend.request_timeout());
+            let got = match self.ask(tasks::GET, &tasks::about(&task.id), limit, None).await {
+                Ok(got) => got,
+                // It may be starting anew, and know the task still.
+                Err(Error::Failure(_)) if failures < self.most_failures() => {
+                    failures += 1;
+                    continue;
+                }
+                Err(Error::Server(error)) if is_forgotten(&error) => return Err(self.forgotten(&error)),
+                Err(error) => return Err(error),
+            };
+            failures = 0;
+            let raw = Json::new(got.get().as_bytes()).unwrap_or(Json::EMPTY);
+            let (seen, payload) = tasks::read_got(self.dialect, raw).map_err(|why| self.broken(&why))?;
+            let status = seen.status;
+            task = SeenTask { id: task.id, ..seen };
+            if let Some(news) = &self.news {
+                news.doing(task.message.as_deref());
+            }
+            match (status, payload) {
+                (Status::Working, _) => {}
+                (_, Some(Payload::Result(result))) => {
+                    return RawValue::from_string(result).map_err(|error| self.broken(&error.to_string()));
+                }
+                (_, Some(Payload::Error(error))) => {
+                    let error = ServerError::read(self.backend.name(), "tools/call", &error);
+                    return Err(Error::Server(Box::new(error)));
+                }
+                (_, Some(Payload::Input(inputs))) => {
+                    for (key, request) in inputs {
+                        if asked.insert(key.clone()) {
+                            self.put(key, &request, &mut replies);
+                        }
+                    }
+                }
+                (Status::Cancelled, _) => return Err(self.cancelled(&task)),
+                // In the core what it has come to, and what it asks, comes with the answer to another request.
+                (Status::Completed | Status::Failed | Status::InputRequired, None) => {
+                    return self.result(&task, deadline).await;
+                }
+            }
+        }
+    }
+
+    /// What a task of the core has come to. What it asks comes while that is waited for. The server's own name for it is for nobody else.
+    async fn result(&self, task: &SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
+        let (theirs, mut said) = mpsc::channel(ASIDES);
+        let about = tasks::about(&task.id);
+        let mut answer = pin!(self.ask(tasks::RESULT, &about, deadline.remaining(), Some(theirs)));
+        let result = loop {
+            tokio::select! {
+                result = &mut answer => break result?,
+                Some(aside) = said.recv() => if let Some(asides) = &self.asides {
+                    let aside = match aside {
+                        Aside::Asked(question) => {
+                            let params = question.params.map(unrelated);
+                            Aside::Asked(Question { params, ..question })
+                        }
+                        logged @ Aside::Logged(_) => logged,
+                    };
+                    // Where there are too many on their way it is declined.
+                    let _lossy = asides.try_send(aside);
+                },
+            }
+        };
+        Ok(unrelated(result))
+    }
+
+    /// Puts a question of a task to whoever has made the call.
+    fn put(&self, key: String, request: &str, replies: &mut JoinSet<(String, Replied)>) {
+        let Some(asides) = self.asides.clone() else { return };
+        let request = Json::new(request.as_bytes()).unwrap_or(Json::EMPTY);
+        let method = text_member(request, "method").unwrap_or_default();
+        let params = request.member("params").and_then(|params| serde_json::from_str(params.get()).ok());
+        replies.spawn(async move { (key, question::ask(&asides, method, params).await) });
+    }
+
+    async fn reply(&self, task: &str, key: String, replied: Replied) {
+        let response = match replied {
+            Ok(response) => response,
+            // There is no way to say why.
+            Err(_) => r#"{"action":"cancel"}"#.to_owned(),
+        };
+        let update = tasks::update(task, &[(key, response)]);
+        if let Err(error) = self.ask(tasks::UPDATE, &update, self.backend.request_timeout(), None).await {
+            tracing::warn!("`{}` could not be told what was answered: {error}", self.backend.name());
+        }
+    }
+
+    /// One request about a task.
+    async fn ask(
+        &self,
+        method: &str,
+        params: &str,
+        limit: Duration,
+        asides: Option<mpsc::Sender<Aside>>,
+    ) -> Result<Box<RawValue>, Error> {
+        let deadline = Deadline::after(limit);
+        let ready = deadline.timeout(self.backend.ready(Starter::Caller)).await;
+        let (client, _) = ready.unwrap_or_else(|_| Err(self.backend.still_starting(method, limit)))?;
+        let signed = Json::new(params.as_bytes()).zip(self.meta.as_ref()).and_then(|(params, meta)| {
+            Some(Splice::new(params).set("_meta", meta.as_str()).apply()?.into_owned())
+        });
+        let manner = Manner {
+            timeout: Some(deadline.remaining()),
+            since: None,
+            progress: None,
+            asides,
+            session: self.session,
+            headers: Vec::new(),
+            signed: self.signed.clone(),
+        };
+        client.ask(method, signed.as_deref().unwrap_or(params), &manner).await
+    }
+
+    fn most_failures(&self) -> u32 {
+        if self.is_taken_up { MOST_FAILURES_TAKEN_UP } else { MOST_FAILURES }
+    }
+
+    fn failure(&self, kind: Kind, happened: String, hint: &str) -> Error {
+        let (server, method) = (self.backend.name().to_owned(), Some("tools/call".to_owned()));
+        Failure { kind, server, method, happened, hint: hint.to_owned(), ..Failure::ended() }.into()
+    }
+
+    fn broken(&self, why: &str) -> Error {
+        let happened = format!("`{}` goes on with `tools/call` as a task, and {why}", self.backend.name());
+        self.failure(Kind::BadResponse, happened, "this is a fault of the server")
+    }
+
+    fn forgotten(&self, error: &ServerError) -> Error {
+        let happened = format!(
+            "`{}` does not know the task any more with which it went on with this call: {}",
+            self.backend.name(),
+            error.message
+        );
+        self.failure(Kind::BadResponse, happened, "what came of the call cannot be had any more")
+    }
+
+    fn cancelled(&self, task: &SeenTask) -> Error {
+        let why = task.message.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
+        let happened = format!("`{}` has cancelled the task of this call{why}", self.backend.name());
+        self.failure(Kind::Cancelled, happened, "call it again if it is still wanted")
+    }
+
+    fn late(&self, task: &SeenTask) -> Error {
+        let doing = task.message.as_deref().map_or_else(String::new, |doing| format!(" ({doing})"));
+        let happened =
+            format!("the task with which `{}` goes on has not ended in time{doing}", self.backend.name());
+        self.failure(Kind::Deadline, happened, "raise job-timeout if it needs longer")
+    }
+}
+
+/// How long a server that may come up after us is left alone after so many failures in a row.
+fn rest_after(failures: u32) -> Duration {
+    let before = failures.checked_sub(1).filter(|_| stands("absent-server-is-given-time"));
+    let rest = before.map(|before| POLL_USUAL.saturating_mul(2_u32.saturating_pow(before)).min(POLL_MOST));
+    rest.unwrap_or_default()
+}
+
+/// Whether a server that was asked for a task says by this that there is none.
+fn is_forgotten(error: &ServerError) -> bool {
+    let codes = [Kind::InvalidParams.code(), Kind::MethodNotFound.code()];
+    codes.iter().any(|code| i64::from(*code) == error.code) && stands("forgotten-task-is-told")
+}
+
+/// The same without the name of the task that it belongs to.
+fn unrelated(message: Box<RawValue>) -> Box<RawValue> {
+    let without = Json::new(message.get().as_bytes()).and_then(tasks::unrelated);
+    let without = without.and_then(|without| RawValue::from_string(without.into_owned()).ok());
+    without.unwrap_or(message)
+}
+
+/// `_meta` whose client copes with tasks.
+fn declared(meta: &str) -> Option<String> {
+    let meta = Json::new(meta.as_bytes())?;
+    let capabilities = tasks::declare(meta.member(CLIENT_CAPABILITIES).map_or("{}", Json::get));
+    Some(Splice::new(meta).set(CLIENT_CAPABILITIES, capabilities).apply()?.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_away_when_its_task_is_taken_up_has_minutes_to_come_up() {
+        let rests: Vec<Duration> = (0..=MOST_FAILURES_TAKEN_UP).map(rest_after).collect();
+        assert_eq!(rests[..4], [0, 1, 2, 4].map(Duration::from_secs), "one that comes up soon is asked soon");
+        assert!(rests.iter().all(|rest| *rest <= POLL_MOST));
+        let whole: Duration = rests.iter().sum();
+        assert!((Duration::from_mins(5)..Duration::from_mins(10)).contains(&whole), "{whole:?}");
+    }
+}

@@ -1,0 +1,56 @@
+//! What tests need of a gateway, those of other crates too.
+
+use std::net::TcpListener;
+
+use unhang_core::config::Limits;
+use unhang_upstream::client::{Address, Endpoint, HttpServer, Silent};
+
+use super::*;
+
+/// A server that takes connections and never answers, for as long as the first of the two is kept.
+pub fn mute() -> (TcpListener, ServerEntry) {
+    let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/mcp", mute.local_addr().expect("bound"));
+    let address = Address { url, headers: Vec::new(), uses_proxies: false, socket: None };
+    let spec = ClientSpec {
+        name: "srv".to_owned(),
+        endpoint: Endpoint::Http(HttpServer { address, dialect: None, authorization: None }),
+        limits: Limits::default(),
+        listener: Arc::new(Silent),
+    };
+    let tool_rules = ToolRules::default();
+    (
+        mute,
+        ServerEntry {
+            spec,
+            scope: Scope::Everybody,
+            prefix: "srv".to_owned(),
+            tool_rules,
+            idle_timeout: None,
+            secrets: Secrets::default(),
+            made_from: String::new(),
+            memory: None,
+            behind: None,
+        },
+    )
+}
+
+/// A call of this tool of the only server.
+pub fn call(tool: &str, limit: Duration) -> Asked {
+    Asked {
+        server: 0,
+        method: "tools/call",
+        params: "{}".into(),
+        client: Era::Legacy,
+        signature: None,
+        wants_progress: false,
+        tool: Some(tool.to_owned()),
+        may_wait: false,
+        limit,
+        waited: Duration::ZERO,
+        asked_for: None,
+        asker: Asker::new("one"),
+        session: None,
+        trace: None,
+    }
+}

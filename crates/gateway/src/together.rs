@@ -1,0 +1,300 @@
+//! A server that has calls of one session at a time: whose turn that is.
+//!
+//! Theory of operation. Calls of one session form a group, and a group has one place. Whoever comes first in a group waits for the place, and
+//! the others of the group wait for that one; if it stops waiting, the next of them takes its part. A call joins the newest group of its
+//! session, unless that has the place and somebody else waits: then it begins another group, which waits in its turn. A call of no session is
+//! a group of its own.
+//!
+//! Before a server was seen to ask nobody has turns at it. Where the first that it asks is asked of a session, the calls of that session which
+//! came before count as a group that has the place: those of other sessions, which come later, wait for them. Where it was asked of nobody,
+//! since several sessions had calls, those are left to end as they may.
+//!
+//! Invariants
+//!
+//! - At no time two groups have the place. It is given back when the last call of its group has ended.
+//! - A session that goes on calling keeps no other from its turn.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio::sync::{Notify, OnceCell};
+
+use super::{
+    SessionKey,
+    places::{Full, Place, Places},
+};
+use unhang_core::fair::{Asker, Bounds};
+
+/// See the module's text.
+pub(super) struct Together {
+    place: Arc<Places>,
+    /// The newest group of each session that has one.
+    groups: Mutex<HashMap<SessionKey, Weak<Group>>>,
+    /// Calls that wait.
+    waiting: AtomicUsize,
+    /// How many calls each session has that came before there were turns.
+    early: Mutex<HashMap<Option<SessionKey>, usize>>,
+    /// Rung when one of them has ended.
+    one_less: Notify,
+}
+
+/// Calls that are with the server together, or wait for that.
+type Group = OnceCell<Place>;
+
+/// A call that has its turn, until it is dropped.
+pub(super) enum Joined {
+    /// With the others of its session.
+    #[expect(dead_code, reason = "held, and given back when it is dropped")]
+    Turn(Arc<Group>),
+    /// It came before there were turns.
+    Early(#[expect(dead_code, reason = "held, and counted until it is dropped")] Early),
+}
+
+impl Joined {
+    /// Whether it came before there were turns.
+    pub(super) fn is_early(&self) -> bool {
+        matches!(self, Self::Early(_))
+    }
+}
+
+/// A call that came before there were turns.
+pub(super) struct Early {
+    together: Arc<Together>,
+    session: Option<SessionKey>,
+}
+
+impl Drop for Early {
+    fn drop(&mut self) {
+        let mut early = self.together.early_ones();
+        if let Some(calls) = early.get_mut(&self.session) {
+            *calls -= 1;
+            if *calls == 0 {
+                early.remove(&self.session);
+            }
+        }
+        drop(early);
+        self.together.one_less.notify_waiters();
+    }
+}
+
+/// A call that waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Together {
+    /// With room for so many groups to wait.
+    pub(super) fn new(room: usize) -> Arc<Self> {
+        let place = Places::new(Bounds { places: 1, room });
+        let (groups, early) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { place, groups, waiting: AtomicUsize::new(0), early, one_less: Notify::new() })
+    }
+
+    /// How many calls wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it is the turn of this session; of this call alone, where it is of none. Cancel-safe.
+    ///
+    /// # Errors
+    /// There is no room to wait, or somebody who waits for less needs it.
+    pub(super) async fn take(
+        &self,
+        session: Option<SessionKey>,
+        asker: &Asker,
+        early_ones_count: bool,
+    ) -> Result<Joined, Full> {
+        let group = session.map_or_else(Arc::default, |session| self.group(session));
+        if !group.initialized() {
+            let _waiting = Waiting::begin(&self.waiting);
+            let turn = || async {
+                let place = self.place.take(asker).await?;
+                if early_ones_count {
+                    self.until_early_ones_are_of(session).await;
+                }
+                Ok(place)
+            };
+            group.get_or_try_init(turn).await?;
+        }
+        Ok(Joined::Turn(group))
+    }
+
+    /// A call of this session comes while there are no turns.
+    pub(super) fn early(self: &Arc<Self>, session: Option<SessionKey>) -> Joined {
+        *self.early_ones().entry(session).or_default() += 1;
+        Joined::Early(Early { together: Arc::clone(self), session })
+    }
+
+    /// Waits until all calls have ended that came before there were turns, but for those of this session.
+    async fn until_early_ones_are_of(&self, session: Option<SessionKey>) {
+        loop {
+            // Before the look, so that no end is missed.
+            let one_less = self.one_less.notified();
+            if self.early_ones().keys().all(|whose| whose.is_some() && *whose == session) {
+                return;
+            }
+            one_less.await;
+        }
+    }
+
+    fn early_ones(&self) -> MutexGuard<'_, HashMap<Option<SessionKey>, usize>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The group that a call of this session joins.
+    fn group(&self, session: SessionKey) -> Arc<Group> {
+        let mut groups = self.groups();
+        let newest = groups.get(&session).and_then(Weak::upgrade);
+        if let Some(group) = newest.filter(|group| !group.initialized() || self.place.waiting() == 0) {
+            return group;
+        }
+        groups.retain(|_, group| group.strong_count() > 0);
+        let group = Arc::default();
+        groups.insert(session, Arc::downgrade(&group));
+        group
+    }
+
+    fn groups(&self) -> MutexGuard<'_, HashMap<SessionKey, Weak<Group>>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::{
+        task::{JoinHandle, yield_now},
+        time::timeout,
+    };
+
+    use super::*;
+
+    fn together() -> Arc<Together> {
+        Together::new(10)
+    }
+
+    /// Has its turn at once.
+    async fn has(together: &Arc<Together>, session: Option<SessionKey>) -> Joined {
+        let taken = timeout(Duration::ZERO, together.take(session, &Asker::new("one"), true)).await;
+        taken.expect("it need not wait").unwrap_or_else(|full| panic!("there is room: {full:?}"))
+    }
+
+    /// Has to wait.
+    async fn waits(together: &Arc<Together>, session: Option<SessionKey>) -> JoinHandle<Joined> {
+        let together = Arc::clone(together);
+        let waiting = tokio::spawn(async move {
+            let taken = together.take(session, &Asker::new("one"), true).await;
+            taken.unwrap_or_else(|full| panic!("there is room: {full:?}"))
+        });
+        yield_now().await;
+        assert!(!waiting.is_finished(), "it is not its turn");
+        waiting
+    }
+
+    #[tokio::test]
+    async fn f_54_calls_of_one_session_have_their_turn_together_and_those_of_others_wait() {
+        let (together, [one, other]) = (together(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
+        let first = has(&together, one).await;
+        let second = has(&together, one).await;
+        let others = [waits(&together, other).await, waits(&together, other).await];
+        assert_eq!(together.waiting(), 2);
+        drop(first);
+        yield_now().await;
+        assert!(others.iter().all(|other| !other.is_finished()), "one of them is there still");
+        drop(second);
+        for other in others {
+            other.await.expect("no panic");
+        }
+        assert_eq!(together.waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn calls_that_came_before_there_were_turns_have_theirs_until_they_end() {
+        let (together, [one, other]) = (together(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
+        let early = [together.early(one), together.early(one)];
+        let same = has(&together, one).await;
+        let others = [waits(&together, other).await, waits(&together, None).await];
+        drop(same);
+        for early in early {
+            yield_now().await;
+            assert!(others.iter().all(|other| !other.is_finished()), "one of them is there still");
+            drop(early);
+        }
+        for other in others {
+            drop(other.await.expect("no panic"));
+        }
+        let nobodys = together.early(None);
+        let waits = [waits(&together, None).await, waits(&together, one).await];
+        drop(nobodys);
+        for one in waits {
+            drop(one.await.expect("no panic"));
+        }
+        let _left = together.early(other);
+        let taken = timeout(Duration::ZERO, together.take(one, &Asker::new("one"), false)).await;
+        assert!(taken.is_ok_and(|taken| taken.is_ok()), "where nobody was asked nobody waits for them");
+        assert_eq!((together.early_ones().len(), together.waiting()), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn who_goes_on_calling_keeps_nobody_from_their_turn() {
+        let (together, [one, other]) = (together(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
+        let first = has(&together, one).await;
+        let others = waits(&together, other).await;
+        let later = [waits(&together, one).await, waits(&together, one).await];
+        drop(first);
+        let others = others.await.expect("no panic");
+        yield_now().await;
+        assert!(later.iter().all(|later| !later.is_finished()), "they came later");
+        drop(others);
+        for later in later {
+            later.await.expect("no panic");
+        }
+    }
+
+    #[tokio::test]
+    async fn calls_of_no_session_have_their_turn_one_by_one() {
+        let together = together();
+        let first = has(&together, None).await;
+        let second = waits(&together, None).await;
+        drop(first);
+        let second = second.await.expect("no panic");
+        let session = waits(&together, Some(SessionKey::drawn())).await;
+        drop(second);
+        session.await.expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn who_stops_waiting_leaves_the_others_of_the_session_in_line() {
+        let (together, [one, other]) = (together(), [SessionKey::drawn(), SessionKey::drawn()].map(Some));
+        let first = has(&together, one).await;
+        let [leaves, stays] = [waits(&together, other).await, waits(&together, other).await];
+        leaves.abort();
+        assert!(leaves.await.is_err(), "it was withdrawn");
+        assert_eq!(together.waiting(), 1);
+        let later = waits(&together, one).await;
+        drop(first);
+        let stays = stays.await.expect("no panic");
+        drop(stays);
+        later.await.expect("no panic");
+        let sessions = together.groups().len();
+        assert!(sessions <= 2, "nothing is kept of those who are gone: {sessions}");
+    }
+}

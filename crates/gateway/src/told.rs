@@ -1,0 +1,117 @@
+//! What callers are told of what went wrong: with what only a gateway knows, and without what is not for them.
+//!
+//! Invariants: what a server has written may be about anybody's calls, so that who shares it with others reads nothing of that, unless
+//! they look after the servers.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{Answered, Servers, backend::Backend};
+use unhang_core::{
+    fault::{Kind, RESTART_HINT, WORTH_TELLING, of_which_starting},
+    notices::Notices,
+    units::in_words,
+};
+use unhang_upstream::client::Error;
+
+/// Whether somebody may read what servers write that they share with others; looked up anew each time. Clones are the same.
+#[derive(Clone, Default)]
+pub struct MayRead(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
+
+impl MayRead {
+    /// Where this says so.
+    #[must_use]
+    pub fn where_it_is_so(is_so: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(is_so)))
+    }
+
+    /// Never.
+    #[must_use]
+    pub fn never() -> Self {
+        Self::where_it_is_so(|| false)
+    }
+
+    /// Whether they may now.
+    pub(super) fn now(&self) -> bool {
+        self.0.as_ref().is_none_or(|is_so| is_so())
+    }
+
+    /// What is told of what this server came to.
+    pub(super) fn told(&self, backend: &Backend, mut answered: Answered) -> Answered {
+        answered.outcome = answered.outcome.map_err(|error| self.error(backend, error));
+        answered
+    }
+
+    pub(super) fn error(&self, backend: &Backend, error: Error) -> Error {
+        let is_fenced_off = matches!(&error, Error::Failure(failure) if failure.kind == Kind::BreakerOpen);
+        // What last went wrong is told of all instances together.
+        let is_their_own = backend.is_own() && !is_fenced_off;
+        if is_their_own || self.now() { error } else { error.unquoted() }
+    }
+}
+
+impl Servers {
+    /// Whether whoever asks here may read what shared servers write.
+    pub(super) fn may_read(&self) -> MayRead {
+        self.visit.as_ref().map(|visit| visit.may_read().clone()).unwrap_or_default()
+    }
+}
+
+/// For how long a request was where.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spent {
+    /// It waited for its turn behind others.
+    pub(super) in_line: Duration,
+    /// It waited for the server's start.
+    pub(super) starting: Duration,
+}
+
+/// What came of a request that was with the server since then, with what only a gateway knows: where the time was spent, and that a dead
+/// server comes back.
+pub(super) fn explained(error: Error, spent: Spent, since: Instant) -> Error {
+    let Error::Failure(mut failure) = error else { return error };
+    let failed = &mut *failure;
+    if failed.kind == Kind::Deadline && spent.in_line >= WORTH_TELLING {
+        let (server, line) = (&failed.server, in_words(spent.in_line));
+        let asked = in_words(since.elapsed());
+        failed.happened.push_str(&format!(
+            ": it waited {line} for its turn behind other calls, and `{server}` had it for {asked}"
+        ));
+        failed.hint = "ask again when others have ended, or raise call-timeout or max-in-flight".to_owned();
+    } else if failed.kind == Kind::Deadline {
+        failed.happened.push_str(&of_which_starting(spent.starting));
+    } else if failed.kind == Kind::ServerExited {
+        RESTART_HINT.clone_into(&mut failed.hint);
+    }
+    Error::Failure(failure)
+}
+
+/// A verdict on a server that was to be asked this, which does not say so itself.
+pub(super) fn named(error: Error, method: &str, since: Instant) -> Error {
+    let Error::Failure(mut failure) = error else { return error };
+    if failure.method.is_none() {
+        (failure.method, failure.elapsed) = (Some(method.to_owned()), since.elapsed());
+    }
+    Error::Failure(failure)
+}
+
+/// Tells once that a server is not there, and once that it has come. Whether it is told as away now.
+pub(super) fn tell_absence(notices: &Notices, backend: &Backend, why: Option<&Error>, is_told: bool) -> bool {
+    let Some(error) = why else {
+        if is_told {
+            notices.say(&format!("`{}` is there now", backend.name()));
+        }
+        return false;
+    };
+    // Of a gateway like us its own process tells; what was listed once stays listed.
+    if is_told || backend.is_gateway() || backend.has_been_listed() {
+        return is_told;
+    }
+    let of_it = match backend.is_recalled() {
+        true => "what it offered before stays listed",
+        false => "what it offers is missing",
+    };
+    notices.say(&format!("`{}` is not there, and {of_it}: {error}", backend.name()));
+    true
+}

@@ -1,0 +1,534 @@
+//! What the client says, and where it goes.
+//!
+//! Invariants: a line that cannot be forwarded is answered here, because real servers stay silent on garbage (contract 4);
+//! an id that is in flight is refused, not forwarded; the server's queue is bounded and its refusal is an answer.
+
+use std::{ops::Range, time::Duration};
+
+use unhang_switches::stands;
+use unhang_wire::{
+    self as wire, Body, Completion, Id, Invalid, Json, Line, Message, Outcome, Oversized, Piece, Refused,
+    Shape, one_line, read, replace_id,
+};
+
+use super::{
+    handover::{HandOver, unrelated, without_task},
+    machine::{Call, End, Era, Held, Link, Machine, Outside, Role},
+    tell::START_HINT,
+};
+use unhang_core::{
+    batch::BatchId,
+    breaker::Verdict,
+    clients,
+    config::RETRY_BYTES,
+    exit,
+    fault::{Fault, Kind},
+    refusal::{self, Addressee, BATCH_REVISION, Telling, gets_an_answer},
+    units::in_words,
+};
+
+/// A request as it came, with what is needed to judge it.
+pub(super) struct Request<'a> {
+    pub id: Id,
+    id_span: Range<usize>,
+    pub method: &'a str,
+    params: Option<Json<'a>>,
+    pub raw: &'a [u8],
+    pub batch: Option<BatchId>,
+}
+
+impl Machine {
+    /// A line came from the client.
+    pub fn client_line(&mut self, now: Duration, line: Line<'_>, outside: &mut impl Outside) {
+        self.now = now;
+        match line {
+            Line::Oversized(oversized) => self.client_oversized(&oversized, outside),
+            Line::Whole(bytes) => {
+                for piece in read(bytes) {
+                    self.client_piece(piece, None, outside);
+                }
+            }
+        }
+    }
+
+    fn client_piece(&mut self, piece: Piece<'_>, batch: Option<BatchId>, outside: &mut impl Outside) {
+        match piece {
+            Piece::Message(Message { raw, body }) => match body {
+                Body::Request { id, id_span, method, params } => {
+                    let request = Request { id, id_span, method: &method, params, raw, batch };
+                    self.client_request(&request, outside);
+                }
+                Body::Notification { method, params } => {
+                    self.client_notification(raw, &method, params, outside);
+                }
+                Body::Response { id, id_span, outcome } => {
+                    self.client_response(raw, &id, id_span, &outcome, outside);
+                }
+            },
+            Piece::Batch(pieces) => self.client_batch(pieces, outside),
+            Piece::Invalid(_) | Piece::Junk(_) if !stands("garbage-answered") => {}
+            Piece::Invalid(invalid) => self.client_invalid(&invalid, batch, outside),
+            Piece::Junk(bytes) => {
+                self.refuse(Addressee { batch, ..Addressee::nobody() }, refusal::junk(bytes), outside);
+            }
+        }
+    }
+
+    fn client_batch(&mut self, pieces: Vec<Piece<'_>>, outside: &mut impl Outside) {
+        if self.negotiated.as_deref() != Some(BATCH_REVISION) && stands("batch-by-revision") {
+            return self.refuse(Addressee::nobody(), refusal::foreign_batch(), outside);
+        }
+        let is_owed = |piece: &&Piece<'_>| gets_an_answer(piece) || !stands("batch-awaits-answers-alone");
+        let answers = pieces.iter().filter(is_owed).count();
+        let batch = (answers > 0).then(|| self.batches.open(answers));
+        for piece in pieces {
+            self.client_piece(piece, batch, outside);
+        }
+    }
+
+    fn client_request(&mut self, request: &Request<'_>, outside: &mut impl Outside) {
+        self.counters.requests += 1;
+        let is_for_desk = self.is_for_desk(request.method, request.params);
+        let of_whom = |machine: &Self| match is_for_desk {
+            true => machine.refusal_of_desk(outside),
+            false => machine
+                .refusal_of_server(outside)
+                .or_else(|| machine.refusal_of_task(request.method, request.params)),
+        };
+        if let Some(telling) = self.refusal(request).or_else(|| of_whom(self)) {
+            let to = Addressee::request(&request.id, request.method, request.batch);
+            self.refuse(to, telling, outside);
+            if matches!(self.end, End::Unstartable { .. }) {
+                self.finish(exit::UNREACHABLE, outside);
+            }
+            return;
+        }
+        if is_for_desk {
+            return self.ask_desk(request, outside);
+        }
+        let verdict = self.breaker.ask(self.now);
+        if let Verdict::Refuse(wait) = verdict {
+            let happened = format!(
+                "`{}` failed {} times in a row and is left alone for another {}",
+                self.name,
+                self.breaker.failures(),
+                in_words(wait)
+            );
+            let telling = Telling {
+                kind: Kind::BreakerOpen,
+                happened,
+                hint: "mend what error.data.stderrTail shows, then try again",
+            };
+            let to = Addressee::request(&request.id, request.method, request.batch);
+            return self.refuse(to, telling, outside);
+        }
+        self.accept(request, verdict == Verdict::Trial, outside);
+    }
+
+    /// Why a request is not taken, if it is not.
+    fn refusal(&self, request: &Request<'_>) -> Option<Telling<'static>> {
+        // Also for what comes behind the request that was the last to be waited for.
+        if let Some(fault) = &self.start_fault
+            && stands("later-requests-told-of-the-start")
+        {
+            let happened = fault.happened.clone();
+            return Some(Telling { kind: Kind::StartFailed, happened, hint: START_HINT });
+        }
+        if self.end != End::None && stands("refused-while-ending") {
+            return Some(refusal::ending());
+        }
+        if self.is_in_flight(&request.id) && stands("repeated-id-refused") {
+            return Some(refusal::repeated_id(&request.id));
+        }
+        if request.batch.is_some() && request.method == "initialize" && stands("handshake-alone") {
+            return Some(refusal::handshake_in_batch());
+        }
+        if self.in_flight() >= self.limits.max_in_flight && stands("max-in-flight") {
+            return Some(refusal::overloaded(&self.name, self.in_flight()));
+        }
+        None
+    }
+
+    /// Why the server is not asked anything, if it is not.
+    fn refusal_of_server(&self, outside: &impl Outside) -> Option<Telling<'static>> {
+        let waiting = self.waiting_for_server(outside);
+        (waiting > self.limits.queue_bytes && stands("server-backlog-bounded")).then(|| {
+            let happened = format!("`{}` does not read its input; {waiting} bytes wait for it", self.name);
+            Telling { kind: Kind::Overloaded, happened, hint: "try again later, or restart the server" }
+        })
+    }
+
+    /// Bytes on their way to the server.
+    fn waiting_for_server(&self, outside: &impl Outside) -> usize {
+        outside.server_backlog() + if stands("held-bytes-bounded") { self.held_bytes } else { 0 }
+    }
+
+    fn is_in_flight(&self, client_id: &Id) -> bool {
+        self.desk.has(client_id)
+            || self.renamed.contains_key(client_id)
+            || self.calls.get(client_id).is_some_and(|call| call.client_id == *client_id && !call.is_job)
+    }
+
+    /// What the request tells about the client and its session.
+    pub(super) fn learn_from(&mut self, request: &Request<'_>) {
+        match (request.method, request.params) {
+            ("initialize", params) => {
+                self.era = Era::Legacy;
+                self.negotiated = None;
+                self.desk.forget_session();
+                self.session.initialize(request.raw, request.id_span.clone());
+                self.learn_client(params);
+            }
+            ("logging/setLevel", _) => self.session.level(request.raw, request.id_span.clone()),
+            ("resources/subscribe", Some(params)) => {
+                if let Some(uri) = wire::text_member(params, "uri") {
+                    self.session.subscribe(uri, request.raw, request.id_span.clone());
+                }
+            }
+            ("resources/unsubscribe", Some(params)) => {
+                if let Some(uri) = wire::text_member(params, "uri") {
+                    self.session.unsubscribe(&uri);
+                }
+            }
+            (_, Some(params)) if self.era == Era::Unknown => {
+                if let Some(version) = wire::request_version(params) {
+                    self.era = Era::Modern;
+                    self.modern_version = Some(version);
+                    self.learn_client(Some(params));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn learn_client(&mut self, params: Option<Json<'_>>) {
+        let info = params.and_then(wire::client_info);
+        let name = info.and_then(|info| wire::text_member(info, "name"));
+        let version = info.and_then(|info| wire::text_member(info, "version"));
+        self.call_clock = name.as_deref().and_then(|name| clients::call_clock(name, version.as_deref()));
+        // Without a handshake a client hears of changes only where it listens, and what is listed is not its own affair.
+        let follows = name.as_deref().is_some_and(|name| clients::follows_lists(name, version.as_deref()));
+        if let Some(offers) = &mut self.offers {
+            offers.wait_for_a_use(follows && self.era == Era::Legacy);
+        }
+        self.client_name = name;
+    }
+
+    fn accept(&mut self, request: &Request<'_>, trial: bool, outside: &mut impl Outside) {
+        self.learn_from(request);
+        let role = match request.method {
+            "initialize" => Role::Initialize,
+            "subscriptions/listen" => Role::Listen,
+            _ => Role::Other,
+        };
+        let limit = self.limit_of(request.method, role);
+        let deadline = limit.map(|limit| self.now + limit);
+        tracing::debug!(
+            server = self.name,
+            "waiting for the answer to `{}` (id {}), at most {}",
+            request.method,
+            request.id,
+            limit.map_or_else(|| "until it ends".to_owned(), in_words)
+        );
+        let hand_over = self.hand_over_of(request.method, request.params, limit);
+        let joins = hand_over.as_deref().and_then(|hand_over| self.joined_by(hand_over, outside));
+        let is_of_a_task = hand_over.as_deref().is_some_and(HandOver::is_of_a_task);
+        let call = Call {
+            client_id: request.id.clone(),
+            method: request.method.into(),
+            role,
+            since: self.now,
+            deadline,
+            limit,
+            token: request.params.and_then(wire::progress_token),
+            heartbeat: None,
+            batch: request.batch,
+            copes_with_tasks: self.is_list_for_tasks(request.method, request.params),
+            hand_over,
+            is_job: false,
+            task: None,
+            line: None,
+            sent: false,
+            retried: false,
+            held_since: self.now,
+            held_for: Duration::ZERO,
+        };
+        self.revive_token(call.token.as_ref());
+        let wire_id = self.register(call);
+        self.begin_heartbeat(&wire_id, request.method, request.params);
+        if trial {
+            self.trial = Some(wire_id.clone());
+            // A subscription is answered when it ends; until then it says nothing about the server.
+            if role == Role::Listen && stands("subscription-is-no-trial") {
+                self.end_trial();
+            }
+        }
+        let renamed =
+            (wire_id != request.id).then(|| replace_id(request.raw, request.id_span.clone(), &wire_id));
+        let line = renamed.as_deref().map_or_else(|| one_line(request.raw), Into::into);
+        let stripped = is_of_a_task.then(|| without_task(&line)).flatten();
+        let line = stripped.map_or(line, Into::into);
+        match joins {
+            Some(job) => self.join(wire_id, job, &line),
+            None if is_of_a_task => self.keep_for_its_task(&wire_id, &line),
+            None => self.send(wire_id, &line, outside),
+        }
+    }
+
+    /// Sends a call to the server, or holds it until the server is back.
+    fn send(&mut self, wire_id: Id, line: &[u8], outside: &mut impl Outside) {
+        let live = self.link == Link::Live || !stands("held-until-replayed");
+        if let Some(call) = self.calls.get_mut(&wire_id) {
+            call.sent = live;
+            if !live
+                || (call.may_be_sent_again()
+                    && (line.len() <= RETRY_BYTES || !stands("kept-for-again-bounded")))
+            {
+                call.line = Some(line.to_vec());
+            }
+        }
+        if live {
+            outside.to_server(line);
+        } else {
+            self.held_bytes += line.len();
+            self.held.push_back(Held::Call(wire_id));
+            self.wake();
+        }
+    }
+
+    /// Enters a call in the table under its own id, or under one of ours where the answer could be taken for another's: its
+    /// own is still awaited from an earlier, withdrawn request, or the same id in the other type is (servers change types).
+    fn register(&mut self, call: Call) -> Id {
+        let own_id = call.client_id.clone();
+        let deadline = call.next_moment();
+        let variant = own_id.variant().filter(|_| stands("ids-apart-by-more-than-type"));
+        let is_distinct = variant.is_none_or(|variant| self.calls.is_free(&variant));
+        let call = if is_distinct && (self.own.is_free(&own_id) || !stands("ids-apart-from-ours")) {
+            match self.calls.register(own_id.clone(), deadline, call) {
+                Ok(()) => return own_id,
+                Err(Refused::InFlight(call) | Refused::AwaitsLate(call)) => call,
+            }
+        } else {
+            call
+        };
+        let wire_id = self.own_id();
+        self.renamed.insert(own_id, wire_id.clone());
+        // `own_id` is in no table, so this cannot be refused.
+        let _registered = self.calls.register(wire_id.clone(), deadline, call);
+        wire_id
+    }
+
+    pub(super) fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
+        let own = match (method, role) {
+            (_, Role::Listen) if stands("subscription-without-deadline") => return None,
+            (_, Role::Initialize) => self.limits.start_timeout,
+            // `tasks/result` blocks until the task ends, so it is a call too (protocol.md 2.1).
+            ("tools/call" | "tasks/result", _) => {
+                clients::call_limit(self.call_clock, self.limits.call_timeout)
+            }
+            _ => self.limits.request_timeout,
+        };
+        if self.answered_ever || !stands("start-deadline-for-all") {
+            return Some(own);
+        }
+        // A server that is still starting has until its start deadline, whatever is asked first.
+        let until_started = (self.spawned_at + self.limits.start_timeout).saturating_sub(self.now);
+        Some(own.max(until_started))
+    }
+
+    fn client_notification(
+        &mut self,
+        raw: &[u8],
+        method: &str,
+        params: Option<Json<'_>>,
+        outside: &mut impl Outside,
+    ) {
+        match method {
+            "notifications/initialized" => self.session.initialized(raw),
+            "notifications/cancelled" => {
+                if let Some(id) = params.and_then(wire::cancelled_request) {
+                    return self.client_cancels(&id, raw, outside);
+                }
+            }
+            _ => {}
+        }
+        self.forward(raw, outside);
+    }
+
+    /// Sends a line that is no request, or holds it until the server is back.
+    fn forward(&mut self, raw: &[u8], outside: &mut impl Outside) {
+        let waiting = self.waiting_for_server(outside);
+        if waiting > self.limits.queue_bytes && stands("notifications-bounded") {
+            tracing::warn!(
+                server = self.name,
+                "a notification was dropped: {waiting} bytes wait for the server"
+            );
+            self.counters.dropped_notifications += 1;
+            return;
+        }
+        let line = one_line(raw);
+        match self.link {
+            Link::Live => outside.to_server(&line),
+            // The replay says it again in its place; twice would be once too often.
+            _ if self.session.says(raw) => {}
+            _ => {
+                self.held_bytes += line.len();
+                self.held.push_back(Held::Line(line.into_owned()));
+            }
+        }
+    }
+
+    /// The client withdraws a request: it gets nothing more for that id, and its wait ends now (design 5).
+    fn client_cancels(&mut self, client_id: &Id, raw: &[u8], outside: &mut impl Outside) {
+        if !stands("cancelled-is-over") {
+            return self.forward(raw, outside);
+        }
+        if self.desk_cancels(client_id, raw, outside) {
+            return;
+        }
+        let wire_id = self.renamed.remove(client_id).unwrap_or_else(|| client_id.clone());
+        let is_theirs =
+            self.calls.get(&wire_id).is_some_and(|call| call.client_id == *client_id && !call.is_job);
+        let Some(call) = is_theirs.then(|| self.calls.cancel(&wire_id)).flatten() else {
+            // The server may know another request by this id, one that was renamed or is ours.
+            if self.calls.contains(client_id) || self.own.contains(client_id) {
+                return;
+            }
+            return self.forward(raw, outside);
+        };
+        self.settle_trial(&wire_id);
+        self.bury_token(call.token.clone());
+        self.answer_nothing(call.batch, outside);
+        if call.sent {
+            if wire_id == *client_id || !stands("cancelled-by-its-id-there") {
+                self.forward(raw, outside);
+            } else {
+                self.cancel_at_server(&wire_id, "the client cancelled the request", outside);
+            }
+        } else {
+            // It never reached the server, so there is nobody to tell and no late answer to expect.
+            let _never_answered = self.calls.complete(&wire_id);
+        }
+        self.after_call(outside);
+    }
+
+    /// Tells the server that nobody waits for this any more, best effort.
+    pub(super) fn cancel_at_server(&mut self, wire_id: &Id, reason: &str, outside: &mut impl Outside) {
+        if self.link == Link::Live {
+            let line = cancelled(wire_id, reason);
+            outside.to_server(&line);
+        }
+    }
+
+    fn client_response(
+        &mut self,
+        raw: &[u8],
+        id: &Id,
+        id_span: Range<usize>,
+        outcome: &Outcome<'_>,
+        outside: &mut impl Outside,
+    ) {
+        if !stands("answers-to-questions-alone") {
+            return outside.to_server(&one_line(raw));
+        }
+        let (ask, repaired) = match self.asks.complete(id) {
+            Completion::Matched(ask) => (ask, false),
+            Completion::Repaired { entry, .. } => {
+                self.counters.repaired_ids += 1;
+                (entry, true)
+            }
+            Completion::Late => return,
+            Completion::Unknown => {
+                self.counters.unknown_ids += 1;
+                tracing::warn!(
+                    server = self.name,
+                    "the client answered {id}, which the server had not asked; dropped"
+                );
+                return;
+            }
+        };
+        let failed = matches!(outcome, Outcome::Error(_));
+        tracing::debug!(server = self.name, method = &*ask.method, failed, "the client answered the server");
+        let renamed = ((repaired || ask.server_id != *id) && stands("question-id-restored"))
+            .then(|| replace_id(raw, id_span, &ask.server_id));
+        let line = one_line(renamed.as_deref().unwrap_or(raw));
+        match unrelated(&line).filter(|_| ask.is_of_a_task) {
+            Some(unrelated) => outside.to_server(&unrelated),
+            None => outside.to_server(&line),
+        }
+    }
+
+    fn client_invalid(&mut self, invalid: &Invalid<'_>, batch: Option<BatchId>, outside: &mut impl Outside) {
+        if invalid.shape == Shape::Response
+            && stands("invalid-reply-told")
+            && let Some(id) = &invalid.id
+            && let Completion::Matched(ask) | Completion::Repaired { entry: ask, .. } = self.asks.complete(id)
+        {
+            let happened = format!(
+                "the client answered `{}` with what is no valid response: {}",
+                ask.method, invalid.reason
+            );
+            let telling =
+                Telling { kind: Kind::BadResponse, happened, hint: "this is a fault of the client" };
+            self.answer_server(&ask.server_id, &ask.method, telling, outside);
+            return;
+        }
+        self.refuse(Addressee::of_invalid(invalid, batch), refusal::invalid(invalid), outside);
+    }
+
+    fn client_oversized(&mut self, oversized: &Oversized, outside: &mut impl Outside) {
+        let telling = refusal::oversized(oversized, self.limits.max_message);
+        if oversized.shape == Shape::Request {
+            let (id, method) = (oversized.id.as_ref(), oversized.method.as_deref());
+            if stands("oversized-request-told") {
+                self.refuse(Addressee { id, method, ..Addressee::nobody() }, telling, outside);
+            }
+            return;
+        }
+        if stands("oversized-reply-told")
+            && let Some(id) = &oversized.id
+            && let Completion::Matched(ask) | Completion::Repaired { entry: ask, .. } = self.asks.complete(id)
+        {
+            return self.answer_server(&ask.server_id, &ask.method, telling, outside);
+        }
+        self.refuse(Addressee::nobody(), telling, outside);
+    }
+
+    /// Answers a request of the server in the client's place.
+    pub(super) fn answer_server(
+        &mut self,
+        server_id: &Id,
+        method: &str,
+        telling: Telling<'_>,
+        outside: &mut impl Outside,
+    ) {
+        let fault = Fault {
+            kind: telling.kind,
+            server: &self.name,
+            method: Some(method),
+            happened: telling.happened,
+            hint: telling.hint,
+            elapsed: Duration::ZERO,
+            limit: None,
+            retry_after: None,
+            exit: None,
+            evidence: unhang_core::fault::Evidence::default(),
+        };
+        // A server that asks and asks and reads nothing would fill the memory with what it is told.
+        if outside.server_backlog() > self.limits.queue_bytes.saturating_mul(2) {
+            tracing::warn!(server = self.name, "its request `{method}` is not answered: it does not read");
+            return;
+        }
+        outside.to_server(&fault.response(Some(server_id)));
+    }
+}
+
+/// A `notifications/cancelled` of our own.
+pub(super) fn cancelled(id: &Id, reason: &str) -> Vec<u8> {
+    let reason = serde_json::Value::from(reason);
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{},"reason":{reason}}}}}"#,
+        id.to_json()
+    )
+    .into_bytes()
+}

@@ -1,0 +1,409 @@
+//! What the client is owed, learnt from the lines alone (promises 1, 2 and 8).
+//!
+//! Invariants: a request is owed one answer from the moment its line is handed over; once it is answered or withdrawn, one
+//! more is a fault. Where a request may be answered or not (it was withdrawn out of a batch that is being answered),
+//! either is taken.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
+
+use unhang_wire::{
+    self as wire, Body, Id, Invalid, Json, Line, Message, Outcome, Piece, Reason, Shape, read,
+};
+
+use super::speech::{PROGRESS, number};
+use unhang_core::{config::Limits, fault::Kind};
+
+/// A request that was not answered yet.
+#[derive(Clone, Debug)]
+struct Owed {
+    number: Option<u64>,
+    since: Duration,
+    /// When it must have been answered.
+    latest: Option<Duration>,
+    token: Option<Id>,
+    /// How many requests had used the token when this one did.
+    token_use: u64,
+    batch: Option<u64>,
+    /// Silence is fine too.
+    optional: bool,
+}
+
+/// The client's books.
+#[derive(Debug)]
+pub(super) struct Client {
+    limits: Limits,
+    owed: HashMap<Id, Vec<Owed>>,
+    /// Answers without a usable id: those that must come, and those that may.
+    nameless: (usize, usize),
+    /// Requests of the server that the client may answer, the newest last.
+    pub(super) asked: Vec<Id>,
+    dead_tokens: HashSet<Id>,
+    /// How many requests have used each token.
+    token_uses: HashMap<Id, u64>,
+    batches: u64,
+    /// By token, the highest progress of those for which some did not come from the server, since the token was used last.
+    beaten: HashMap<Id, f64>,
+}
+
+/// What the books need to know when the client says something.
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) now: Duration,
+    /// The server has answered something, so that it counts as started.
+    pub(super) started: bool,
+    /// Batches are taken apart; otherwise each is refused as a whole.
+    pub(super) takes_batches: bool,
+}
+
+impl Client {
+    pub(super) fn new(limits: &Limits) -> Client {
+        Client {
+            limits: limits.clone(),
+            owed: HashMap::new(),
+            nameless: (0, 0),
+            asked: Vec::new(),
+            dead_tokens: HashSet::new(),
+            token_uses: HashMap::new(),
+            batches: 0,
+            beaten: HashMap::new(),
+        }
+    }
+
+    /// A line of the client, of one piece, is about to be handed to the guard.
+    pub(super) fn says(&mut self, line: &Line<'_>, moment: Moment) {
+        match line {
+            Line::Oversized(oversized) => match (&oversized.id, oversized.shape) {
+                (Some(id), Shape::Request) => self.owe(id, None, "", moment),
+                (id, Shape::Response) => self.broken_answer(id.as_ref()),
+                _ => self.owe_nameless(),
+            },
+            Line::Whole(bytes) => {
+                read(bytes).for_each(|piece| self.says_piece(&piece, false, moment));
+            }
+        }
+    }
+
+    /// Whether the line is a batch with an id that an earlier batch still waits for. A client that says this cannot tell
+    /// the arrays apart that it gets, and nor can the books.
+    pub(super) fn would_mix_batches(&self, line: &Line<'_>) -> bool {
+        let Line::Whole(bytes) = line else { return false };
+        let waits = |id: &Id| {
+            self.owed.get(id).is_some_and(|entries| entries.iter().any(|owed| owed.batch.is_some()))
+        };
+        read(bytes).any(|piece| match &piece {
+            Piece::Batch(elements) => elements.iter().any(|element| match element {
+                Piece::Message(Message { body: Body::Request { id, .. }, .. }) => waits(id),
+                Piece::Invalid(Invalid { id: Some(id), .. }) => waits(id),
+                _ => false,
+            }),
+            _ => false,
+        })
+    }
+
+    fn says_piece(&mut self, piece: &Piece<'_>, in_batch: bool, moment: Moment) {
+        match piece {
+            Piece::Message(message) => match &message.body {
+                Body::Request { id, method, params, .. } => self.owe(id, *params, method, moment),
+                Body::Notification { method, params } => {
+                    let withdrawn = params.filter(|_| method == "notifications/cancelled");
+                    if let Some(id) = withdrawn.and_then(wire::cancelled_request) {
+                        self.withdraw(&id, in_batch);
+                    }
+                }
+                Body::Response { id, .. } => self.answered(id),
+            },
+            Piece::Invalid(invalid) => self.says_invalid(invalid, moment),
+            Piece::Junk(_) => self.owe_nameless(),
+            Piece::Batch(_) if !moment.takes_batches => self.owe_nameless(),
+            Piece::Batch(pieces) => self.says_batch(pieces, moment),
+        }
+    }
+
+    fn says_invalid(&mut self, invalid: &Invalid<'_>, moment: Moment) {
+        match (&invalid.id, invalid.shape) {
+            (id, Shape::Response) => self.broken_answer(id.as_ref()),
+            (Some(id), _) => self.owe(id, None, "", moment),
+            (None, _) => self.owe_nameless(),
+        }
+    }
+
+    fn says_batch(&mut self, pieces: &[Piece<'_>], moment: Moment) {
+        let before: HashMap<Id, usize> =
+            self.owed.iter().map(|(id, entries)| (id.clone(), entries.len())).collect();
+        for piece in pieces {
+            self.says_piece(piece, true, moment);
+        }
+        self.batches += 1;
+        let batch = self.batches;
+        let of_batch = self.owed.iter_mut().flat_map(|(id, entries)| {
+            let known = before.get(id).copied().unwrap_or_default();
+            entries.iter_mut().skip(known)
+        });
+        let of_batch: Vec<_> = of_batch.collect();
+        let latest = of_batch
+            .iter()
+            .map(|owed| owed.latest)
+            .reduce(|one, other| one.zip(other).map(|(one, other)| one.max(other)));
+        for owed in of_batch {
+            owed.batch = Some(batch);
+            owed.latest = latest.flatten();
+        }
+    }
+
+    fn owe(&mut self, id: &Id, params: Option<Json<'_>>, method: &str, moment: Moment) {
+        let token = params.and_then(wire::progress_token);
+        let token_use = token.as_ref().map_or(0, |token| {
+            self.dead_tokens.remove(token);
+            self.beaten.remove(token);
+            let uses = self.token_uses.entry(token.clone()).or_default();
+            *uses += 1;
+            *uses
+        });
+        let latest = self.patience(method, moment.started).map(|patience| moment.now + patience);
+        let owed = Owed {
+            number: params.and_then(number),
+            since: moment.now,
+            latest,
+            token,
+            token_use,
+            batch: None,
+            optional: false,
+        };
+        self.owed.entry(id.clone()).or_default().push(owed);
+    }
+
+    fn owe_nameless(&mut self) {
+        self.nameless.0 += 1;
+        self.nameless.1 += 1;
+    }
+
+    /// An answer that is none; it may be for the server, or be answered without an id.
+    fn broken_answer(&mut self, id: Option<&Id>) {
+        self.nameless.1 += 1;
+        id.into_iter().for_each(|id| self.answered(id));
+    }
+
+    /// The longest that a request may take (design 3).
+    fn patience(&self, method: &str, started: bool) -> Option<Duration> {
+        let own = match method {
+            "subscriptions/listen" => return None,
+            "initialize" => self.limits.start_timeout,
+            "tools/call" | "tasks/result" => self.limits.call_timeout,
+            _ => self.limits.request_timeout,
+        };
+        Some(if started { own } else { own.max(self.limits.start_timeout) })
+    }
+
+    fn withdraw(&mut self, id: &Id, in_batch: bool) {
+        let Some(entries) = self.owed.get_mut(id) else { return };
+        let withdrawn: Vec<_> = entries.extract_if(.., |owed| !in_batch && owed.batch.is_none()).collect();
+        entries.iter_mut().for_each(|owed| owed.optional = true);
+        // What had ended already was not ended by this.
+        let ended = withdrawn.into_iter().filter(|owed| !owed.optional);
+        ended.for_each(|owed| self.bury(&owed));
+    }
+
+    /// No progress may come for its token, unless a client that ought to know better has used it for another request too: one that
+    /// is still open, or one that came later, when this one had been given up and only its batch was still to be answered.
+    fn bury(&mut self, ended: &Owed) {
+        let still_used =
+            |token: &Id| self.owed.values().flatten().any(|owed| owed.token.as_ref() == Some(token));
+        let used_later = |token: &Id| self.token_uses.get(token) != Some(&ended.token_use);
+        let dead = ended.token.as_ref().filter(|token| !still_used(token) && !used_later(token));
+        self.dead_tokens.extend(dead.cloned());
+    }
+
+    /// The client has answered the server.
+    fn answered(&mut self, id: &Id) {
+        let variant = id.variant();
+        let exact = self.asked.iter().position(|asked| asked == id);
+        let found = exact.or_else(|| self.asked.iter().position(|asked| Some(asked) == variant.as_ref()));
+        found.into_iter().for_each(|position| drop(self.asked.remove(position)));
+    }
+
+    /// The guard has said something to the client. Numbers in `suspicious` were sent under an id that was not theirs;
+    /// `hushed` is when nothing but answers may come while a call runs.
+    pub(super) fn hears(&mut self, now: Duration, line: &[u8], suspicious: &HashSet<u64>, hushed: bool) {
+        let text = String::from_utf8_lossy(line);
+        let pieces: Vec<_> = read(line).collect();
+        assert!(!line.contains(&b'\n') && !line.contains(&b'\r'), "one message, one line: {text}");
+        match &pieces[..] {
+            [Piece::Batch(answers)] => self.hears_batch(now, answers, suspicious),
+            [piece] => self.hears_piece(now, piece, suspicious, hushed),
+            _ => panic!("only messages reach the client: {text}"),
+        }
+    }
+
+    fn hears_piece(&mut self, now: Duration, piece: &Piece<'_>, suspicious: &HashSet<u64>, hushed: bool) {
+        match piece {
+            Piece::Message(Message { body: Body::Response { id, outcome, .. }, .. }) => {
+                let answer = Answer::new(id, outcome, suspicious);
+                let entries = self.owed.entry(id.clone()).or_default();
+                let owed = answer.take(entries, None, answer.suspicious);
+                let Some(owed) = owed else { panic!("nobody waits for {answer:?}; owed: {:?}", self.owed) };
+                self.settle(now, &answer, &owed);
+            }
+            Piece::Message(Message { body: Body::Request { id, .. }, .. }) => {
+                assert!(!self.asked.contains(id), "the client cannot tell two requests {id} apart");
+                self.asked.push(id.clone());
+            }
+            Piece::Message(Message { body: Body::Notification { method, params }, .. }) => {
+                self.hears_note(method, *params, hushed);
+            }
+            // JSON-RPC's own answer to what has no usable id.
+            Piece::Invalid(Invalid {
+                reason: Reason::BadId,
+                raw_id: Some(_),
+                shape: Shape::Response,
+                ..
+            }) => {
+                assert!(self.nameless.1 > 0, "an answer without an id that nobody waits for: {piece:?}");
+                self.nameless = (self.nameless.0.saturating_sub(1), self.nameless.1 - 1);
+            }
+            _ => panic!("only messages reach the client: {piece:?}"),
+        }
+    }
+
+    /// An array answers one batch whole: what is missing was withdrawn, or had no id.
+    fn hears_batch(&mut self, now: Duration, pieces: &[Piece<'_>], suspicious: &HashSet<u64>) {
+        let mut answers = Vec::new();
+        for piece in pieces {
+            match piece {
+                Piece::Message(Message { body: Body::Response { id, outcome, .. }, .. }) => {
+                    answers.push(Answer::new(id, outcome, suspicious));
+                }
+                Piece::Invalid(_) => self.hears_piece(now, piece, suspicious, false),
+                _ => panic!("only answers are put together: {piece:?}"),
+            }
+        }
+        // Those that fit one request alone choose first.
+        answers.sort_by_key(|answer| answer.number.is_none());
+        let open: BTreeSet<u64> = self.owed.values().flatten().filter_map(|owed| owed.batch).collect();
+        let fit =
+            |trusting| open.iter().find_map(|batch| Some((*batch, self.fit(&answers, *batch, trusting)?)));
+        let Some((batch, settled)) = fit(false).or_else(|| fit(true)) else {
+            assert!(answers.is_empty(), "no batch has these answers: {answers:?}; owed: {:?}", self.owed);
+            return;
+        };
+        self.owed.values_mut().for_each(|entries| entries.retain(|owed| owed.batch != Some(batch)));
+        answers.iter().zip(settled).for_each(|(answer, owed)| self.settle(now, answer, &owed));
+    }
+
+    /// The requests of a batch that these answers would settle, if they settle it whole.
+    fn fit(&self, answers: &[Answer], batch: u64, trusting: bool) -> Option<Vec<Owed>> {
+        let mut open = self.owed.clone();
+        let take = |answer: &Answer| answer.take(open.get_mut(&answer.id)?, Some(batch), trusting);
+        let settled: Vec<_> = answers.iter().map(take).collect::<Option<_>>()?;
+        let mut left = open.values().flatten().filter(|owed| owed.batch == Some(batch));
+        (!settled.is_empty() && left.all(|owed| owed.optional)).then_some(settled)
+    }
+
+    fn settle(&mut self, now: Duration, answer: &Answer, owed: &Owed) {
+        if answer.gives_up {
+            let shortest = self.limits.request_timeout.min(self.limits.call_timeout).min(SHORTEST_CLOCK);
+            assert!(now - owed.since >= shortest, "given up after {:?}: {owed:?}", now - owed.since);
+            self.bury(owed);
+        }
+    }
+
+    fn hears_note(&mut self, method: &str, params: Option<Json<'_>>, hushed: bool) {
+        match method {
+            "notifications/cancelled" => {
+                if let Some(id) = params.and_then(wire::cancelled_request) {
+                    self.answered(&id);
+                    // A subscription ends like this too.
+                    let subscriptions = self.owed.get_mut(&id).into_iter().flatten();
+                    subscriptions.filter(|owed| owed.latest.is_none()).for_each(|owed| owed.optional = true);
+                }
+            }
+            "notifications/progress" => {
+                let token = params.and_then(wire::notified_token);
+                let dead = token.filter(|token| self.dead_tokens.contains(token));
+                assert!(dead.is_none(), "progress of {dead:?}, which was withdrawn or given up");
+                params.into_iter().for_each(|params| self.hears_progress(params));
+            }
+            _ => {}
+        }
+        let chatter = matches!(method, "notifications/message" | "notifications/progress")
+            || method.ends_with("/list_changed");
+        // A subscription has no limit, and is no call.
+        let runs = |owed: &Owed| !owed.optional && owed.latest.is_some();
+        let disturbs = hushed && chatter && self.owed.values().flatten().any(runs);
+        assert!(!disturbs, "`{method}` while a call runs (G-13)");
+    }
+
+    /// What a server says of its progress is known; everything else is a heartbeat, or was raised above one.
+    fn hears_progress(&mut self, params: Json<'_>) {
+        let number = params.member("progress").and_then(|progress| progress.get().parse::<f64>().ok());
+        let Some((token, number)) = wire::notified_token(params).zip(number) else { return };
+        let is_open = self.owed.values().flatten().any(|owed| owed.token.as_ref() == Some(&token));
+        let is_servers = params.member("progress").is_some_and(|progress| PROGRESS.contains(&progress.get()));
+        assert!(is_servers || is_open, "a heartbeat of {token}, which nobody waits for");
+        if !is_open {
+            // Progress that comes too late is the server's own affair.
+            self.beaten.remove(&token);
+        } else if let Some(highest) = self.beaten.get_mut(&token) {
+            assert!(number > *highest, "progress of {token} goes from {highest} to {number}");
+            *highest = number;
+        } else if !is_servers {
+            self.beaten.insert(token, number);
+        }
+    }
+
+    /// The clock's ticks up to now have been given: nothing may be late.
+    pub(super) fn check_deadlines(&self, now: Duration) {
+        for (id, entries) in &self.owed {
+            let late =
+                entries.iter().find(|owed| !owed.optional && owed.latest.is_some_and(|latest| latest <= now));
+            assert!(late.is_none(), "{id} is in flight for longer than its limit: {late:?} at {now:?}");
+        }
+    }
+
+    /// The guard has ended: everything is answered.
+    pub(super) fn check_end(&self) {
+        for (id, entries) in &self.owed {
+            assert!(entries.iter().all(|owed| owed.optional), "{id} was never answered: {entries:?}");
+        }
+        assert_eq!(self.nameless.0, 0, "answers without an id that never came");
+    }
+}
+
+/// An answer as the client hears it.
+#[derive(Debug)]
+struct Answer {
+    id: Id,
+    /// Whose answer it is, if it says so.
+    number: Option<u64>,
+    /// It may say so wrongly.
+    suspicious: bool,
+    /// A deadline has passed.
+    gives_up: bool,
+}
+
+impl Answer {
+    fn new(id: &Id, outcome: &Outcome<'_>, suspicious: &HashSet<u64>) -> Answer {
+        let (number, error) = match outcome {
+            Outcome::Result(result) => (number(*result), ""),
+            Outcome::Error(error) => (None, error.get()),
+        };
+        let suspicious = number.is_some_and(|number| suspicious.contains(&number));
+        let gives_up = error.starts_with(&format!(r#"{{"code":{},"#, Kind::Deadline.code()));
+        Answer { id: id.clone(), number, suspicious, gives_up }
+    }
+
+    /// Takes the request that this answers; without a number that is the newest, as a refusal would be. `trusting` takes a
+    /// suspicious answer for that of any.
+    fn take(&self, entries: &mut Vec<Owed>, batch: Option<u64>, trusting: bool) -> Option<Owed> {
+        let any = self.number.is_none() || (trusting && self.suspicious);
+        let fits = |owed: &Owed| owed.batch == batch && (any || self.number == owed.number);
+        let owed = entries.iter().rposition(|owed| fits(owed) && !owed.optional);
+        let position = owed.or_else(|| entries.iter().position(fits))?;
+        Some(entries.remove(position))
+    }
+}
+
+/// 95 % of the shortest clock of any client that is known.
+const SHORTEST_CLOCK: Duration = Duration::from_millis(28_500);

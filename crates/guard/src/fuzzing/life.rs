@@ -1,0 +1,589 @@
+//! Lets a story happen to a machine, in the order in which the shell would see it, and checks the promises on the way.
+//!
+//! Invariants: the machine is told nothing that the shell would not tell it: one side is read only while the machine reads
+//! it, ticks come when they are due or later, a process is started only after the one before it is gone.
+
+use std::time::Duration;
+
+use unhang_proc::server::{Exit, Swept};
+use unhang_wire::{Line, Lines, Piece, read};
+
+use super::{
+    super::machine::{Action, End, Held, Link, Machine},
+    client::Moment,
+    keeper::KeepersDeed,
+    script::{Answer, ClientWord, Deed, Event, ServerWord, Story},
+    speech::{self, IDS, Request, pick},
+    world::World,
+};
+use unhang_core::{
+    config::{HEALTH_MISSES, JUNK_LINES, LATE_IDS, Limits, STOP_SLACK},
+    exit,
+    queue::Class,
+};
+use unhang_tools::service::JobError;
+
+/// What is read at once. Small, because each byte of it may be worth an error message.
+const READ: usize = 256;
+
+/// What may come on top of a limit in bytes: for each byte that was read, an error message.
+const SLACK: usize = 128 << 10;
+
+/// The same for the server, which gets an error message for whole requests only.
+const SERVER_SLACK: usize = 16 << 10;
+
+/// The server's process.
+struct Process {
+    output: Vec<u8>,
+    lines: Lines,
+    pub output_ended: bool,
+    pub exited: bool,
+    /// Since when nothing came from it.
+    silent_since: Duration,
+    /// It has been without work since then.
+    rested: bool,
+    /// It closed one of its pipes.
+    deaf: bool,
+}
+
+/// A machine, its world, and what is known about both from outside.
+pub(super) struct Life {
+    limits: Limits,
+    machine: Machine,
+    world: World,
+    now: Duration,
+    client_output: Vec<u8>,
+    client_lines: Lines,
+    client_closes: bool,
+    client_ended: bool,
+    client_gone: bool,
+    process: Option<Process>,
+    unstartable: bool,
+    obeys: bool,
+    numbers: u64,
+    /// When the guard must have ended.
+    over_by: Option<Duration>,
+    codes: Vec<u8>,
+    over: bool,
+}
+
+impl Life {
+    pub(super) fn new(story: &Story) -> Life {
+        let limits = story.limits.clone();
+        Life {
+            machine: match (Machine::new("srv", limits.clone(), 1), story.makes_jobs) {
+                (machine, true) => machine.with_jobs(),
+                (machine, false) => machine,
+            },
+            world: World::new(&limits),
+            now: Duration::ZERO,
+            client_output: Vec::new(),
+            client_lines: Lines::new(limits.max_message),
+            client_closes: false,
+            client_ended: false,
+            client_gone: false,
+            process: None,
+            unstartable: false,
+            obeys: true,
+            numbers: 0,
+            over_by: None,
+            codes: vec![exit::UNREACHABLE],
+            over: false,
+            limits,
+        }
+    }
+
+    pub(super) fn live(mut self, story: &Story) {
+        self.settle();
+        if story.shaken {
+            self.client_writes(&[Request::new(0, 5, 1, 0).text(), b"\n".to_vec()].concat());
+            self.settle();
+            self.server_says(&ServerWord::Answer(0, Answer::Well))
+                .into_iter()
+                .for_each(|word| self.server_writes(&[word, b"\n".to_vec()].concat()));
+            self.client_writes(&[speech::client_note(0), b"\n".to_vec()].concat());
+            self.settle();
+        }
+        for event in &story.events {
+            if self.over {
+                break;
+            }
+            self.happens(event);
+            self.settle();
+            self.keeps();
+            self.settle();
+        }
+        self.end(story.by_signal);
+    }
+
+    /// Ends it, whatever state it is in.
+    fn end(&mut self, by_signal: bool) {
+        if by_signal {
+            self.signal();
+        } else {
+            self.world.client_pipe.room = usize::MAX;
+            self.client_closes = true;
+        }
+        self.settle();
+        let limit = self.limits.eof_grace + self.limits.stop_limit() + STOP_SLACK;
+        self.wait(limit);
+        assert!(self.over, "it ends");
+        let more =
+            std::iter::from_fn(|| self.machine.next_action()).any(|action| matches!(action, Action::Exit(_)));
+        assert!(!more, "it ends once");
+        self.world.client.check_end();
+        self.world.check_delivered();
+    }
+
+    fn happens(&mut self, event: &Event) {
+        match event {
+            Event::Client(packing, words) => {
+                let words: Vec<_> = words.iter().filter_map(|word| self.client_says(word)).collect();
+                self.client_writes(&speech::pack(*packing, &words));
+            }
+            Event::Server(packing, words) => {
+                let words: Vec<_> = words.iter().filter_map(|word| self.server_says(word)).collect();
+                self.server_writes(&speech::pack(*packing, &words));
+            }
+            Event::Wait(length) => self.wait(*length),
+            Event::UntilTick(before) => {
+                let tick =
+                    self.machine.next_tick().map_or(Duration::ZERO, |tick| tick.saturating_sub(self.now));
+                self.wait(tick.saturating_sub(*before));
+            }
+            Event::Oversleep(length) => {
+                // A way out that is begun late takes as long all the same.
+                self.over_by = self.over_by.map(|by| by + *length);
+                self.pass(*length);
+            }
+            Event::Process(deed) => self.does(*deed),
+            Event::ClientReads(room) => self.world.client_pipe.room = *room,
+            Event::ServerReads(room) => self.world.server_pipe.room = *room,
+            Event::ClientEnds => self.client_closes = true,
+            Event::ClientGone => self.world.client_pipe.broken = true,
+            Event::Signal => self.signal(),
+            Event::Busy(busy) => self.world.busy = *busy,
+            Event::Unstartable(unstartable) => self.unstartable = *unstartable,
+            Event::Obeys(obeys) => self.obeys = *obeys,
+        }
+    }
+
+    fn client_says(&mut self, word: &ClientWord) -> Option<Vec<u8>> {
+        Some(match word {
+            ClientWord::Request { id, method, token } => {
+                self.numbers += 1;
+                let request = Request::new(*id, *method, *token, self.numbers);
+                let text = request.text();
+                self.world.requests.insert(self.numbers, request);
+                text
+            }
+            ClientWord::Cancel(id) => speech::cancel(pick(&IDS, *id)),
+            ClientWord::Answer(which, answer) => {
+                let asked = &self.world.client.asked;
+                let position = asked.len().checked_sub(1 + usize::from(*which) % asked.len().max(1))?;
+                speech::answer(&asked[position], None, *answer, self.limits.max_message)
+            }
+            ClientWord::Note(kind) => speech::client_note(*kind),
+            ClientWord::Raw(raw) => raw.0.clone(),
+        })
+    }
+
+    fn server_says(&mut self, word: &ServerWord) -> Option<Vec<u8>> {
+        Some(match word {
+            ServerWord::Answer(which, answer) => {
+                let asked = &self.world.server.asked;
+                let asked = &asked[asked.len().checked_sub(1 + usize::from(*which))?];
+                speech::answer(&asked.id, asked.number, *answer, self.limits.max_message)
+            }
+            ServerWord::Ask { id, method } => speech::ask(*id, *method),
+            ServerWord::Cancel(id) => speech::cancel(pick(&IDS, *id)),
+            ServerWord::Note { kind, token } => speech::server_note(*kind, *token),
+            ServerWord::Raw(raw) => raw.0.clone(),
+        })
+    }
+
+    fn client_writes(&mut self, bytes: &[u8]) {
+        if !self.client_closes {
+            self.client_output.extend_from_slice(bytes);
+        }
+    }
+
+    fn server_writes(&mut self, bytes: &[u8]) {
+        if let Some(process) =
+            self.process.as_mut().filter(|process| !process.output_ended && !process.exited)
+        {
+            process.output.extend_from_slice(bytes);
+        }
+    }
+
+    fn does(&mut self, deed: Deed) {
+        match deed {
+            Deed::Dies => self.dies(),
+            Deed::IsGone => self.is_gone(),
+            Deed::DiesAndIsGone => {
+                self.dies();
+                self.is_gone();
+            }
+            Deed::ClosesStdout => {
+                if self.process.as_ref().is_some_and(|process| !process.output_ended && !process.exited) {
+                    self.output_ends();
+                    self.hears_nothing("it closed its stdout");
+                }
+            }
+            Deed::ClosesStdin => self.world.server_pipe.broken = self.process.is_some(),
+        }
+    }
+
+    /// As the shell reports an exit: what was written before it is read first.
+    fn dies(&mut self) {
+        if self.process.as_ref().is_some_and(|process| !process.exited) {
+            if let Some(process) = &mut self.process {
+                process.exited = true;
+            }
+            while self.read_server() {}
+            self.output_ends();
+            self.machine.server_exited(self.now, &Exit::Signal(9), &mut self.world);
+        }
+    }
+
+    fn output_ends(&mut self) {
+        while self.read_server() {}
+        let Some(process) = self.process.as_mut().filter(|process| !process.output_ended) else { return };
+        process.output_ended = true;
+        while let Some(line) = process.lines.finish() {
+            self.world.server.says(&line, self.now);
+            self.machine.server_last_line(self.now, line, &mut self.world);
+        }
+        // Half a message is no message, though it may end in one.
+        self.world.server.forgives();
+    }
+
+    fn hears_nothing(&mut self, why: &str) {
+        if let Some(process) = &mut self.process {
+            process.deaf = true;
+        }
+        self.machine.server_deaf(self.now, why);
+    }
+
+    fn is_gone(&mut self) {
+        if self.process.take_if(|process| process.exited).is_some() {
+            self.machine.server_gone(self.now, Swept { leaked: 0, unkilled: 0 }, &mut self.world);
+        }
+    }
+
+    fn signal(&mut self) {
+        self.must_end_within(Duration::ZERO, &[exit::TERMINATED]);
+        self.machine.stop(self.now, exit::TERMINATED, "a signal", &mut self.world);
+    }
+
+    fn must_end_within(&mut self, grace: Duration, codes: &[u8]) {
+        let by = self.now + grace + self.limits.stop_limit() + STOP_SLACK;
+        self.over_by = Some(self.over_by.map_or(by, |earlier| earlier.min(by)));
+        self.codes.extend(codes);
+    }
+
+    /// Lets everything that can happen without time happen.
+    fn settle(&mut self) {
+        loop {
+            self.lose_peers();
+            self.act();
+            if self.over || !(self.read_client() || self.read_server()) {
+                break;
+            }
+        }
+        self.lose_peers();
+        self.act();
+        self.check_sizes();
+    }
+
+    fn lose_peers(&mut self) {
+        self.world.flush();
+        if self.world.to_client.peer_gone() && !self.client_gone {
+            self.client_gone = true;
+            self.must_end_within(Duration::ZERO, &[exit::DONE]);
+            self.machine.stop(self.now, exit::DONE, "the client reads no more", &mut self.world);
+        }
+        if self.world.to_server.peer_gone() {
+            self.hears_nothing("it closed its stdin");
+        }
+        if self.world.to_server.cost() > self.limits.queue_bytes {
+            self.world.server.forgives();
+        }
+    }
+
+    fn act(&mut self) {
+        while !self.over
+            && let Some(action) = self.machine.next_action()
+        {
+            match action {
+                Action::StartServer => self.start(),
+                Action::StopServer => {
+                    self.check_stop();
+                    if self.obeys {
+                        self.does(Deed::DiesAndIsGone);
+                    }
+                }
+                Action::Promote(order) => self.world.keeper.orders(*order),
+                Action::Join(join) => self.world.keeper.joins(*join),
+                Action::Exit(code) => {
+                    assert!(
+                        self.codes.contains(&code),
+                        "exit {code} for another reason than {:?}",
+                        self.codes
+                    );
+                    self.over = true;
+                }
+            }
+        }
+    }
+
+    fn start(&mut self) {
+        assert!(self.process.is_none(), "at most one process at a time");
+        // A call that waits for the restart may still be answered after the client's end of input.
+        let serves = matches!(self.machine.end, End::None | End::Draining { .. });
+        assert!(serves, "nothing is started on the way out: {:?}", self.machine.end);
+        if self.unstartable {
+            return self.machine.start_failed(self.now, "no such file", &mut self.world);
+        }
+        self.world.restarted();
+        self.process = Some(Process {
+            output: Vec::new(),
+            lines: Lines::new(self.limits.max_message),
+            output_ended: false,
+            exited: false,
+            silent_since: self.now,
+            rested: false,
+            deaf: false,
+        });
+        self.machine.server_spawned(self.now, &mut self.world);
+    }
+
+    /// A server is stopped at the end, when it is of no use, or when it is idle and hangs; never because one caller's
+    /// patience is over (promise 8).
+    fn check_stop(&self) {
+        let Some(process) = self.process.as_ref().filter(|process| !process.exited) else { return };
+        if self.machine.end != End::None || process.deaf || self.machine.link == Link::Replaying {
+            return;
+        }
+        let silent = self.now - process.silent_since;
+        let mut least = self.limits.health_interval * HEALTH_MISSES;
+        if !process.rested {
+            least += self.limits.call_timeout;
+        }
+        assert!(silent >= least, "it is stopped although it was heard {silent:?} ago");
+        let at_work = self.machine.calls.iter().any(|(_, call)| call.deadline.is_some());
+        assert!(!at_work, "it is stopped although it is at work");
+    }
+
+    /// Reads a little from the client, as the shell would; false when there is nothing to read.
+    fn read_client(&mut self) -> bool {
+        if self.client_ended || !self.machine.reads_client(&self.world) {
+            return false;
+        }
+        if self.client_output.is_empty() {
+            if self.client_closes {
+                self.client_end();
+            }
+            return false;
+        }
+        let count = self.client_output.len().min(READ);
+        let read: Vec<u8> = self.client_output.drain(..count).collect();
+        self.client_lines.push(&read);
+        self.world.memory = Some(self.client_lines.memory());
+        self.client_lines_arrive(false);
+        self.world.memory = None;
+        true
+    }
+
+    fn client_end(&mut self) {
+        self.client_ended = true;
+        self.client_lines_arrive(true);
+        self.must_end_within(self.limits.eof_grace, &[exit::DONE, exit::DEADLINE]);
+        self.machine.client_end(self.now, &mut self.world);
+    }
+
+    fn client_lines_arrive(&mut self, last: bool) {
+        let lines = &mut self.client_lines;
+        while let Some(line) = if last { lines.finish() } else { lines.next_line() } {
+            for part in parts(&line, false) {
+                let line = part.as_deref().map_or_else(|| line.clone(), Line::Whole);
+                if self.world.client.would_mix_batches(&line) {
+                    continue;
+                }
+                let moment = Moment {
+                    now: self.now,
+                    started: self.machine.answered_ever,
+                    takes_batches: self.machine.negotiated.as_deref() == Some("2025-03-26"),
+                };
+                self.world.client.says(&line, moment);
+                self.machine.client_line(self.now, line, &mut self.world);
+            }
+        }
+    }
+
+    /// Reads a little from the server; false when there is nothing to read.
+    fn read_server(&mut self) -> bool {
+        let Some(process) = self.process.as_mut().filter(|process| !process.output.is_empty()) else {
+            return false;
+        };
+        // What a dead process wrote is read all the same; the shell waits for nobody then.
+        if !process.exited && !self.machine.reads_server(&self.world) {
+            return false;
+        }
+        let count = process.output.len().min(READ);
+        let read: Vec<u8> = process.output.drain(..count).collect();
+        process.lines.push(&read);
+        self.world.memory = Some(process.lines.memory());
+        self.world.hushed = self.limits.quiet;
+        while let Some(line) = process.lines.next_line() {
+            (process.silent_since, process.rested) = (self.now, false);
+            for part in parts(&line, true) {
+                let line = part.as_deref().map_or_else(|| line.clone(), Line::Whole);
+                self.world.server.says(&line, self.now);
+                self.machine.server_line(self.now, line, &mut self.world);
+            }
+        }
+        (self.world.hushed, self.world.memory) = (false, None);
+        true
+    }
+
+    /// Whoever keeps jobs does what it comes to.
+    fn keeps(&mut self) {
+        for deed in self.world.keeper.deeds() {
+            match deed {
+                KeepersDeed::Promotes(call, order, result) => {
+                    let is_told = self.machine.promoted(
+                        self.now,
+                        (&call, order),
+                        ("abcdefgh2345", &result),
+                        &mut self.world,
+                    );
+                    self.world.keeper.promoted(call, is_told);
+                }
+                KeepersDeed::Refuses(call, order) => {
+                    let why = JobError("there is no disk".to_owned());
+                    self.machine.not_promoted(self.now, (&call, order), &why, &mut self.world);
+                }
+                KeepersDeed::Joins(call, order, came) => {
+                    self.machine.joined(self.now, (&call, order), came, &mut self.world);
+                }
+                KeepersDeed::Withdraws(call) => {
+                    self.machine.job_withdrawn(self.now, &call, &mut self.world);
+                }
+                KeepersDeed::AsksAgain => {
+                    let call = self.machine.ask_for_job(self.now, "{}", &mut self.world);
+                    self.world.keeper.promoted(call, true);
+                }
+            }
+        }
+        self.desk_answers();
+    }
+
+    /// It answers before any time passes.
+    fn desk_answers(&mut self) {
+        for line in self.world.keeper.answers() {
+            self.machine.desk_line(self.now, &Class::Kept, &line, &mut self.world);
+        }
+    }
+
+    fn pass(&mut self, length: Duration) {
+        self.desk_answers();
+        self.now += length;
+        self.world.now = self.now;
+        if self.world.busy {
+            self.world.processor += length;
+        } else if let Some(process) = self.process.as_mut().filter(|_| !length.is_zero()) {
+            process.rested = true;
+        }
+    }
+
+    /// Time passes, with every tick that is due on the way.
+    fn wait(&mut self, length: Duration) {
+        let end = self.now + length;
+        let mut at_once = 0;
+        while !self.over
+            && let Some(tick) = self.machine.next_tick().filter(|tick| *tick <= end)
+        {
+            let length = tick.saturating_sub(self.now);
+            at_once = if length.is_zero() { at_once + 1 } else { 0 };
+            assert!(at_once < 10, "the clock gets on: {:?} is due at {:?}", tick, self.now);
+            self.pass(length);
+            self.machine.tick(self.now, &mut self.world);
+            self.settle();
+            self.check_deadlines();
+        }
+        self.pass(end.saturating_sub(self.now));
+        self.check_deadlines();
+    }
+
+    fn check_deadlines(&self) {
+        if self.over {
+            return;
+        }
+        self.world.client.check_deadlines(self.now);
+        // What a process asked is withdrawn when it ends, though what it left behind is still being swept.
+        let lives = self.process.as_ref().is_some_and(|process| !process.exited);
+        if lives && matches!(self.machine.end, End::None | End::Draining { .. }) {
+            self.world.server.check_deadlines(self.now, self.limits.call_timeout);
+        }
+        assert!(self.over_by.is_none_or(|by| self.now <= by), "it should have ended by {:?}", self.over_by);
+    }
+
+    /// Whatever is said, what is kept is bounded (promise 3).
+    fn check_sizes(&self) {
+        let limit = self.limits.queue_bytes;
+        let machine = &self.machine;
+        assert!(
+            self.world.to_client.cost() <= limit * 6 + SLACK,
+            "{} bytes wait for the client",
+            self.world.to_client.cost()
+        );
+        assert!(
+            self.world.to_server.cost() <= limit * 6 + SERVER_SLACK,
+            "{} bytes wait for the server",
+            self.world.to_server.cost()
+        );
+        let held = machine.held.iter().map(|held| match held {
+            Held::Line(line) => line.len(),
+            Held::Call(id) => machine.calls.get(id).and_then(|call| call.line.as_ref()).map_or(0, Vec::len),
+        });
+        let held: usize = held.sum();
+        assert!(held <= limit + SLACK, "{held} bytes are held");
+        let quiet: usize = machine.quiet_held.iter().map(|(_, line)| line.len()).sum();
+        assert!(quiet <= limit, "{quiet} bytes are kept quiet");
+        assert!(machine.batches.cost() <= self.limits.max_message + SLACK, "answers of batches pile up");
+        // Where the server never came up, nothing is asked under any name any more.
+        let names = machine.renamed.len();
+        assert!(names <= machine.calls.len() || machine.start_fault.is_some(), "a name outlives its request");
+        assert!(machine.tokens.len() <= 20 + 2 * self.limits.max_in_flight, "tokens of heartbeats pile up");
+        assert!(machine.dead_tokens.len() <= LATE_IDS && machine.junk.lines().len() <= JUNK_LINES);
+        assert!(
+            machine.in_flight() <= self.limits.max_in_flight + self.world.keeper.asked_again
+                && machine.asks.len() <= self.limits.max_in_flight
+        );
+    }
+}
+
+/// The pieces of a line as lines of their own, where there are several: the books are kept from one to the next. Arrays
+/// of the server are split, whatever was negotiated.
+fn parts(line: &Line<'_>, splits: bool) -> Vec<Option<Vec<u8>>> {
+    let Line::Whole(bytes) = line else { return vec![None] };
+    let pieces: Vec<_> = read(bytes).collect();
+    match &pieces[..] {
+        [Piece::Batch(elements)] if splits => elements.iter().map(|piece| Some(text(piece))).collect(),
+        [_] => vec![None],
+        pieces => pieces.iter().map(|piece| Some(text(piece))).collect(),
+    }
+}
+
+fn text(piece: &Piece<'_>) -> Vec<u8> {
+    match piece {
+        Piece::Message(message) => message.raw.to_vec(),
+        Piece::Invalid(invalid) => invalid.raw.to_vec(),
+        Piece::Junk(junk) => junk.to_vec(),
+        Piece::Batch(pieces) => {
+            let texts: Vec<_> = pieces.iter().map(text).collect();
+            [b"[".to_vec(), texts.join(&b','), b"]".to_vec()].concat()
+        }
+    }
+}

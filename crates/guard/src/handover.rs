@@ -1,0 +1,558 @@
+//! Calls that are handed over as jobs before their clients give them up, while the server goes on with them undisturbed.
+//!
+//! Theory of operation. A call that may become a job knows the moment ([`HandOver`]). Then the owner is asked to make a job of it
+//! ([`Action::Promote`]), which takes a write to the disk, and meanwhile it is a call like any other: whichever comes first is the answer, the
+//! server's own or the job ([`Machine::promoted`]). From then on it stays in flight under its id on the server's side, and who keeps the job
+//! takes the place of the client ([`Outside::to_job`]). The call of a client that has asked for a task (2025-11-25) is kept from the server
+//! until there is one, so that no answer comes first and no question is about nothing; where there can be none it is refused.
+//!
+//! # Invariants
+//!
+//! - The client gets one answer, and the id of a job only when the owner has said that there is one.
+//! - To the server nothing has happened.
+//! - What is a job keeps nobody waiting: neither the end of the session nor what a client wants to hear only between calls.
+//! - While the client is asked something it may be about the call, which stays one.
+
+use std::time::Duration;
+
+use unhang_bridge::{
+    Splice,
+    tasks::{self, Dialect},
+};
+use unhang_jobs::id::JobId;
+use unhang_switches::stands;
+use unhang_wire::{Id, Json, one_line, text_member};
+
+use super::{
+    machine::{Action, Call, End, Era, Held, JobNews, Link, Machine, Outside, Role},
+    offers::Offers,
+};
+use unhang_background::{NOT_KEPT_HINT, not_kept};
+use unhang_core::{batch::BatchId, config::RETRY_BYTES, fault::Kind, refusal::Telling, revision::Revision};
+use unhang_front::Skin;
+use unhang_tools::{job_report::ToolNames, service::JobError};
+
+/// When a call is looked at again while the client is asked something.
+const WHILE_ASKED: Duration = Duration::from_secs(1);
+
+/// When a job is made of a call, and of what.
+#[derive(Debug)]
+pub(super) struct HandOver {
+    /// When; not any more, where this says nothing.
+    pub at: Option<Duration>,
+    /// As they came.
+    params: Box<[u8]>,
+    skin: Skin,
+    /// The job that the same call has become before, which this one waits for.
+    joins: Option<JobId>,
+    /// What was asked for about it last. Another call may have its id by the time that it comes to something.
+    order: Option<Order>,
+}
+
+/// Tells what was asked for about calls apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order(u64);
+
+/// A call that is handed over: a job is to be made of it, or it waits for one that there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promote {
+    /// Its id on the server's side.
+    pub call: Id,
+    /// What this is.
+    pub order: Order,
+    /// Its params, as they came.
+    pub params: Box<[u8]>,
+    /// For how long its client has waited.
+    pub elapsed: Duration,
+    /// What the client calls itself.
+    pub client: Option<String>,
+    /// The revision that it speaks.
+    pub revision: Revision,
+    /// What it gets in place of the answer.
+    pub(super) skin: Skin,
+    /// What it calls the tools about jobs.
+    pub names: ToolNames,
+    /// Whether the server says that the tool may be called once more.
+    pub is_repeatable: bool,
+    /// The job that it waits for.
+    pub joins: Option<JobId>,
+}
+
+/// A call that is answered by the job that the same call has become before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// Its id on the server's side.
+    pub call: Id,
+    /// What this is.
+    pub order: Order,
+    /// The job.
+    pub job: JobId,
+    /// How long it may wait for that.
+    pub limit: Duration,
+}
+
+/// What has come of such a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// The result of the job.
+    Answer(String),
+    /// It still runs, and this is what its client gets in place of the answer.
+    Still(String),
+    /// There is nothing to wait for: it is a call like any other.
+    Nothing,
+}
+
+impl HandOver {
+    /// Its client copes with tasks of the extension.
+    pub(super) fn declares_tasks(&self, revision: Revision) -> bool {
+        // Once they are with whoever makes a job of it, nobody knows any more.
+        Json::new(&self.params).is_none_or(|params| Skin::of(params, revision) != Skin::Words)
+    }
+
+    /// Its client has asked for a task of ours, of which the server does not hear.
+    pub(super) fn is_of_a_task(&self) -> bool {
+        self.skin == Skin::Task(Dialect::Core)
+    }
+}
+
+/// The line of such a call as its server is to have it.
+pub(super) fn without_task(line: &[u8]) -> Option<Vec<u8>> {
+    with_params(line, Skin::Task(Dialect::Core).without_task(Json::new(line)?.member("params")?)?)
+}
+
+/// A message with these params.
+pub(super) fn with_params(line: &[u8], params: String) -> Option<Vec<u8>> {
+    Some(Splice::new(Json::new(line)?).set("params", params).apply()?.into_owned().into_bytes())
+}
+
+/// A client's response without the task that it says it is about; nothing, where it says none.
+pub(super) fn unrelated(line: &[u8]) -> Option<Vec<u8>> {
+    let line = Json::new(line)?;
+    let result = tasks::unrelated(line.member("result")?)?.into_owned();
+    Some(Splice::new(line).set("result", result).apply()?.into_owned().into_bytes())
+}
+
+impl Call {
+    /// Its server is not asked before it is the task that its client has asked for.
+    pub(super) fn waits_for_its_task(&self) -> bool {
+        !self.sent && self.hand_over.as_deref().is_some_and(HandOver::is_of_a_task)
+    }
+
+    /// Whether it is time to hand it over. Once, unless its client is asked something.
+    pub(super) fn is_due(&mut self, now: Duration, client_is_asked: bool) -> bool {
+        let deadline = self.deadline;
+        let Some(hand_over) = &mut self.hand_over else { return false };
+        if hand_over.at.is_none_or(|at| at > now) {
+            return false;
+        }
+        let again = now + WHILE_ASKED;
+        let is_asked = client_is_asked && stands("guarded-asked-call-stays-a-call");
+        hand_over.at =
+            Some(again).filter(|again| is_asked && deadline.is_none_or(|deadline| *again < deadline));
+        hand_over.at.is_none()
+    }
+}
+
+impl Machine {
+    /// The same, with somebody who keeps jobs.
+    #[must_use]
+    pub fn with_jobs(self) -> Machine {
+        Machine { offers: Some(Box::default()), ..self }
+    }
+
+    /// When a request becomes a job that may take so long as a call; never, for most.
+    pub(super) fn hand_over_of(
+        &self,
+        method: &str,
+        params: Option<Json<'_>>,
+        limit: Option<Duration>,
+    ) -> Option<Box<HandOver>> {
+        let offers = self.offers.as_ref().filter(|_| method == "tools/call")?;
+        let params = params?;
+        let after = self.limits.promote_after.moment(self.call_clock)?;
+        let has_tasks = offers.has_tasks() == Some(true);
+        let skin = if has_tasks { Skin::Words } else { Skin::of(params, self.revision()) };
+        let after = match skin {
+            // It is what its client has asked for, which waits for that alone.
+            Skin::Task(Dialect::Core) => Duration::ZERO,
+            // A task is between the client and a server that has some.
+            Skin::Words if has_tasks && params.member("task").is_some() => return None,
+            _ if limit.is_some_and(|limit| after >= limit) => return None,
+            _ => after,
+        };
+        if !self.has_room_for(params) {
+            return None;
+        }
+        let params = params.get().as_bytes().into();
+        Some(HandOver { at: Some(self.now + after), params, skin, joins: None, order: None }.into())
+    }
+
+    /// Whether these can be kept until the call is answered: what is large is bounded for all calls together.
+    fn has_room_for(&self, params: Json<'_>) -> bool {
+        let length = params.get().len();
+        if length <= RETRY_BYTES || !stands("kept-params-bounded") {
+            return true;
+        }
+        let kept = self.calls.iter().filter_map(|(_, call)| call.hand_over.as_ref());
+        let kept: usize = kept.map(|hand_over| hand_over.params.len()).sum();
+        let has_room = kept + length <= self.limits.queue_bytes;
+        if !has_room {
+            tracing::warn!(
+                server = self.name,
+                "a call cannot become a job: its arguments are {length} bytes long, and {kept} are kept for others"
+            );
+        }
+        has_room
+    }
+
+    /// Whether this is a list of tools for a client that copes with tasks.
+    pub(super) fn is_list_for_tasks(&self, method: &str, params: Option<Json<'_>>) -> bool {
+        self.offers.is_some()
+            && method == "tools/list"
+            && params.is_some_and(|params| Skin::of(params, self.revision()) != Skin::Words)
+    }
+
+    /// The job that the same call has become before.
+    pub(super) fn joined_by(&self, hand_over: &HandOver, outside: &impl Outside) -> Option<JobId> {
+        let params = Json::new(&hand_over.params)?;
+        let is_safe =
+            |offers: &Offers| text_member(params, "name").is_some_and(|tool| offers.is_repeatable(&tool));
+        let joins = self.limits.join_same_call
+            && self.offers.as_deref().is_some_and(is_safe)
+            && stands("guarded-same-call-joins");
+        joins.then(|| outside.same_call(self.client_name.as_deref(), &hand_over.params)).flatten()
+    }
+
+    /// Keeps a call from its server until it is the task that its client has asked for.
+    pub(super) fn keep_for_its_task(&mut self, wire_id: &Id, line: &[u8]) {
+        if let Some(call) = self.calls.get_mut(wire_id) {
+            call.line = Some(line.to_vec());
+        }
+    }
+
+    /// Why a call cannot be the task that its client has asked for, where there is no room for it.
+    pub(super) fn refusal_of_task(&self, method: &str, params: Option<Json<'_>>) -> Option<Telling<'static>> {
+        let offers = self.offers.as_ref().filter(|_| method == "tools/call")?;
+        let params = params.filter(|_| offers.has_tasks() != Some(true))?;
+        self.limits.promote_after.moment(self.call_clock)?;
+        // The room is asked for first: nearly every call has it, and the kind of its caller costs a look into its parameters.
+        let is_refused =
+            !self.has_room_for(params) && Skin::of(params, self.revision()) == Skin::Task(Dialect::Core);
+        is_refused.then(|| Telling {
+            kind: Kind::Overloaded,
+            happened: "the call cannot be kept as a task: too much is kept for others".to_owned(),
+            hint: "call it without `task`, or when others have been answered",
+        })
+    }
+
+    /// There can be no job of a call: whoever has asked for a task is told so, and its server has not been asked.
+    pub fn not_promoted(
+        &mut self,
+        now: Duration,
+        (wire_id, order): (&Id, Order),
+        why: &JobError,
+        outside: &mut impl Outside,
+    ) {
+        self.now = now;
+        let waits = |call: &Call| !call.is_job && call.waits_for_its_task();
+        if !self.is_of(wire_id, order) || !self.calls.get(wire_id).is_some_and(waits) {
+            return;
+        }
+        let Some(call) = self.calls.cancel(wire_id) else { return };
+        let _never_answered = self.calls.complete(wire_id);
+        self.settle_trial(wire_id);
+        self.bury_token(call.token.clone());
+        let line = call.line.as_deref().and_then(Json::new);
+        let tool = line.and_then(|line| text_member(line.member("params")?, "name")).unwrap_or_default();
+        let telling = Telling { kind: Kind::Overloaded, happened: not_kept(&tool, why), hint: NOT_KEPT_HINT };
+        self.tell_call(&call, telling, None, outside);
+        self.after_call(outside);
+    }
+
+    /// A call waits for a job, and its server hears of it only where nothing comes of that.
+    pub(super) fn join(&mut self, wire_id: Id, job: JobId, line: &[u8]) {
+        let order = self.next_order();
+        let Some(call) = self.calls.get_mut(&wire_id) else { return };
+        call.line = Some(line.to_vec());
+        let Some(hand_over) = &mut call.hand_over else { return };
+        (hand_over.joins, hand_over.order) = (Some(job), Some(order));
+        // Who has asked for a task gets the one that there is, which is handed over at once.
+        if !hand_over.is_of_a_task() {
+            let limit = call.limit.unwrap_or(self.limits.call_timeout);
+            self.actions.push_back(Action::Join(Join { call: wire_id, order, job, limit }.into()));
+        }
+    }
+
+    fn next_order(&mut self) -> Order {
+        self.last_order += 1;
+        Order(self.last_order)
+    }
+
+    /// Whether this is still the call of which this was asked for.
+    fn is_of(&self, wire_id: &Id, order: Order) -> bool {
+        let hand_over = self.calls.get(wire_id).and_then(|call| call.hand_over.as_ref());
+        hand_over.is_some_and(|hand_over| hand_over.order == Some(order) || !stands("order-is-of-its-call"))
+    }
+
+    /// Whether a call still waits for the job that this was about.
+    pub fn waits_for_a_job(&self, wire_id: &Id, order: Order) -> bool {
+        let hand_over = self.calls.get(wire_id).and_then(|call| call.hand_over.as_ref());
+        self.is_of(wire_id, order) && hand_over.is_some_and(|hand_over| hand_over.joins.is_some())
+    }
+
+    /// Something has come of a call that waits for a job.
+    pub fn joined(
+        &mut self,
+        now: Duration,
+        (wire_id, order): (&Id, Order),
+        came: Joined,
+        outside: &mut impl Outside,
+    ) {
+        self.now = now;
+        if !self.waits_for_a_job(wire_id, order) {
+            return;
+        }
+        let Some(call) = self.calls.get_mut(wire_id) else { return };
+        let is_job_still = matches!(came, Joined::Still(_));
+        match came {
+            Joined::Answer(result) | Joined::Still(result) => {
+                let (client_id, batch) = (call.client_id.clone(), call.batch);
+                let token = call.token.take();
+                let _never_answered = self.calls.complete(wire_id);
+                self.renamed.remove(&client_id);
+                self.settle_trial(wire_id);
+                self.bury_token(token);
+                if is_job_still {
+                    self.list_job_tools(outside);
+                }
+                self.answer_with(&client_id, batch, &result, outside);
+            }
+            Joined::Nothing => {
+                if let Some(hand_over) = &mut call.hand_over {
+                    hand_over.joins = None;
+                    hand_over.at.get_or_insert(now);
+                }
+                let is_of_a_task = call.waits_for_its_task();
+                self.look_at_its_moment(wire_id);
+                if !is_of_a_task {
+                    self.send_or_hold(wire_id, outside);
+                }
+            }
+        }
+    }
+
+    fn answer_with(
+        &mut self,
+        client_id: &Id,
+        batch: Option<BatchId>,
+        result: &str,
+        outside: &mut impl Outside,
+    ) {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, client_id.to_json());
+        self.answer(batch, &one_line(line.as_bytes()), outside);
+        self.after_call(outside);
+    }
+
+    /// Has a call handed over whose time has come.
+    pub(super) fn order(&mut self, wire_id: &Id) {
+        let (client, revision, next) = (self.client_name.clone(), self.revision(), self.next_order());
+        let Some((call, offers)) = self.calls.get_mut(wire_id).zip(self.offers.as_mut()) else { return };
+        let Some(hand_over) = &mut call.hand_over else { return };
+        let (params, order) = match (hand_over.joins, hand_over.order) {
+            // There may be nothing to wait for, and then it becomes a job itself.
+            (Some(_), Some(order)) => (hand_over.params.clone(), order),
+            _ => (std::mem::take(&mut hand_over.params), next),
+        };
+        hand_over.order = Some(order);
+        let tool = Json::new(&params).and_then(|params| text_member(params, "name")).unwrap_or_default();
+        let promote = Promote {
+            call: wire_id.clone(),
+            order,
+            elapsed: self.now.saturating_sub(call.since),
+            client,
+            revision,
+            skin: hand_over.skin,
+            names: offers.names(),
+            is_repeatable: offers.is_repeatable(&tool),
+            joins: hand_over.joins,
+            params,
+        };
+        self.actions.push_back(Action::Promote(promote.into()));
+    }
+
+    /// Enters the first moment at which anything is to be done about a call.
+    pub(super) fn look_at_its_moment(&mut self, wire_id: &Id) {
+        if let Some(next) = self.calls.get(wire_id).and_then(Call::next_moment) {
+            self.calls.postpone(wire_id, next);
+        }
+    }
+
+    /// A call is a job now, on the disk; `result` is what its client gets in place of the server's. False where nobody waits for that any
+    /// more, so that the job is of no use.
+    pub fn promoted(
+        &mut self,
+        now: Duration,
+        (wire_id, order): (&Id, Order),
+        (job, result): (&str, &str),
+        outside: &mut impl Outside,
+    ) -> bool {
+        self.now = now;
+        if !self.is_of(wire_id, order) {
+            return false;
+        }
+        let Some(call) = self.calls.get_mut(wire_id).filter(|call| !call.is_job) else { return false };
+        call.is_job = true;
+        let is_a_task = call.hand_over.as_deref().is_some_and(HandOver::is_of_a_task);
+        let is_in_words = call.hand_over.as_deref().is_some_and(|hand_over| hand_over.skin == Skin::Words);
+        call.task = is_a_task.then(|| job.into());
+        let limit = self.limits.job_timeout;
+        (call.limit, call.deadline) = (Some(limit), Some(call.since + limit));
+        (call.heartbeat, call.hand_over) = (None, None);
+        let client_id = std::mem::replace(&mut call.client_id, wire_id.clone());
+        let (batch, token) = (call.batch.take(), call.token.take());
+        tracing::info!(
+            server = self.name,
+            client = self.client_name,
+            job,
+            "`{}` (id {client_id}) goes on as a job",
+            call.method
+        );
+        self.look_at_its_moment(wire_id);
+        // Others are not kept waiting for what it says about the server: that may take hours.
+        self.settle_trial(wire_id);
+        self.renamed.remove(&client_id);
+        if let Some(token) = token {
+            self.forget_ended_jobs();
+            self.job_tokens.insert(token, wire_id.clone());
+        }
+        if is_in_words {
+            self.list_job_tools(outside);
+        }
+        self.answer_with(&client_id, batch, result, outside);
+        let is_unsent = |call: &Call| is_a_task && !call.sent;
+        if matches!(self.end, End::None | End::Draining { .. })
+            && self.calls.get(wire_id).is_some_and(is_unsent)
+        {
+            self.send_or_hold(wire_id, outside);
+        }
+        true
+    }
+
+    /// Nobody wants the result of a call that is a job, or was to become one, any more.
+    pub fn job_withdrawn(&mut self, now: Duration, wire_id: &Id, outside: &mut impl Outside) {
+        self.now = now;
+        if self.calls.get(wire_id).is_some_and(|call| call.is_job)
+            && let Some(call) = self.calls.cancel(wire_id)
+        {
+            self.settle_trial(wire_id);
+            if call.sent {
+                self.cancel_at_server(wire_id, "the job was cancelled", outside);
+            } else {
+                let _never_answered = self.calls.complete(wire_id);
+            }
+        }
+    }
+
+    /// Asks the server once more, on behalf of a job, with what it wanted to know first. Gives the id of the request there.
+    pub fn ask_for_job(&mut self, now: Duration, params: &str, outside: &mut impl Outside) -> Id {
+        self.now = now;
+        let wire_id = self.own_id();
+        let limit = self.limits.job_timeout;
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{params}}}"#,
+            wire_id.to_json()
+        );
+        let call = Call {
+            client_id: wire_id.clone(),
+            method: "tools/call".into(),
+            role: Role::Other,
+            since: now,
+            deadline: Some(now + limit),
+            limit: Some(limit),
+            token: None,
+            heartbeat: None,
+            batch: None,
+            hand_over: None,
+            copes_with_tasks: false,
+            is_job: true,
+            task: None,
+            line: Some(line.into_bytes()),
+            sent: false,
+            retried: false,
+            held_since: now,
+            held_for: Duration::ZERO,
+        };
+        // The id is free, so this cannot be refused.
+        let _registered = self.calls.register(wire_id.clone(), call.deadline, call);
+        self.send_or_hold(&wire_id, outside);
+        wire_id
+    }
+
+    /// Sends the server a call that it has not had, or holds it until the server is back.
+    fn send_or_hold(&mut self, wire_id: &Id, outside: &mut impl Outside) {
+        if self.link == Link::Live {
+            return self.send_held(wire_id, outside);
+        }
+        if let Some(call) = self.calls.get_mut(wire_id) {
+            call.held_since = self.now;
+            self.held_bytes += call.line.as_ref().map_or(0, Vec::len);
+        }
+        self.held.push_back(Held::Call(wire_id.clone()));
+        self.wake();
+    }
+
+    /// The revision that the client speaks; the first one, as long as that is not known.
+    pub fn revision(&self) -> Revision {
+        let modern = self.modern_version.as_deref().and_then(Revision::of_request);
+        let legacy = self.negotiated.as_deref().and_then(Revision::of_handshake);
+        modern.or(legacy).unwrap_or(Revision::V2024November)
+    }
+
+    /// The params of what the server asks, where that can only be about a call that is a task to its client, as that has to hear of it.
+    pub(super) fn related(&self, line: &[u8]) -> Option<String> {
+        let (_, call) = self.calls.only()?;
+        let task = call.task.as_ref()?;
+        let params = Json::new(line).and_then(|line| line.member("params"));
+        stands("question-of-a-task-says-so").then(|| tasks::related(params, task))
+    }
+
+    /// Tells a job what has come of its call.
+    pub(super) fn answer_job(&self, wire_id: &Id, line: &[u8], outside: &mut impl Outside) {
+        let era =
+            if self.era == Era::Modern { unhang_bridge::Era::Modern } else { unhang_bridge::Era::Legacy };
+        outside.to_job(wire_id, JobNews::Answer(era, line));
+    }
+
+    /// Tokens of jobs that have ended are as many at most as there are of others.
+    fn forget_ended_jobs(&mut self) {
+        if self.job_tokens.len() > 2 * self.calls.len() && stands("tokens-of-jobs-bounded") {
+            let calls = &self.calls;
+            self.job_tokens.retain(|_, wire_id| calls.get(wire_id).is_some_and(|call| call.is_job));
+        }
+    }
+
+    /// Whether this progress is that of a job, which has it then.
+    pub(super) fn job_progresses(
+        &self,
+        token: &Id,
+        params: Option<Json<'_>>,
+        outside: &mut impl Outside,
+    ) -> bool {
+        let Some(wire_id) = self.job_tokens.get(token) else { return false };
+        if let Some(params) = params
+            && self.calls.get(wire_id).is_some_and(|call| call.is_job)
+        {
+            outside.to_job(wire_id, JobNews::Progress(params.get().as_bytes()));
+        }
+        true
+    }
+
+    /// The server logs something, which can only be about the call that it works on.
+    pub(super) fn job_logs(&self, params: Option<Json<'_>>, outside: &mut impl Outside) {
+        if let (Some((wire_id, call)), Some(params)) = (self.calls.only(), params)
+            && call.is_job
+        {
+            outside.to_job(wire_id, JobNews::Log(params.get().as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The guard: one client and one stdio server, and nothing that can hang between them.
+//!
+//! An assembly of two halves. [`machine::Machine`] is pure: it is told what happened (a line from either side, a clock
+//! tick, an exit) and answers with what is to be written and done. [`run`] is the thin shell that owns the
+//! descriptors, the process and the clock. The machine can be driven without a process, which is how it is fuzzed.
+//!
+//! Invariants
+//! - Every request that the client sends is answered exactly once, or withdrawn by the client (promise 1).
+//! - Payload bytes are forwarded as they came; only an id is ever replaced, and only where it would be ambiguous, and the number of a
+//!   server's progress, where it would be no step forward from a heartbeat of ours. Where calls become jobs (`offers`), what is ours stands
+//!   beside what the server says of itself and of its tools, and a task that a client wants is between the two of us.
+//! - Nothing in the machine waits. The shell awaits reads, clocks and events, never a write.
+
+mod desk;
+mod from_client;
+mod from_server;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod handover;
+mod heartbeats;
+mod keeper;
+pub mod machine;
+mod offers;
+mod run;
+mod supervise;
+mod tell;
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+pub use keeper::OpenJobs;
+pub use run::{GuardSpec, run};
+pub use unhang_core::shell::Stop;

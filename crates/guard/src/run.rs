@@ -1,0 +1,590 @@
+//! The shell around the machine: descriptors, the process, the clock.
+//!
+//! Theory of operation. One task, one `select!`. Reads feed the machine; the machine writes through [`World`], which
+//! gathers short lines until everything that was read at once has been dealt with, and hands long ones to the kernel at
+//! once; what the kernel does not take waits in a queue. No branch awaits a write, so neither direction can wait for the
+//! other. The server's stderr is read by a thread of its own and never passes here.
+//!
+//! Invariants: one server process at a time; after [`Action::Exit`] nothing is read any more, and what waits for the
+//! client is delivered for as long as it reads, within [`EXIT_LIMIT`] from what ended the session; dropping the process
+//! lets its lifeline end the tree.
+
+use std::{future::pending, io, os::fd::OwnedFd, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+use unhang_jobs::id::JobId;
+use unhang_proc::{
+    deadline::Deadline,
+    drain::Tail,
+    give_back_code,
+    lossy::LossyWriter,
+    server::{ServerEvent, ServerSpec},
+};
+use unhang_switches::stands;
+use unhang_wire::{Id, Lines};
+
+use super::{
+    keeper::{self, Keeper, OpenJobs},
+    machine::{Action, JobNews, Machine, Outside},
+};
+use unhang_background::Ending;
+use unhang_core::{
+    config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT, Limits, TAIL_LINES},
+    exit,
+    promotion::Promotion,
+    queue::{Class, Queue},
+    shell::{FromClient, Stop, Taken, ToClient, gathered, is_passing, set},
+    units::in_words,
+};
+use unhang_tools::job_report::ToolNames;
+use unhang_upstream::process::{Awaited, Process, awaited};
+
+/// What a guard needs.
+pub struct GuardSpec {
+    /// What the server is called in errors, logs and file names.
+    pub name: String,
+    /// The server's limits.
+    pub limits: Limits,
+    /// How the server is started.
+    pub server: ServerSpec,
+    /// Where the client writes to us; shared with the client, so it is never made non-blocking in place.
+    pub client_input: OwnedFd,
+    /// Where the client reads from us.
+    pub client_output: OwnedFd,
+    /// Where the server's stderr and our own notices are copied to, lossily.
+    pub notices: LossyWriter,
+    /// What slow calls become jobs with; without it they do not.
+    pub jobs: Option<OpenJobs>,
+}
+
+/// Guards one server until the client or a [`Stop`] ends it. Returns the exit code (design 4). A second `Stop` ends it at
+/// once.
+///
+/// # Errors
+/// Only when the client's descriptors cannot be used at all.
+pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result<u8> {
+    let mut shell = Shell::new(spec)?;
+    let mut timer = Box::pin(sleep_until(Instant::now()));
+    let code = loop {
+        if let Some(code) = shell.act() {
+            break code;
+        }
+        set(&mut timer, shell.next_tick());
+        let reads_client = !shell.from_client.ended && shell.machine.reads_client(&shell.world);
+        let reads_server = shell.machine.reads_server(&shell.world);
+        let writes_server = !shell.world.to_server.is_empty();
+        tokio::select! {
+            stop = stops.recv() => {
+                if let Some(code) = shell.stop(stop.unwrap_or(Stop::Terminate)) {
+                    return Ok(code);
+                }
+            }
+            ready = shell.from_client.readable(), if reads_client => shell.read_client(ready),
+            awaited = awaited(&shell.world.process, reads_server, writes_server) => match awaited {
+                Awaited::Event(event) => shell.process_event(event).await,
+                Awaited::Readable(ready) => shell.read_server(ready),
+                Awaited::Writable => shell.world.flush_server(),
+                Awaited::InputClosed => shell.input_closed(),
+            },
+            () = shell.world.to_client.writable(), if shell.world.to_client.is_waiting() => shell.world.to_client.flush(),
+            () = shell.world.to_client.closed(), if !shell.ending && stands("gone-client-noticed") => shell.client_gone(),
+            event = kept(&mut shell.world.keeper) => shell.job_event(event),
+            () = &mut timer => shell.tick(),
+        }
+        shell.hear_desk();
+        shell.world.to_client.flush();
+        shell.world.flush_server();
+        shell.notice_lost_peers();
+    };
+    tokio::select! {
+        () = shell.finish() => {}
+        // Nobody wants to wait for the last answers any more; the outcome stays.
+        Some(_) = stops.recv(), if stands("signal-ends-delivery") => {}
+    }
+    Ok(code)
+}
+
+/// The machine's outside world: both queues with the descriptors behind them.
+struct World {
+    to_client: ToClient,
+    process: Option<Process>,
+    to_server: Queue,
+    /// What the line that is being dealt with stands in.
+    memory: Option<Arc<Vec<u8>>>,
+    /// What is gathered for the server.
+    gathered: usize,
+    tail: Tail,
+    notices: LossyWriter,
+    /// Where slow calls become jobs.
+    keeper: Option<Keeper>,
+}
+
+impl World {
+    fn flush_server(&mut self) {
+        if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
+            self.to_server.flush(input);
+        }
+    }
+}
+
+impl Outside for World {
+    fn to_client(&mut self, class: Class, line: &[u8]) {
+        self.to_client.send(class, line, self.memory.as_ref());
+    }
+
+    fn to_server(&mut self, line: &[u8]) {
+        let input = self.process.as_mut().and_then(|process| process.server.input.as_mut());
+        let full = line.len() + self.to_server.cost() > self.gathered;
+        self.to_server.push(Class::Kept, line, input.filter(|_| full), self.memory.as_ref());
+    }
+
+    fn client_backlog(&self) -> usize {
+        self.to_client.backlog()
+    }
+
+    fn server_backlog(&self) -> usize {
+        self.to_server.cost()
+    }
+
+    fn stderr_tail(&self) -> Vec<String> {
+        self.tail.last_lines(if stands("told-tail-bounded") { TAIL_LINES } else { usize::MAX })
+    }
+
+    fn stderr_age(&self) -> Option<Duration> {
+        self.tail.age()
+    }
+
+    fn processor_time(&self) -> Option<Duration> {
+        self.process.as_ref().and_then(|process| process.server.cpu_time())
+    }
+
+    fn show(&mut self, text: &str) {
+        self.notices.send(format!("unhang: {text}\n").as_bytes());
+    }
+
+    fn to_job(&mut self, call: &Id, news: JobNews<'_>) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.tell(call, news);
+        }
+    }
+
+    fn to_desk(&mut self, line: &[u8], names: ToolNames) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.serve(line, names);
+        }
+    }
+
+    fn desk_backlog(&self) -> usize {
+        self.keeper.as_ref().map_or(0, Keeper::desk_backlog)
+    }
+
+    fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
+        self.keeper.as_ref()?.same_call(client, params)
+    }
+}
+
+/// What happens about jobs; nothing, where there are none. Cancel-safe.
+async fn kept(keeper: &mut Option<Keeper>) -> keeper::Event {
+    match keeper {
+        Some(keeper) => keeper.event().await,
+        None => pending().await,
+    }
+}
+
+struct Shell {
+    machine: Machine,
+    world: World,
+    origin: Instant,
+    from_client: FromClient,
+    server_lines: Lines,
+    /// When memory that long lines needed is looked at.
+    release_at: Option<Instant>,
+    /// What only the start needed of the program's code is no longer in memory.
+    is_settled: bool,
+    server: ServerSpec,
+    name: String,
+    limits: Limits,
+    ending: bool,
+    /// Why jobs end that end with the session.
+    jobs_end: Ending,
+    /// By when the process has to be gone, once something has ended the session.
+    ends_by: Option<Deadline>,
+}
+
+impl Shell {
+    fn new(spec: GuardSpec) -> io::Result<Shell> {
+        let limits = spec.limits;
+        let machine = Machine::new(spec.name.clone(), limits.clone(), u64::from(std::process::id()));
+        let keeper = spec.jobs.filter(|_| limits.promote_after != Promotion::Off);
+        let keeper = keeper.map(|open| Keeper::new(spec.name.clone(), limits.clone(), open));
+        Ok(Shell {
+            machine: if keeper.is_some() { machine.with_jobs() } else { machine },
+            world: World {
+                to_client: ToClient::new(spec.client_output, limits.queue_bytes)?,
+                process: None,
+                to_server: Queue::new(usize::MAX),
+                memory: None,
+                gathered: gathered(limits.queue_bytes),
+                tail: Tail::new(limits.stderr_tail),
+                notices: spec.notices,
+                keeper,
+            },
+            origin: Instant::now(),
+            from_client: FromClient::new(spec.client_input, limits.max_message)?,
+            server_lines: Lines::new(limits.max_message),
+            release_at: None,
+            is_settled: false,
+            server: spec.server,
+            name: spec.name,
+            limits,
+            ending: false,
+            jobs_end: Ending::ClientGone,
+            ends_by: None,
+        })
+    }
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// Carries out what the machine wants; returns the exit code at the end.
+    fn act(&mut self) -> Option<u8> {
+        while let Some(action) = self.machine.next_action() {
+            match action {
+                Action::StartServer => self.start_server(),
+                Action::StopServer => {
+                    if let Some(process) = &mut self.world.process {
+                        process.server.begin_stop();
+                    }
+                }
+                Action::Promote(order) => {
+                    if let Some(keeper) = &mut self.world.keeper {
+                        keeper.order(*order);
+                    }
+                }
+                Action::Join(join) => {
+                    if let Some(keeper) = &mut self.world.keeper {
+                        keeper.join(*join);
+                    }
+                }
+                Action::Exit(code) => return Some(code),
+            }
+        }
+        None
+    }
+
+    fn start_server(&mut self) {
+        let notices = self.world.notices.clone();
+        let show = move |line: &[u8]| notices.send(&[line, b"\n"].concat());
+        match Process::start(&self.name, &self.server, self.world.tail.clone(), show) {
+            Ok(process) => {
+                self.world.process = Some(process);
+                if stands("old-input-forgotten") {
+                    self.world.to_server.clear();
+                }
+                self.server_lines = Lines::new(self.limits.max_message);
+                self.machine.server_spawned(self.now(), &mut self.world);
+            }
+            Err(error) => self.machine.start_failed(self.now(), &error.to_string(), &mut self.world),
+        }
+    }
+
+    fn stop(&mut self, stop: Stop) -> Option<u8> {
+        if self.ending && stands("second-signal-ends") {
+            return Some(stop.exit_code());
+        }
+        self.begin_end();
+        self.ending = true;
+        self.jobs_end = Ending::UnhangEnds;
+        self.machine.stop(self.now(), stop.exit_code(), stop.cause(), &mut self.world);
+        None
+    }
+
+    /// When [`Shell::tick`] is due.
+    fn next_tick(&mut self) -> Option<Instant> {
+        if self.from_client.lines.is_large() || self.server_lines.is_large() {
+            self.release_at.get_or_insert_with(|| Instant::now() + LARGE_BUFFER_KEPT);
+            // From here on memory goes to messages. By now everything a session begins with has been done once.
+            if !std::mem::replace(&mut self.is_settled, true) {
+                give_back_code();
+            }
+        }
+        let machine = self.machine.next_tick().map(|tick| self.origin + tick);
+        let ask = self.world.process.as_ref().and_then(|process| process.ask_at);
+        machine.into_iter().chain(self.release_at).chain(ask).min()
+    }
+
+    fn tick(&mut self) {
+        self.machine.tick(self.now(), &mut self.world);
+        if self.release_at.take_if(|at| *at <= Instant::now()).is_some() {
+            self.from_client.lines.release();
+            self.server_lines.release();
+        }
+        if let Some(Process { server, ask_at, exited, .. }) = &mut self.world.process
+            && ask_at.take_if(|at| *at <= Instant::now()).is_some()
+            && !*exited
+            && server.input.as_ref().is_some_and(|input| input.unread() > 0)
+        {
+            self.machine.server_deaf(self.now(), "it closed its stdin and left something in it unread");
+        }
+    }
+
+    /// The server has closed its stdin. What it has read it may still answer; what lies in the pipe nobody will read.
+    fn input_closed(&mut self) {
+        if let Some(process) = &mut self.world.process {
+            process.input_closed = true;
+            process.ask_at = stands("unread-input-noticed").then(|| Instant::now() + LAST_MOMENT);
+        }
+    }
+
+    fn client_gone(&mut self) {
+        self.ending = true;
+        self.machine.stop(self.now(), exit::DONE, "the client reads no more", &mut self.world);
+    }
+
+    /// A write that failed is noticed by whoever writes next; the consequences are drawn here.
+    fn notice_lost_peers(&mut self) {
+        if self.world.to_client.peer_gone() && !self.ending && stands("failed-write-to-client-ends") {
+            self.client_gone();
+        }
+        if self.world.to_server.peer_gone() && stands("deaf-stdin-noticed") {
+            self.machine.server_deaf(self.now(), "it closed its stdin");
+        }
+    }
+
+    fn read_client(&mut self, ready: io::Result<()>) {
+        match self.from_client.read(ready) {
+            Taken::Bytes => {
+                let now = self.now();
+                self.world.memory = Some(self.from_client.lines.memory());
+                while let Some(line) = self.from_client.lines.next_line() {
+                    self.machine.client_line(now, line, &mut self.world);
+                }
+                self.world.memory = None;
+            }
+            Taken::Nothing => {}
+            Taken::End => self.client_end(),
+        }
+    }
+
+    /// From now on the end has a deadline; the diagnostics after us need a moment of it.
+    fn begin_end(&mut self) {
+        self.ends_by.get_or_insert_with(|| Deadline::after(EXIT_LIMIT - FLUSH_LIMIT));
+    }
+
+    fn client_end(&mut self) {
+        self.begin_end();
+        let now = self.now();
+        while let Some(line) = self.from_client.lines.finish() {
+            self.machine.client_line(now, line, &mut self.world);
+        }
+        self.machine.client_end(now, &mut self.world);
+    }
+
+    fn read_server(&mut self, ready: io::Result<()>) {
+        let Some(process) = &mut self.world.process else { return };
+        let read = ready.and_then(|()| process.server.output.try_read(self.server_lines.spare()));
+        self.server_read(read);
+    }
+
+    /// Takes what was read from the server; true when there may be more at once.
+    fn server_read(&mut self, read: io::Result<usize>) -> bool {
+        match read {
+            Ok(count @ 1..) => {
+                self.server_lines.filled(count);
+                let now = self.now();
+                self.world.memory = Some(self.server_lines.memory());
+                while let Some(line) = self.server_lines.next_line() {
+                    self.machine.server_line(now, line, &mut self.world);
+                }
+                self.world.memory = None;
+                true
+            }
+            Err(error) if is_passing(&error) => false,
+            Ok(_) | Err(_) => {
+                self.output_ended();
+                false
+            }
+        }
+    }
+
+    /// The server's stdout has ended. A server that goes closes it a moment before; one that lives on is of no use.
+    fn output_ended(&mut self) {
+        let now = self.now();
+        let Some(process) = &mut self.world.process else { return };
+        process.output_ended = true;
+        let exited = process.exited;
+        while let Some(line) = self.server_lines.finish() {
+            self.machine.server_last_line(now, line, &mut self.world);
+        }
+        if !exited && stands("deaf-stdout-noticed") {
+            self.machine.server_deaf(now, "it closed its stdout");
+        }
+    }
+
+    async fn process_event(&mut self, event: ServerEvent) {
+        match event {
+            ServerEvent::Started { pid, tier } => {
+                tracing::info!(server = self.name, pid, ?tier, "started after {}", in_words(self.now()));
+            }
+            ServerEvent::Failed(error) => {
+                self.world.process = None;
+                self.machine.start_failed(self.now(), &error.to_string(), &mut self.world);
+            }
+            ServerEvent::Exited(exit) => {
+                self.last_words().await;
+                self.machine.server_exited(self.now(), &exit, &mut self.world);
+            }
+            ServerEvent::Gone(swept) => {
+                self.world.process = None;
+                self.machine.server_gone(self.now(), swept, &mut self.world);
+            }
+        }
+    }
+
+    /// Everything that the dead process wrote is in the pipes already: it is read without waiting for their end, which
+    /// somebody else may hold open (processes.md 1.3).
+    async fn last_words(&mut self) {
+        if let Some(process) = &mut self.world.process {
+            process.exited = true;
+        }
+        while let Some(process) =
+            self.world.process.as_mut().filter(|process| !process.output_ended && stands("last-words-read"))
+        {
+            let read = process.server.output.read_now(self.server_lines.spare());
+            if !self.server_read(read) && stands("pipe-end-not-awaited") {
+                break;
+            }
+        }
+        if self.world.process.as_ref().is_some_and(|process| !process.output_ended) {
+            self.output_ended();
+        }
+        if let Some(process) = &mut self.world.process {
+            process.last_stderr().await;
+        }
+    }
+
+    /// What the desk has said goes its way.
+    fn hear_desk(&mut self) {
+        let Some(keeper) = &mut self.world.keeper else { return };
+        let said = keeper.said();
+        if !said.is_empty() {
+            let now = self.now();
+            said.iter().for_each(|(class, line)| {
+                self.machine.desk_line(now, class, line, &mut self.world);
+            });
+        }
+    }
+
+    /// Something has happened about jobs.
+    fn job_event(&mut self, event: keeper::Event) {
+        let now = self.now();
+        match event {
+            keeper::Event::Adopted(adopted) => {
+                let call = (&adopted.call, adopted.order);
+                let told = (adopted.job(), &*adopted.result);
+                let is_told = self.machine.promoted(now, call, told, &mut self.world);
+                if let Some(keeper) = &mut self.world.keeper {
+                    keeper.adopted(*adopted, is_told);
+                }
+            }
+            keeper::Event::Refused(call, order, why) => {
+                tracing::warn!(server = self.name, "no job can be made of call {call}: {why}");
+                self.machine.not_promoted(now, (&call, order), &why, &mut self.world);
+            }
+            keeper::Event::Over(call, order, job) => {
+                if self.machine.waits_for_a_job(&call, order)
+                    && let Some(keeper) = &mut self.world.keeper
+                {
+                    keeper.read(call, order, job);
+                }
+            }
+            keeper::Event::Joined(call, order, came) => {
+                self.machine.joined(now, (&call, order), came, &mut self.world);
+            }
+            keeper::Event::Said => {}
+            keeper::Event::Withdrawn(call) => self.machine.job_withdrawn(now, &call, &mut self.world),
+            keeper::Event::Asked(params, again) => {
+                let call = self.machine.ask_for_job(now, &params, &mut self.world);
+                if let Some(keeper) = &mut self.world.keeper {
+                    keeper.asked(call, again);
+                }
+            }
+        }
+    }
+
+    /// Delivers what waits for the client, and ends what is a job.
+    async fn finish(mut self) {
+        self.begin_end();
+        let (counters, shed) = (self.machine.counters(), self.world.to_client.shed());
+        let jobs_end = async {
+            if let Some(keeper) = &self.world.keeper {
+                keeper.end(self.jobs_end).await;
+            }
+        };
+        tokio::join!(self.world.to_client.deliver(self.ends_by), jobs_end);
+        tracing::info!(server = self.name, ?counters, shed, "done");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Read, thread};
+
+    use unhang_proc::{server::LifelineCommand, spawn::Environment};
+
+    use super::*;
+    use unhang_core::config::FLUSH_PAUSE;
+
+    /// More than any pipe holds.
+    const ANSWER: usize = 4 << 20;
+
+    /// A guard that ends while an answer waits for its client, and the client's end of the pipe.
+    fn ending() -> (Shell, io::PipeReader) {
+        let (client_input, _) = io::pipe().expect("a pipe");
+        let (reader, client_output) = io::pipe().expect("a pipe");
+        let limits = Limits::default();
+        let server = ServerSpec {
+            program: "never-started".into(),
+            arguments: Vec::new(),
+            environment: Environment::Inherit,
+            folder: None,
+            grace: limits.stop_grace,
+            stop_limit: limits.stop_limit(),
+            lifeline: LifelineCommand { program: "never-started".into(), arguments: Vec::new() },
+        };
+        let mut shell = Shell::new(GuardSpec {
+            name: "srv".to_owned(),
+            limits,
+            server,
+            client_input: client_input.into(),
+            client_output: client_output.into(),
+            notices: LossyWriter::new("test", io::sink(), 1),
+            jobs: None,
+        })
+        .expect("its descriptors can be used");
+        shell.world.to_client.send(Class::Kept, &vec![b'x'; ANSWER], None);
+        (shell, reader)
+    }
+
+    #[tokio::test]
+    async fn the_last_answers_are_delivered() {
+        let (shell, mut reader) = ending();
+        let client = thread::spawn(move || {
+            let mut received = Vec::new();
+            reader.read_to_end(&mut received).map(|_| received.len())
+        });
+        shell.finish().await;
+        assert_eq!(client.join().expect("the client reads").expect("to the end"), ANSWER + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_answers_are_not_waited_for_beyond_the_limit() {
+        let (shell, _unread) = ending();
+        let end = tokio::time::timeout(FLUSH_PAUSE * 2, shell.finish()).await;
+        assert!(end.is_ok(), "the client does not read, and is not waited for");
+    }
+}

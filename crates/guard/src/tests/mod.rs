@@ -1,0 +1,207 @@
+//! The machine driven without a process: every event by hand, time as a number (R-10, R-37).
+
+mod bounds;
+mod desk;
+mod handover;
+mod heartbeats;
+mod ids;
+mod life;
+mod offers;
+mod questions;
+mod restarts;
+mod talk;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use unhang_jobs::id::JobId;
+use unhang_proc::server::{Exit, Swept};
+use unhang_wire::{Id, Lines};
+
+use super::machine::{Action, JobNews, Machine, Outside};
+use unhang_core::{config::Limits, exit, queue::Class};
+use unhang_tools::job_report::ToolNames;
+
+/// Records what the machine does.
+#[derive(Default)]
+struct Fake {
+    client: Vec<(Class, String)>,
+    server: Vec<String>,
+    shown: Vec<String>,
+    jobs: Vec<(Id, String)>,
+    desk: Vec<String>,
+    same: Option<JobId>,
+    desk_backlog: usize,
+    client_backlog: usize,
+    server_backlog: usize,
+}
+
+impl Outside for Fake {
+    fn to_client(&mut self, class: Class, line: &[u8]) {
+        self.client.push((class, String::from_utf8(line.to_vec()).unwrap()));
+    }
+    fn to_server(&mut self, line: &[u8]) {
+        self.server.push(String::from_utf8(line.to_vec()).unwrap());
+    }
+    fn client_backlog(&self) -> usize {
+        self.client_backlog
+    }
+    fn server_backlog(&self) -> usize {
+        self.server_backlog
+    }
+    fn stderr_tail(&self) -> Vec<String> {
+        vec!["last words".to_owned()]
+    }
+    fn processor_time(&self) -> Option<Duration> {
+        None
+    }
+    fn show(&mut self, text: &str) {
+        self.shown.push(text.to_owned());
+    }
+    fn to_job(&mut self, call: &Id, news: JobNews<'_>) {
+        let (JobNews::Answer(_, text) | JobNews::Progress(text) | JobNews::Log(text)) = news;
+        self.jobs.push((call.clone(), String::from_utf8(text.to_vec()).unwrap()));
+    }
+    fn to_desk(&mut self, line: &[u8], _: ToolNames) {
+        self.desk.push(String::from_utf8(line.to_vec()).unwrap());
+    }
+    fn desk_backlog(&self) -> usize {
+        self.desk_backlog
+    }
+    fn same_call(&self, _: Option<&str>, _: &[u8]) -> Option<JobId> {
+        self.same
+    }
+}
+
+/// A machine, its world and a clock.
+struct Guarded {
+    machine: Machine,
+    world: Fake,
+    now: Duration,
+}
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
+const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+
+impl Guarded {
+    fn new(limits: Limits) -> Guarded {
+        let machine = Machine::new("srv", limits, 1);
+        let mut guarded = Guarded { machine, world: Fake::default(), now: Duration::ZERO };
+        assert_eq!(guarded.actions(), [Action::StartServer]);
+        guarded.machine.server_spawned(guarded.now, &mut guarded.world);
+        guarded
+    }
+
+    /// A session that has shaken hands, with everything said so far taken away.
+    fn shaken(limits: Limits) -> Guarded {
+        Guarded::shaken_as(limits, INITIALIZE, "2025-11-25")
+    }
+
+    fn shaken_as(limits: Limits, initialize: &str, version: &str) -> Guarded {
+        let mut guarded = Guarded::new(limits);
+        guarded.client(initialize);
+        guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":0,"result":{{"protocolVersion":"{version}"}}}}"#));
+        guarded.client(INITIALIZED);
+        guarded.heard();
+        guarded.said();
+        guarded
+    }
+
+    fn client(&mut self, line: &str) {
+        let mut lines = Lines::new(self.machine.limits.max_message);
+        lines.push(line.as_bytes());
+        lines.push(b"\n");
+        while let Some(line) = lines.next_line() {
+            self.machine.client_line(self.now, line, &mut self.world);
+        }
+    }
+
+    fn server(&mut self, line: &str) {
+        let mut lines = Lines::new(self.machine.limits.max_message);
+        lines.push(line.as_bytes());
+        lines.push(b"\n");
+        while let Some(line) = lines.next_line() {
+            self.machine.server_line(self.now, line, &mut self.world);
+        }
+    }
+
+    fn call(&mut self, id: u64) {
+        self.request(id, "tools/call");
+    }
+
+    fn request(&mut self, id: u64, method: &str) {
+        self.client(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"name":"t"}}}}"#));
+    }
+
+    fn answer(&mut self, id: u64) {
+        self.server(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
+    }
+
+    /// Time passes, with every tick that is due on the way.
+    fn wait(&mut self, length: Duration) {
+        let end = self.now + length;
+        while let Some(tick) = self.machine.next_tick().filter(|tick| *tick <= end) {
+            self.now = self.now.max(tick);
+            self.machine.tick(self.now, &mut self.world);
+            self.start_if_asked();
+        }
+        self.now = end;
+    }
+
+    fn start_if_asked(&mut self) {
+        let actions = self.actions();
+        for action in actions {
+            match action {
+                Action::StartServer => self.machine.server_spawned(self.now, &mut self.world),
+                other => self.machine.actions.push_back(other),
+            }
+        }
+    }
+
+    fn dies(&mut self) {
+        self.machine.server_exited(self.now, &Exit::Code(1), &mut self.world);
+        self.machine.server_gone(self.now, Swept { leaked: 0, unkilled: 0 }, &mut self.world);
+    }
+
+    fn ends(&mut self) {
+        self.machine.client_end(self.now, &mut self.world);
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.machine.next_action()).collect()
+    }
+
+    /// What the client has heard since the last look.
+    fn heard(&mut self) -> Vec<Value> {
+        self.world.client.drain(..).map(|(_, line)| serde_json::from_str(&line).unwrap()).collect()
+    }
+
+    /// What the server was told since the last look.
+    fn said(&mut self) -> Vec<Value> {
+        self.world.server.drain(..).map(|line| serde_json::from_str(&line).unwrap()).collect()
+    }
+
+    /// The only thing that the client has heard: an error of this code for this id.
+    #[track_caller]
+    fn heard_fault(&mut self, id: impl Into<Value>, code: i32) -> Value {
+        let heard = self.heard();
+        assert_eq!(heard.len(), 1, "{heard:?}");
+        assert_eq!(
+            (&heard[0]["id"], &heard[0]["error"]["code"]),
+            (&id.into(), &Value::from(code)),
+            "{heard:?}"
+        );
+        heard[0]["error"].clone()
+    }
+}
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn shake_again(guarded: &mut Guarded) {
+    guarded.wait(seconds(35));
+    let opening =
+        guarded.said().into_iter().find(|message| message["method"] == "initialize").expect("a replay");
+    guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, opening["id"]));
+}

@@ -1,0 +1,122 @@
+//! What a tool may be called with: its JSON schema, compiled once.
+//!
+//! Invariants
+//! - Nothing is fetched: a reference that leads out of the schema makes it a bad one.
+//! - Patterns are matched in linear time, so that no argument can keep the check busy; what only a backtracking matcher
+//!   understands makes the schema a bad one.
+//! - A complaint is short, whatever was sent: it says where and what was awaited, and does not repeat the value.
+
+use jsonschema::{PatternOptions, Validator, error::ValidationErrorKind};
+use serde_json::Value;
+
+use unhang_core::wording::shortened;
+
+/// Complaints that are told at once.
+const MOST_COMPLAINTS: usize = 5;
+/// The longest complaint, in characters.
+const LONGEST_COMPLAINT: usize = 300;
+
+/// A compiled schema and the text it was made of.
+#[derive(Clone, Debug)]
+pub struct ArgumentSchema {
+    schema: Value,
+    compiled: Validator,
+}
+
+impl ArgumentSchema {
+    /// Compiles a schema.
+    ///
+    /// # Errors
+    /// A sentence about what is wrong with it.
+    pub fn new(schema: Value) -> Result<ArgumentSchema, String> {
+        let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
+        let compiled = options.build(&schema).map_err(|error| {
+            let place = error.instance_path().as_str();
+            let place = if place.is_empty() { String::new() } else { format!("`{place}`: ") };
+            format!("is no usable JSON schema: {place}{}", shortened(&error.to_string(), LONGEST_COMPLAINT))
+        })?;
+        Ok(ArgumentSchema { schema, compiled })
+    }
+
+    /// The schema as it was written.
+    pub fn schema(&self) -> &Value {
+        &self.schema
+    }
+
+    /// The names of the arguments that the schema lists.
+    pub fn names(&self) -> Vec<&str> {
+        let properties = self.schema.get("properties").and_then(Value::as_object);
+        properties.map_or(Vec::new(), |properties| properties.keys().map(String::as_str).collect())
+    }
+
+    /// Checks what a tool was called with.
+    ///
+    /// # Errors
+    /// The first few things that do not fit.
+    pub fn check(&self, arguments: &Value) -> Result<(), String> {
+        let complaints: Vec<String> = self
+            .compiled
+            .iter_errors(arguments)
+            .take(MOST_COMPLAINTS)
+            .map(|error| {
+                let place = error.instance_path().as_str().trim_start_matches('/');
+                let told = match error.kind() {
+                    // Said by a schema without properties of whatever it is given.
+                    ValidationErrorKind::FalseSchema => "there is no such argument".to_owned(),
+                    _ => error.masked().to_string(),
+                };
+                let told = shortened(&told, LONGEST_COMPLAINT);
+                match place {
+                    "" => told.into_owned(),
+                    place => format!("`{}`: {told}", shortened(place, LONGEST_COMPLAINT)),
+                }
+            })
+            .collect();
+        if complaints.is_empty() { Ok(()) } else { Err(complaints.join("; ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn j_16_arguments_are_checked_and_complaints_name_the_place() {
+        let schema = ArgumentSchema::new(json!({
+            "type": "object",
+            "properties": { "cod": { "type": "number" }, "mode": { "enum": ["a", "b"] }, "at": { "pattern": "^(a+)+$" } },
+            "required": ["cod"],
+            "additionalProperties": false,
+        }))
+        .expect("it is a schema");
+        assert_eq!(schema.names(), ["at", "cod", "mode"]);
+        assert_eq!(schema.check(&json!({ "cod": 1.5, "mode": "a" })), Ok(()));
+        for (arguments, expect) in [
+            (json!({}), r#""cod" is a required property"#),
+            (json!({ "cod": "1" }), r#"`cod`: value is not of type "number""#),
+            (json!({ "cod": 1, "mode": "c" }), "`mode`: "),
+            (json!({ "cod": 1, "other": 1 }), "other"),
+            (json!([]), r#"value is not of type "object""#),
+            (json!({ "cod": 1, "at": format!("{}b", "a".repeat(50_000)) }), "`at`: "),
+        ] {
+            let told = schema.check(&arguments).expect_err("it does not fit");
+            assert!(told.contains(expect) && told.len() < 500, "{told}");
+        }
+    }
+
+    #[test]
+    fn a_schema_that_cannot_be_used_is_told() {
+        for (schema, expect) in [
+            (json!({ "type": "objekt" }), "`/type`: "),
+            (json!({ "$ref": "https://example.org/schema.json" }), "https://example.org/schema.json"),
+            (json!({ "$ref": "file:///etc/passwd" }), "file:///etc/passwd"),
+            (json!({ "properties": { "a": { "pattern": "(" } } }), "pattern"),
+            (json!({ "properties": { "a": { "pattern": "(?=a)b" } } }), "pattern"),
+        ] {
+            let told = ArgumentSchema::new(schema).expect_err("it is bad");
+            assert!(told.starts_with("is no usable JSON schema: ") && told.contains(expect), "{told}");
+        }
+    }
+}

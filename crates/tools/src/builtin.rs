@@ -1,0 +1,273 @@
+//! The nine tools with which an agent follows jobs and keeps state (J-73 to J-77, design 7).
+//!
+//! Invariants: arguments have been checked against the tool's schema when [`Builtin::call`] sees them; each call is one
+//! question to the [`JobService`] and one answer.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use unhang_jobs::{
+    document::{Field, NotAField},
+    id::{JobId, NotAJobId},
+    log::Stream,
+    record::JobState,
+};
+use unhang_switches::stands;
+
+use super::{
+    Definition, Hints, Listing, ToolAnswer,
+    schemas::{self, DEFAULT_JOBS, DEFAULT_LOG_BYTES, MAX_LOG_BYTES, MAX_WAIT_SECONDS},
+    service::{Extent, JobError, JobService, LogRequest},
+    telling::{self, Told},
+};
+use crate::job_report::{JobKind, ToolNames};
+use unhang_core::wording::shortened;
+
+/// One of the nine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Builtin {
+    JobStatus,
+    JobResults,
+    JobLogs,
+    ListJobs,
+    TerminateJob,
+    SystemStatus,
+    GetState,
+    SetState,
+    ListState,
+}
+
+use Builtin::*;
+
+impl Builtin {
+    /// Those about jobs.
+    pub(super) const OF_JOBS: [Builtin; 6] =
+        [JobStatus, JobResults, JobLogs, ListJobs, TerminateJob, SystemStatus];
+
+    pub(super) const ALL: [Builtin; 9] =
+        [JobStatus, JobResults, JobLogs, ListJobs, TerminateJob, SystemStatus, GetState, SetState, ListState];
+
+    /// Those that the guard lists.
+    pub(super) const OF_THE_GUARD: [Builtin; 3] = [JobStatus, JobResults, TerminateJob];
+
+    /// Whether it is about the named state.
+    pub(super) fn is_about_state(self) -> bool {
+        matches!(self, GetState | SetState | ListState)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            JobStatus => "get_job_status",
+            JobResults => "get_job_results",
+            JobLogs => "get_job_logs",
+            ListJobs => "list_jobs",
+            TerminateJob => "terminate_job",
+            SystemStatus => "get_system_status",
+            GetState => "get_state",
+            SetState => "set_state",
+            ListState => "list_state",
+        }
+    }
+
+    fn description(self) -> &'static str {
+        match self {
+            JobStatus => {
+                "Where a background job is. Ask every 5 to 10 seconds and do other work in between, or give wait_seconds to \
+                 be answered when the job ends."
+            }
+            JobResults => {
+                "What a background job has left: its parsed results, its error, and the end of its output. What is too long for one \
+                 answer comes in parts: go on at next_offset."
+            }
+            JobLogs => {
+                "A piece of what a background job has printed, also while it runs. Go on at next_offset until eof is true."
+            }
+            ListJobs => "The newest background jobs, newest first.",
+            TerminateJob => "Ends a background job with everything that it has started.",
+            SystemStatus => "How many background jobs run, how many may, and how busy the machine is.",
+            GetState => "The value of a named state field, as a job or set_state left it.",
+            SetState => "Replaces the value of a named state field, from which jobs can start.",
+            ListState => "The names of all state fields, with the time of their last change.",
+        }
+    }
+
+    fn input_schema(self) -> Value {
+        match self {
+            JobStatus => schemas::job_and_wait(),
+            JobResults => schemas::job_and_offset(),
+            TerminateJob => schemas::job(),
+            JobLogs => schemas::job_and_page(),
+            ListJobs => schemas::filter_and_limit(),
+            SystemStatus | ListState => schemas::nothing(),
+            GetState => schemas::state_field(),
+            SetState => schemas::state_field_and_value(),
+        }
+    }
+
+    fn output_schema(self) -> Value {
+        match self {
+            JobStatus | TerminateJob => schemas::status(),
+            JobResults => schemas::results(),
+            JobLogs => schemas::logs(),
+            ListJobs => schemas::list(),
+            SystemStatus => schemas::system(),
+            GetState | SetState => schemas::state(),
+            ListState => schemas::state_list(),
+        }
+    }
+
+    fn hints(self) -> Hints {
+        let changes = matches!(self, TerminateJob | SetState);
+        Hints {
+            read_only: !changes,
+            destructive: changes,
+            idempotent: self != TerminateJob,
+            open_world: false,
+        }
+    }
+
+    /// The tool, as those see it who call it by these names.
+    pub(super) fn definition(self, names: ToolNames) -> Definition {
+        Definition {
+            name: names.of(self.name()),
+            description: Some(self.description().to_owned()),
+            input_schema: self.input_schema(),
+            output_schema: Some(self.output_schema()),
+            hints: self.hints(),
+            is_job: false,
+            listing: Listing::Last,
+        }
+    }
+
+    /// The same in as few words as will do, for a list that is a server's own otherwise.
+    pub(super) fn in_brief(self, names: ToolNames) -> Definition {
+        let description = match self {
+            JobStatus => {
+                "How a call that goes on in the background is doing. wait_seconds waits for its end."
+            }
+            JobResults => {
+                "The answer of a call that went on in the background. A long one comes in parts: go on at next_offset."
+            }
+            TerminateJob => "Cancels a call that goes on in the background.",
+            other => other.description(),
+        };
+        Definition {
+            description: Some(description.to_owned()),
+            input_schema: schemas::in_brief(self.input_schema()),
+            output_schema: Some(schemas::id_and_status()),
+            ..self.definition(names)
+        }
+    }
+
+    /// Asks the service; whatever it refuses is an answer.
+    pub(super) async fn call(self, service: &dyn JobService, arguments: Map<String, Value>) -> ToolAnswer {
+        match self.told(service, arguments).await {
+            Ok(told) => told.answer(false),
+            Err(JobError(why)) => ToolAnswer::error(why),
+        }
+    }
+
+    async fn told(
+        self,
+        service: &dyn JobService,
+        mut arguments: Map<String, Value>,
+    ) -> Result<Told, JobError> {
+        let (given, names) = (Given(&arguments, service.names()), service.names());
+        Ok(match self {
+            JobStatus => telling::status(&service.status(given.job()?, given.wait()).await?),
+            JobResults => {
+                let id = given.job()?;
+                let found = service.results(id).await?;
+                match found.report.job.kind {
+                    Some(JobKind::Call) => telling::call_results(
+                        found,
+                        service.answer(id, Extent::Bounded).await?,
+                        given.offset(),
+                        names,
+                    ),
+                    None => telling::results_from(found, given.offset(), names),
+                }
+            }
+            JobLogs => {
+                let id = given.job()?;
+                telling::logs(id, service.logs(id, given.page()).await?)
+            }
+            ListJobs => telling::list(service.list(given.state(), given.limit()).await?, names),
+            TerminateJob => telling::status(&service.terminate(given.job()?).await?),
+            SystemStatus => telling::system(service.system().await?, names),
+            GetState => telling::state(&service.get_state(given.field()?).await?),
+            SetState => {
+                let field = given.field()?;
+                let value = arguments.remove("value").unwrap_or_default();
+                telling::state_set(&field, service.set_state(field.clone(), value).await?)
+            }
+            ListState => telling::state_list(&service.list_state().await?),
+        })
+    }
+}
+
+/// Arguments that fit their schema.
+struct Given<'a>(&'a Map<String, Value>, ToolNames);
+
+impl<'a> Given<'a> {
+    fn text(&self, name: &str) -> &'a str {
+        self.0.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn job(&self) -> Result<JobId, JobError> {
+        let text = self.text("job_id");
+        text.parse().map_err(|error: NotAJobId| {
+            let id = shortened(text, 40);
+            let Self(_, ToolNames { prefix }) = self;
+            JobError(match self.1.lists_all() {
+                true => {
+                    format!("there is no job `{id}`: {error}; {prefix}list_jobs has those that there are")
+                }
+                false => format!(
+                    "there is no job `{id}`: {error}; the answer that handed the call over has its id"
+                ),
+            })
+        })
+    }
+
+    fn field(&self) -> Result<Field, JobError> {
+        self.text("field").parse().map_err(|error: NotAField| JobError(error.to_string()))
+    }
+
+    /// A whole number; `2.0` is one to JSON schema.
+    fn number(&self, name: &str) -> Option<u64> {
+        let number = self.0.get(name)?;
+        // The fraction is zero, and what is too large saturates.
+        number.as_u64().or_else(|| number.as_f64().map(|number| number as u64))
+    }
+
+    fn wait(&self) -> Duration {
+        let seconds = self.0.get("wait_seconds").and_then(Value::as_f64).unwrap_or_default();
+        let longest = Duration::from_secs(MAX_WAIT_SECONDS);
+        let most = if stands("status-wait-bounded") { longest } else { Duration::MAX };
+        Duration::try_from_secs_f64(seconds).unwrap_or(longest).min(most)
+    }
+
+    fn page(&self) -> LogRequest {
+        let most = if stands("log-page-bounded") { MAX_LOG_BYTES } else { usize::MAX };
+        let bytes = self.number("max_bytes").and_then(|bytes| usize::try_from(bytes).ok());
+        LogRequest {
+            stream: if self.text("stream") == "stderr" { Stream::Stderr } else { Stream::Stdout },
+            offset: self.number("offset").unwrap_or_default(),
+            max_bytes: bytes.unwrap_or(DEFAULT_LOG_BYTES).min(most),
+        }
+    }
+
+    /// Where in the text of the results the answer is to begin, where that is said.
+    fn offset(&self) -> Option<usize> {
+        Some(usize::try_from(self.number("offset")?).unwrap_or(usize::MAX))
+    }
+
+    fn state(&self) -> Option<JobState> {
+        self.text("status_filter").parse().ok()
+    }
+
+    fn limit(&self) -> u32 {
+        self.number("limit").and_then(|limit| u32::try_from(limit).ok()).unwrap_or(DEFAULT_JOBS)
+    }
+}

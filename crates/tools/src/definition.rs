@@ -1,0 +1,170 @@
+//! What a tool is and what it answers, and how both stand on the wire in each revision.
+//!
+//! Invariants
+//! - A revision is sent no member that it does not know.
+//! - An answer is bounded: no text is longer than [`ANSWER_CHARACTERS`], whoever made it.
+
+use serde_json::{Map, Value, json, value::RawValue};
+use unhang_switches::stands;
+
+use crate::job_report::JobReport;
+use unhang_core::{config::ANSWER_CHARACTERS, revision::Revision, wording::shortened};
+
+/// What a tool does to the world, as far as a client may want to know before it asks a person.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// It changes nothing.
+    pub read_only: bool,
+    /// What it changes may be lost by it.
+    pub destructive: bool,
+    /// Asking twice changes no more than asking once.
+    pub idempotent: bool,
+    /// It reaches beyond what we keep ourselves.
+    pub open_world: bool,
+}
+
+/// Where a tool stands in the list of a front.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listing {
+    /// Before the tools of servers.
+    #[default]
+    First,
+    /// Behind all others.
+    Last,
+    /// Nowhere; a call of it is answered all the same.
+    Nowhere,
+}
+
+/// A tool as it is listed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    /// Its name, unique.
+    pub name: String,
+    /// What it does.
+    pub description: Option<String>,
+    /// What it may be called with.
+    pub input_schema: Value,
+    /// What the structured part of its answers looks like.
+    pub output_schema: Option<Value>,
+    /// What it does to the world.
+    pub hints: Hints,
+    /// It answers at once, with the job that it has begun.
+    pub is_job: bool,
+    /// Where it stands in the list.
+    pub listing: Listing,
+}
+
+impl Definition {
+    /// The tool as an entry of `tools/list`.
+    pub fn to_json(&self, revision: Revision) -> Value {
+        let mut tool = json!({ "name": self.name, "inputSchema": self.input_schema });
+        if let Some(description) = &self.description {
+            tool["description"] = description.as_str().into();
+        }
+        if revision.has_annotations() || !stands("members-by-revision") {
+            let Hints { read_only, destructive, idempotent, open_world } = self.hints;
+            tool["annotations"] = json!({
+                "readOnlyHint": read_only,
+                "destructiveHint": destructive,
+                "idempotentHint": idempotent,
+                "openWorldHint": open_world,
+            });
+        }
+        if let Some(schema) = self.output_schema.as_ref().filter(|_| revision.has_structured_results()) {
+            tool["outputSchema"] = schema.clone();
+        }
+        tool
+    }
+}
+
+/// What a tool answers.
+#[derive(Clone, Debug, Default)]
+pub struct ToolAnswer {
+    /// For the model and for a person.
+    pub text: String,
+    /// The same for programs, in the form of the tool's output schema.
+    pub structured: Option<Map<String, Value>>,
+    /// What comes after the text, as JSON: content as a server gave it.
+    pub content: Vec<Box<RawValue>>,
+    /// The tool did not do what it was asked for.
+    pub is_error: bool,
+    /// The job that it began, where it answered at once.
+    pub job: Option<Box<JobReport>>,
+}
+
+impl ToolAnswer {
+    /// A refusal or a failure, in a sentence.
+    pub fn error(text: impl Into<String>) -> ToolAnswer {
+        ToolAnswer { text: text.into(), is_error: true, ..ToolAnswer::default() }
+    }
+
+    /// The members of a `tools/call` result.
+    pub fn to_json(&self, revision: Revision) -> Map<String, Value> {
+        self.members(revision, if stands("answers-bounded") { ANSWER_CHARACTERS } else { usize::MAX })
+    }
+
+    /// The same with all of its text.
+    pub fn whole(&self, revision: Revision) -> Map<String, Value> {
+        self.members(revision, usize::MAX)
+    }
+
+    /// The same with so many characters of its text at most.
+    fn members(&self, revision: Revision, most: usize) -> Map<String, Value> {
+        let text = shortened(&self.text, most);
+        let mut result = Map::new();
+        let own = json!({ "type": "text", "text": text });
+        let given = self.content.iter().filter_map(|block| serde_json::from_str(block.get()).ok());
+        result.insert("content".to_owned(), std::iter::once(own).chain(given).collect());
+        if let Some(structured) = self.structured.as_ref().filter(|_| revision.has_structured_results()) {
+            result.insert("structuredContent".to_owned(), structured.clone().into());
+        }
+        if self.is_error {
+            result.insert("isError".to_owned(), true.into());
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition() -> Definition {
+        Definition {
+            name: "echo".to_owned(),
+            description: Some("Echoes".to_owned()),
+            input_schema: json!({ "type": "object" }),
+            output_schema: Some(json!({ "type": "object" })),
+            hints: Hints { read_only: true, ..Hints::default() },
+            is_job: false,
+            listing: Listing::default(),
+        }
+    }
+
+    #[test]
+    fn a_revision_is_sent_what_it_knows() {
+        let members = |value: Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let answer =
+            ToolAnswer { text: "a".to_owned(), structured: Some(Map::new()), ..ToolAnswer::default() };
+        for (revision, listed, answered) in [
+            (Revision::V2024November, &["description", "inputSchema", "name"][..], &["content"][..]),
+            (Revision::V2025March, &["annotations", "description", "inputSchema", "name"], &["content"]),
+            (
+                Revision::V2025June,
+                &["annotations", "description", "inputSchema", "name", "outputSchema"],
+                &["content", "structuredContent"],
+            ),
+        ] {
+            assert_eq!(members(definition().to_json(revision)), listed);
+            assert_eq!(members(answer.to_json(revision).into()), answered);
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_says_so() {
+        let answer = ToolAnswer::error("é".repeat(ANSWER_CHARACTERS + 1)).to_json(Revision::V2025June);
+        let text = answer["content"][0]["text"].as_str().unwrap();
+        assert_eq!((text.chars().count(), text.ends_with('…')), (ANSWER_CHARACTERS, true));
+        assert_eq!(answer["isError"], true);
+    }
+}

@@ -1,0 +1,306 @@
+//! Rust closures as tools in this very process: for code of our own that is trusted, quick and looks at its own deadline
+//! (G-17, X-03). Everything else belongs into a [job](unhang_jobs).
+//!
+//! A thread cannot be killed. When a closure is late, its caller is answered all the same, and the thread is *lost* until the
+//! closure ends by itself. A tool that has lost too many is refused, so that one bad closure cannot fill the process with
+//! threads. A closure that overflows its stack or aborts still takes the process down.
+//!
+//! Invariants
+//!
+//! - Whoever calls gets an answer by the deadline, whatever the closure does: also when it panics, and when all slots are
+//!   taken.
+//! - At any time there are at most as many threads as slots, and for each tool as many more as it may lose.
+//! - Nothing waits for a lost thread, the end of the program included.
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio::sync::{Semaphore, oneshot};
+use unhang_switches::stands;
+
+use unhang_proc::deadline::Deadline;
+
+/// Closures that run at the same time.
+pub const SLOTS: usize = 4;
+
+/// Threads that one tool may lose before it is refused.
+pub const LOST_LIMIT: usize = 2;
+
+/// Why a closure gave no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectError {
+    /// It did not end in time; nobody waits for it any more.
+    #[error("the tool `{tool}` did not end within {}; it belongs into a job", humantime::format_duration(*.limit))]
+    Late {
+        /// Which tool.
+        tool: String,
+        /// What it had.
+        limit: Duration,
+    },
+    /// No slot was free in time.
+    #[error("the tool `{tool}` waited {} for others to end, in vain", humantime::format_duration(*.limit))]
+    Busy {
+        /// Which tool.
+        tool: String,
+        /// How long it waited.
+        limit: Duration,
+    },
+    /// It panicked.
+    #[error("the tool `{tool}` failed: {message}")]
+    Panicked {
+        /// Which tool.
+        tool: String,
+        /// What it said.
+        message: String,
+    },
+    /// Too many of its calls were late and still run.
+    #[error(
+        "the tool `{tool}` is switched off: {lost} of its calls were late and still run; it belongs into a job"
+    )]
+    Refused {
+        /// Which tool.
+        tool: String,
+        /// How many.
+        lost: usize,
+    },
+    /// The system has no thread for it.
+    #[error("the tool `{tool}` could not be started: {message}")]
+    NoThread {
+        /// Which tool.
+        tool: String,
+        /// What the system said.
+        message: String,
+    },
+}
+
+/// Tells a closure that nobody waits for it any more. Long loops look at it.
+#[derive(Clone, Debug, Default)]
+pub struct Abandoned(Arc<AtomicBool>);
+
+impl Abandoned {
+    /// Whether nobody waits any more.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs closures on threads of its own. Clones are the same pool.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    slots: Arc<Semaphore>,
+    lost: Arc<Lost>,
+    lost_limit: usize,
+}
+
+/// Threads that nobody waits for any more, by tool.
+type Lost = Mutex<HashMap<String, usize>>;
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self::new(SLOTS, LOST_LIMIT)
+    }
+}
+
+impl Pool {
+    /// A pool with so many slots, in which a tool may lose so many threads.
+    #[must_use]
+    pub fn new(slots: usize, lost_limit: usize) -> Self {
+        Self { slots: Arc::new(Semaphore::new(slots)), lost: Arc::default(), lost_limit }
+    }
+
+    /// Threads that a tool has lost at the moment.
+    #[must_use]
+    pub fn lost(&self, tool: &str) -> usize {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).get(tool).copied().unwrap_or(0)
+    }
+
+    /// Runs a closure. Dropping the future abandons it as a deadline does.
+    ///
+    /// # Errors
+    /// Why there is no result.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        tool: &str,
+        limit: Duration,
+        work: impl FnOnce(&Abandoned) -> T + Send + 'static,
+    ) -> Result<T, DirectError> {
+        let lost = self.lost(tool);
+        if lost >= self.lost_limit && stands("losing-tool-refused") {
+            return Err(DirectError::Refused { tool: tool.to_owned(), lost });
+        }
+        let deadline = Deadline::after(limit);
+        let busy = |_| DirectError::Busy { tool: tool.to_owned(), limit };
+        // The semaphore is never closed.
+        let Ok(_slot) = deadline.timeout(self.slots.acquire()).await.map_err(busy)? else {
+            return Err(DirectError::Busy { tool: tool.to_owned(), limit });
+        };
+        let (answer, outcome) = oneshot::channel();
+        let call = Arc::new(Call::new(tool, self.lost.clone()));
+        let waiting = Waiting(call.clone());
+        let run = move || {
+            // What it had borrowed may be broken after a panic; it is not used again.
+            let result = catch_unwind(AssertUnwindSafe(|| work(&call.abandoned)));
+            call.end();
+            // Whoever waited may have gone.
+            drop(answer.send(result));
+        };
+        if let Err(error) = thread::Builder::new().name(format!("direct-{tool}")).spawn(run) {
+            waiting.0.end();
+            return Err(DirectError::NoThread { tool: tool.to_owned(), message: error.to_string() });
+        }
+        match deadline.timeout(outcome).await {
+            Ok(Ok(Ok(value))) => Ok(value),
+            Ok(Ok(Err(panic))) => {
+                Err(DirectError::Panicked { tool: tool.to_owned(), message: message_of(panic.as_ref()) })
+            }
+            Ok(Err(_)) | Err(_) => Err(DirectError::Late { tool: tool.to_owned(), limit }),
+        }
+    }
+}
+
+/// One call, as its two sides see it.
+#[derive(Debug)]
+struct Call {
+    tool: String,
+    abandoned: Abandoned,
+    has_ended: AtomicBool,
+    lost: Arc<Lost>,
+}
+
+impl Call {
+    fn new(tool: &str, lost: Arc<Lost>) -> Self {
+        Self {
+            tool: tool.to_owned(),
+            abandoned: Abandoned::default(),
+            has_ended: AtomicBool::new(false),
+            lost,
+        }
+    }
+
+    /// The closure has ended. If nobody waits any more, its thread is not lost any longer.
+    fn end(&self) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_ended.store(true, Ordering::Relaxed);
+        if let Some(count) = lost.get_mut(&self.tool).filter(|_| self.abandoned.is_set()) {
+            *count -= 1;
+        }
+        lost.retain(|_, count| *count > 0);
+    }
+
+    /// Nobody waits any more.
+    fn abandon(&self) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.has_ended.load(Ordering::Relaxed) {
+            self.abandoned.0.store(true, Ordering::Relaxed);
+            *lost.entry(self.tool.clone()).or_default() += 1;
+        }
+    }
+}
+
+/// Somebody waits for a call, until this is dropped.
+struct Waiting(Arc<Call>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|&text| text.to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// A closure that goes on until it is told to end, whatever its caller does.
+    fn stubborn() -> (SyncSender<()>, impl FnOnce(&Abandoned) + Send + 'static) {
+        let (end, told): (SyncSender<()>, Receiver<()>) = sync_channel(1);
+        (end, move |_: &Abandoned| told.recv().unwrap_or_default())
+    }
+
+    #[tokio::test]
+    async fn g_17_a_closure_answers_with_its_value() {
+        assert_eq!(Pool::default().run("add", LONG, |_| 2 + 3).await, Ok(5));
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_and_the_pool_lives_on() {
+        let pool = Pool::default();
+        let error = pool.run("broken", LONG, |_| panic!("on purpose")).await.map(|()| 0).unwrap_err();
+        assert_eq!(error.to_string(), "the tool `broken` failed: on purpose");
+        assert_eq!(pool.run("broken", LONG, |_| 1).await, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn a_late_closure_is_answered_for_counted_and_refused_until_it_ends() {
+        let pool = Pool::new(1, 2);
+        let mut ends = Vec::new();
+        for lost in 1..=2 {
+            let (end, work) = stubborn();
+            ends.push(end);
+            assert!(matches!(pool.run("slow", SHORT, work).await, Err(DirectError::Late { .. })));
+            assert_eq!(pool.lost("slow"), lost);
+        }
+        assert_eq!(
+            pool.run("slow", LONG, |_| 1).await,
+            Err(DirectError::Refused { tool: "slow".into(), lost: 2 })
+        );
+        // Others still have the slot.
+        assert_eq!(pool.run("quick", LONG, |_| 1).await, Ok(1));
+        drop(ends);
+        while pool.lost("slow") > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(pool.run("slow", LONG, |_| 1).await, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn a_closure_can_see_that_nobody_waits_for_it() {
+        let pool = Pool::default();
+        let (told, seen) = oneshot::channel();
+        let work = move |abandoned: &Abandoned| {
+            while !abandoned.is_set() {
+                thread::yield_now();
+            }
+            told.send(()).ok();
+        };
+        assert!(matches!(pool.run("polite", SHORT, work).await, Err(DirectError::Late { .. })));
+        assert_eq!(tokio::time::timeout(LONG, seen).await.unwrap(), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn who_finds_no_slot_is_told_by_the_deadline() {
+        let pool = Pool::new(1, 2);
+        let (end, work) = stubborn();
+        let first = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.run("first", LONG, work).await }
+        });
+        while pool.slots.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let error = pool.run("second", SHORT, |_| ()).await.unwrap_err();
+        assert!(matches!(error, DirectError::Busy { .. }), "{error}");
+        drop(end);
+        assert_eq!(first.await.unwrap(), Ok(()));
+    }
+}

@@ -1,0 +1,97 @@
+//! How the machine and the jobs are doing, as it is told (J-81, J-126).
+
+use serde::Serialize;
+
+use super::{JobReport, Reader};
+use unhang_jobs::{
+    engine::{Machine, Status, System},
+    record::JobState,
+};
+
+/// How the machine and the jobs are doing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SystemReport {
+    /// How many of `jobs` run, commands and calls.
+    pub running_jobs: usize,
+    /// How many of those are commands.
+    pub running_commands: usize,
+    /// How many of those are calls of servers' tools, which need no slot.
+    pub running_calls: usize,
+    /// How many of `jobs` wait for a slot.
+    pub queued_jobs: usize,
+    /// Slots that commands have, those of other callers included.
+    pub slots_in_use: u32,
+    /// How many slots there are.
+    pub max_concurrent: u32,
+    /// The jobs that have not ended.
+    pub jobs: Vec<JobReport>,
+    /// What the machine does.
+    pub system: MachineReport,
+    /// Why nothing is started at the moment, if nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_reason: Option<String>,
+    /// Whether jobs outlive this program, as far as the system shows.
+    pub outlives: bool,
+    /// With what they end otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ends_with: Vec<String>,
+}
+
+/// What the machine does; absent where the system does not tell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MachineReport {
+    /// Processor time of all processors, in per cent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_percent: Option<f64>,
+    /// Memory in use, in per cent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_percent: Option<f64>,
+    /// The same in mebibytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mb: Option<u64>,
+    /// Free space on the disk of the data folder, in mebibytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_free_mb: Option<u64>,
+}
+
+impl SystemReport {
+    /// What is told of it.
+    #[must_use]
+    pub fn new(system: System, reader: Reader) -> Self {
+        let System { mut jobs, running, max_concurrent, machine, wait_reason, ties } = system;
+        // One may have ended since they were looked up.
+        jobs.retain(|job| !job.record.status.is_final());
+        let is_queued = |job: &&Status| job.record.status == JobState::Queued;
+        let queued_jobs = jobs.iter().filter(is_queued).count();
+        let is_call = |job: &&Status| job.record.call.is_some();
+        let running_calls = jobs.iter().filter(|job| !is_queued(job)).filter(is_call).count();
+        let running_jobs = jobs.len() - queued_jobs;
+        Self {
+            running_jobs,
+            running_commands: running_jobs - running_calls,
+            running_calls,
+            queued_jobs,
+            slots_in_use: running,
+            max_concurrent,
+            jobs: jobs.iter().map(|status| JobReport::new(status, reader)).collect(),
+            system: machine.into(),
+            wait_reason,
+            outlives: ties.is_empty(),
+            ends_with: ties,
+        }
+    }
+}
+
+impl From<Machine> for MachineReport {
+    fn from(machine: Machine) -> Self {
+        let Machine { cpu_percent, memory_percent, memory_mb, disk_free_mb } = machine;
+        // Of a sample of a tenth of a second, further digits mean nothing.
+        let rounded = |percent: f64| (percent * 10.0).round() / 10.0;
+        Self {
+            cpu_percent: cpu_percent.map(rounded),
+            memory_percent: memory_percent.map(rounded),
+            memory_mb,
+            disk_free_mb,
+        }
+    }
+}

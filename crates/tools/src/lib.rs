@@ -1,0 +1,53 @@
+//! Tools of our own: commands from the configuration file, and the nine with which an agent follows jobs and keeps state.
+//!
+//! ```text
+//! front ─ Table ─ arguments checked ─┬ Declared ─ template filled ─ JobService::submit ─ the id, or the outcome
+//!                                    └ Builtin ─ one question to the JobService
+//! ```
+//!
+//! Invariants
+//! - Arguments are checked before anything is done with them; no command passes through a shell.
+//! - Whatever goes wrong is an answer that says what to do, and never ends the session.
+//! - Answers are bounded, and what is left out of one is said.
+
+mod arguments;
+mod builtin;
+mod declared;
+mod definition;
+pub mod direct;
+pub mod job_report;
+mod policy;
+mod schemas;
+pub mod service;
+mod settings;
+mod table;
+pub mod telling;
+pub mod template;
+pub mod toolbox;
+
+#[cfg(test)]
+mod tests;
+
+pub use arguments::ArgumentSchema;
+pub use definition::{Definition, Hints, Listing, ToolAnswer};
+pub use policy::ModeOverrides;
+pub use schemas::started as handed_over_schema;
+pub use settings::{Mode, ToolSettings};
+pub use table::{CurrentTable, JobTools, Table};
+pub use telling::handed_over;
+pub use template::{Template, Word};
+pub use toolbox::{Answering, Cancellation, ToolCall, Toolbox};
+
+use self::builtin::Builtin;
+use crate::job_report::ToolNames;
+
+/// The tools of ours that the guard lists: as few and as short as will do, since each client sends them to its model again and again.
+pub fn listed_by_the_guard(names: ToolNames) -> impl Iterator<Item = Definition> {
+    Builtin::OF_THE_GUARD.into_iter().map(move |builtin| builtin.in_brief(names))
+}
+
+/// Whether a tool of ours that is about jobs has this name, by these names. The guard answers them all, listed or not.
+pub fn is_about_jobs(name: &str, names: ToolNames) -> bool {
+    let own = name.strip_prefix(names.prefix);
+    own.is_some_and(|own| Builtin::OF_JOBS.iter().any(|builtin| builtin.name() == own))
+}

@@ -1,0 +1,96 @@
+//! Who decides whether a tool is answered with a job or with its outcome: the file, and above it a text such as
+//! `simulate=child,*=job` from the environment.
+//!
+//! Invariants: pure; a name that stands there goes before `*`, wherever it stands; what cannot be read is an error and not
+//! ignored, because a heavy tool would hold the client up unnoticed.
+
+use std::collections::BTreeMap;
+
+use super::Mode;
+use unhang_core::wording::did_you_mean;
+
+/// Modes that go before those of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModeOverrides {
+    by_name: BTreeMap<String, Mode>,
+    rest: Option<Mode>,
+}
+
+impl ModeOverrides {
+    /// Reads `name=mode` pairs with commas between; an empty text has none.
+    ///
+    /// # Errors
+    /// A sentence about the pair that is none.
+    pub fn parse(text: &str) -> Result<ModeOverrides, String> {
+        let mut overrides = ModeOverrides::default();
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let form = "write `tool=job` or `tool=child`, `*` for all other tools, commas between";
+            let Some((name, mode)) = pair.split_once('=') else {
+                return Err(format!("`{pair}` says no mode; {form}"));
+            };
+            let mode = match mode.trim() {
+                "job" => Mode::Job,
+                "child" => Mode::Child,
+                other => return Err(format!("`{other}` is no mode for a command; {form}")),
+            };
+            let before = match name.trim() {
+                "" => return Err(format!("`{pair}` names no tool; {form}")),
+                "*" => overrides.rest.replace(mode),
+                name => overrides.by_name.insert(name.to_owned(), mode),
+            };
+            if before.is_some_and(|before| before != mode) {
+                return Err(format!("`{}` is given two modes", name.trim()));
+            }
+        }
+        Ok(overrides)
+    }
+
+    /// The mode of a tool for which the file says `configured`.
+    pub fn mode(&self, name: &str, configured: Mode) -> Mode {
+        self.by_name.get(name).copied().or(self.rest).unwrap_or(configured)
+    }
+
+    /// A sentence about each name that is none of these tools.
+    pub fn unknown(&self, tools: &[&str]) -> Vec<String> {
+        let unknown = self.by_name.keys().filter(|name| !tools.contains(&name.as_str()));
+        unknown
+            .map(|name| {
+                format!(
+                    "there is no tool `{name}` to set the mode of{}",
+                    did_you_mean(name, tools.iter().copied())
+                )
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x_03_a_name_goes_before_the_star_and_both_before_the_file() {
+        let overrides = ModeOverrides::parse(" *=job, simulate = child,").expect("it can be read");
+        assert_eq!(overrides.mode("simulate", Mode::Job), Mode::Child);
+        assert_eq!(overrides.mode("other", Mode::Child), Mode::Job);
+        assert_eq!(ModeOverrides::parse("").expect("nothing").mode("other", Mode::Child), Mode::Child);
+        assert_eq!(
+            overrides.unknown(&["simulat"]),
+            ["there is no tool `simulate` to set the mode of; did you mean `simulat`?"]
+        );
+        assert!(overrides.unknown(&["simulate"]).is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        for (text, expect) in [
+            ("simulate", "says no mode"),
+            ("simulate=direct", "`direct` is no mode"),
+            ("=job", "names no tool"),
+            ("a=job,a=child", "`a` is given two modes"),
+        ] {
+            let told = ModeOverrides::parse(text).expect_err(text);
+            assert!(told.contains(expect), "{told}");
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! A command with places for arguments: `{args.NAME}`, `{job_dir}` and `{job_id}` inside of its items.
+//!
+//! Invariants
+//! - One item stays one item, whatever the argument holds: nothing is split, nothing is quoted, there is no shell (J-145).
+//! - The program is the author's; no argument takes part in it.
+//! - An item whose argument is absent is left out; in a nested list, all of its items are.
+//! - No argument becomes an option: an item that an argument begins does not begin with `-`, unless the author says that it may, or has
+//!   written `--` before it, behind which programs take nothing for an option.
+//! - A placeholder that is none of these is an error when the file is read, and not a text that reaches a program.
+
+use std::{ffi::OsString, path::Path};
+
+use serde_json::{Map, Value};
+use unhang_switches::stands;
+
+use unhang_core::wording::did_you_mean;
+
+/// The longest item that Linux hands to a program, its ending zero included (MAX_ARG_STRLEN).
+const MAX_ITEM: usize = 128 << 10;
+
+/// A command with places for arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    program: String,
+    items: Vec<Item>,
+    /// Arguments whose values may be options.
+    options: Vec<String>,
+}
+
+/// An item of a command, or several that are left out together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// One item.
+    One(Pattern),
+    /// Items that are left out together.
+    Together(Vec<Pattern>),
+}
+
+/// The text of one item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Argument(String),
+    JobFolder,
+    JobId,
+}
+
+/// One item of a command that only lacks what the job will be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word(Vec<WordPart>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum WordPart {
+    Text(String),
+    JobFolder,
+    JobId,
+}
+
+impl Word {
+    /// The item for the job of this id in this folder.
+    pub fn render(&self, folder: &Path, id: &str) -> OsString {
+        let mut item = OsString::new();
+        for part in &self.0 {
+            match part {
+                WordPart::Text(text) => item.push(text),
+                WordPart::JobFolder => item.push(folder),
+                WordPart::JobId => item.push(id),
+            }
+        }
+        item
+    }
+}
+
+impl From<&str> for Word {
+    fn from(text: &str) -> Word {
+        Word(vec![WordPart::Text(text.to_owned())])
+    }
+}
+
+impl Pattern {
+    /// Reads one item. `known` are the arguments that there are.
+    ///
+    /// # Errors
+    /// A sentence about the placeholder that is none.
+    pub fn parse(text: &str, known: &[&str]) -> Result<Pattern, String> {
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('{') {
+            plain.push_str(&rest[..at]);
+            rest = &rest[at..];
+            if let Some((name, behind)) = rest.strip_prefix("{{").and_then(placeholder)
+                && let Some(behind) = behind.strip_prefix('}')
+            {
+                plain.push_str(&format!("{{{name}}}"));
+                rest = behind;
+            } else if let Some((name, behind)) = placeholder(&rest[1..]) {
+                let part = Part::named(name, known)?;
+                if !plain.is_empty() {
+                    parts.push(Part::Text(std::mem::take(&mut plain)));
+                }
+                parts.push(part);
+                rest = behind;
+            } else {
+                plain.push('{');
+                rest = &rest[1..];
+            }
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() || parts.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        Ok(Pattern(parts))
+    }
+
+    /// Whether it is `--` alone, behind which no option can come.
+    fn ends_options(&self) -> bool {
+        matches!(&self.0[..], [Part::Text(text)] if text == "--")
+    }
+
+    /// Refuses what a caller would make an option of. Only text can be one: a number has no name.
+    fn check_option(&self, arguments: &Map<String, Value>, options: &[String]) -> Result<(), String> {
+        for part in &self.0 {
+            let Part::Argument(name) = part else { return Ok(()) };
+            let Some(Value::String(text)) = arguments.get(name) else { return Ok(()) };
+            if text.starts_with('-') && !options.contains(name) {
+                return Err(format!(
+                    "`{name}` begins with `-`, so that the command would take it for an option; whoever configures the tool can \
+                     allow that with `option-arguments = [\"{name}\"]`, or write `--` before it in `command`"
+                ));
+            }
+            // What follows an empty text is what the item begins with.
+            if !text.is_empty() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&self, arguments: &Map<String, Value>) -> Result<Option<Word>, String> {
+        let mut word = Vec::with_capacity(self.0.len());
+        for part in &self.0 {
+            word.push(match part {
+                Part::Text(text) => WordPart::Text(text.clone()),
+                Part::JobFolder => WordPart::JobFolder,
+                Part::JobId => WordPart::JobId,
+                Part::Argument(name) => match arguments.get(name) {
+                    None | Some(Value::Null) => return Ok(None),
+                    Some(value) => WordPart::Text(as_item(name, value)?),
+                },
+            });
+        }
+        let texts = word.iter().map(|part| if let WordPart::Text(text) = part { text.len() } else { 0 });
+        let length: usize = texts.sum();
+        let named =
+            self.0.iter().find_map(|part| if let Part::Argument(name) = part { Some(name) } else { None });
+        match named {
+            // What stands around an argument counts as well.
+            Some(name) if length >= MAX_ITEM && stands("argument-fits-a-command-line") => {
+                Err(too_long(&format!("the item of the command with `{name}`"), length))
+            }
+            _ => Ok(Some(Word(word))),
+        }
+    }
+}
+
+impl Part {
+    fn named(name: &str, known: &[&str]) -> Result<Part, String> {
+        match name {
+            "job_dir" => return Ok(Part::JobFolder),
+            "job_id" => return Ok(Part::JobId),
+            _ => {}
+        }
+        if let Some(argument) = name.strip_prefix("args.") {
+            if known.contains(&argument) {
+                return Ok(Part::Argument(argument.to_owned()));
+            }
+            let hint = did_you_mean(argument, known.iter().copied());
+            return Err(format!(
+                "`{{{name}}}` is none of the `properties` of input-schema{hint}; write `{{{{{name}}}}}` for the text itself"
+            ));
+        }
+        Err(format!(
+            "`{{{name}}}` is no placeholder: there are {{args.NAME}}, {{job_dir}} and {{job_id}}; write `{{{{{name}}}}}` \
+             for the text itself"
+        ))
+    }
+}
+
+/// What looks like a placeholder behind its opening brace: its name, and what follows the closing one.
+fn placeholder(text: &str) -> Option<(&str, &str)> {
+    let (name, behind) = text.split_once('}')?;
+    let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.chars().all(|character| character.is_alphanumeric() || matches!(character, '_' | '-' | '.'));
+    is_name.then_some((name, behind))
+}
+
+/// An argument as a text on a command line: texts as they are, everything else as JSON.
+fn as_item(name: &str, value: &Value) -> Result<String, String> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    if text.contains('\0') {
+        return Err(format!("`{name}` has a zero byte in it, which no command can be given"));
+    }
+    if text.len() >= MAX_ITEM && stands("argument-fits-a-command-line") {
+        return Err(too_long(&format!("`{name}`"), text.len()));
+    }
+    Ok(text)
+}
+
+fn too_long(what: &str, length: usize) -> String {
+    format!(
+        "{what} has {length} bytes, more than the {} that one item of a command can have; a tool that needs so much reads it \
+         from {{job_dir}}/input.json",
+        MAX_ITEM - 1
+    )
+}
+
+impl Item {
+    fn patterns(&self) -> &[Pattern] {
+        match self {
+            Item::One(pattern) => std::slice::from_ref(pattern),
+            Item::Together(patterns) => patterns,
+        }
+    }
+}
+
+impl Template {
+    /// Makes a command of its program and its arguments.
+    pub fn new(program: String, items: Vec<Item>) -> Template {
+        Template { program, items, options: Vec::new() }
+    }
+
+    /// The same where the values of these arguments may be options.
+    pub fn with_options(self, options: Vec<String>) -> Template {
+        Template { options, ..self }
+    }
+
+    /// The program, which takes no arguments in.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// The command for these arguments, the program first.
+    ///
+    /// # Errors
+    /// A sentence about the argument that cannot be on a command line.
+    pub fn fill(&self, arguments: &Map<String, Value>) -> Result<Vec<Word>, String> {
+        let mut words = vec![Word::from(&*self.program)];
+        let mut may_be_options = true;
+        for item in &self.items {
+            let patterns = item.patterns();
+            let together: Option<Vec<Word>> =
+                patterns.iter().map(|pattern| pattern.fill(arguments)).collect::<Result<_, _>>()?;
+            // What is left out protects nothing, and is no danger.
+            let Some(together) = together else { continue };
+            for pattern in patterns {
+                if may_be_options {
+                    pattern.check_option(arguments, &self.options)?;
+                }
+                may_be_options &= !pattern.ends_options();
+            }
+            words.extend(together);
+        }
+        Ok(words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const KNOWN: &[&str] = &["cod", "days", "name"];
+
+    fn template(items: &[&[&str]]) -> Template {
+        let parse = |text: &&str| Pattern::parse(text, KNOWN).expect("it is right");
+        let item = |texts: &&[&str]| match texts {
+            [one] => Item::One(parse(one)),
+            several => Item::Together(several.iter().map(parse).collect()),
+        };
+        Template::new("prog".to_owned(), items.iter().map(item).collect())
+    }
+
+    fn filled(template: &Template, arguments: &Value) -> Vec<String> {
+        let words = template.fill(arguments.as_object().expect("an object")).expect("they fit");
+        let text = |word: &Word| word.render(Path::new("/jobs/x"), "x").into_string().expect("text");
+        words.iter().map(text).collect()
+    }
+
+    #[test]
+    fn j_145_one_item_stays_one_item() {
+        let template =
+            template(&[&["--name={args.name}"], &["{args.name}"], &["{job_dir}/in"], &["{job_id}"]]);
+        let name = "a b; rm -rf / $(id) \"'\n{job_id} {args.cod}";
+        let expect = ["prog", &format!("--name={name}"), name, "/jobs/x/in", "x"];
+        assert_eq!(filled(&template, &json!({ "name": name })), expect);
+    }
+
+    #[test]
+    fn what_is_absent_is_left_out_with_its_companions() {
+        let template = template(&[&["-a"], &["--cod", "{args.cod}"], &["--days={args.days}"], &["-z"]]);
+        for (arguments, expect) in [
+            (json!({}), vec!["prog", "-a", "-z"]),
+            (json!({ "cod": null, "days": 3 }), vec!["prog", "-a", "--days=3", "-z"]),
+            (json!({ "cod": 0.5 }), vec!["prog", "-a", "--cod", "0.5", "-z"]),
+        ] {
+            assert_eq!(filled(&template, &arguments), expect);
+        }
+    }
+
+    #[test]
+    fn values_that_are_no_texts_are_json() {
+        let template = template(&[&["{args.cod}"]]);
+        for (value, expect) in [
+            (json!(12), "12"),
+            (json!(-1.5), "-1.5"),
+            (json!(9_007_199_254_740_993_u64), "9007199254740993"),
+            (json!(true), "true"),
+            (json!(["a", 1, { "b": null }]), r#"["a",1,{"b":null}]"#),
+            (json!(""), ""),
+        ] {
+            assert_eq!(filled(&template, &json!({ "cod": value })), ["prog", expect]);
+        }
+    }
+
+    #[test]
+    fn what_no_command_can_be_given_is_told() {
+        let template = template(&[&["{args.name}"]]);
+        for (value, expect) in [("a\0b".to_owned(), "zero byte"), ("x".repeat(MAX_ITEM), "input.json")] {
+            let arguments = json!({ "name": value });
+            let told = template.fill(arguments.as_object().unwrap()).expect_err("too much");
+            assert!(told.starts_with("`name` has") && told.contains(expect), "{told}");
+        }
+    }
+
+    #[test]
+    fn f_13_an_item_has_one_byte_less_than_the_limit_with_all_that_stands_in_it() {
+        let template = template(&[&["--x={args.name}"]]);
+        let fill = |length: usize| {
+            let arguments = json!({ "name": "x".repeat(length) });
+            template.fill(arguments.as_object().unwrap())
+        };
+        assert!(fill(MAX_ITEM - 1 - "--x=".len()).is_ok());
+        let told = fill(MAX_ITEM - "--x=".len()).expect_err("too much");
+        assert!(
+            told.contains("the item of the command with `name` has 131072 bytes, more than the 131071 that"),
+            "{told}"
+        );
+        let told = fill(MAX_ITEM).expect_err("too much");
+        assert!(told.starts_with("`name` has 131072 bytes, more than the 131071 that"), "{told}");
+    }
+
+    #[test]
+    fn f_41_no_argument_becomes_an_option() {
+        let bad = json!({ "name": "--output=/etc/passwd" });
+        let told = |template: &Template, arguments: &Value| template.fill(arguments.as_object().unwrap());
+        for items in [
+            &[&["{args.name}"][..]][..],
+            &[&["{args.name}.txt"]],
+            &[&["--cod", "{args.name}"]],
+            &[&["{args.days}{args.name}"]],
+            // What is left out protects nothing.
+            &[&["--", "{args.cod}"], &["{args.name}"]],
+        ] {
+            let bad = json!({ "name": "--output=/etc/passwd", "days": "" });
+            let why = told(&template(items), &bad).expect_err("it would be an option");
+            assert!(why.starts_with("`name` begins with `-`") && why.contains("option-arguments"), "{why}");
+        }
+        for items in [
+            &[&["--name={args.name}"][..]][..],
+            &[&["--"], &["{args.name}"]],
+            &[&["--", "{args.name}"]],
+            &[&["x{args.name}"]],
+        ] {
+            assert!(told(&template(items), &bad).is_ok(), "{items:?}");
+        }
+        let lone = template(&[&["{args.name}"]]);
+        assert!(told(&lone, &json!({ "name": -5 })).is_ok(), "a number is no option");
+        assert!(told(&lone.with_options(vec!["name".to_owned()]), &bad).is_ok(), "the author says so");
+    }
+
+    #[test]
+    fn unknown_placeholders_are_refused_and_plain_braces_are_not() {
+        for (text, expect) in [
+            ("{args.cood}", "did you mean `cod`?"),
+            ("{args.}", "none of the `properties`"),
+            ("a{jobdir}", "`{jobdir}` is no placeholder: there are {args.NAME}, {job_dir} and {job_id}"),
+            ("{{x} {y}", "`{x}` is no placeholder"),
+        ] {
+            let told = Pattern::parse(text, KNOWN).expect_err(text);
+            assert!(told.contains(expect), "{told}");
+        }
+        for (text, expect) in [
+            (r#"{"a":{"b":1}}"#, r#"{"a":{"b":1}}"#),
+            ("{}", "{}"),
+            ("{ x }", "{ x }"),
+            ("{{args.cod}}", "{args.cod}"),
+            ("{", "{"),
+            ("", ""),
+            ("é{é", "é{é"),
+        ] {
+            assert_eq!(filled(&template(&[&[text]]), &json!({})), ["prog", expect]);
+        }
+    }
+}

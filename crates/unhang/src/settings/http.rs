@@ -1,0 +1,166 @@
+//! `[http]`: who may ask where we serve over HTTP, under which names, and how we prove who we are.
+//!
+//! Invariants: nothing of a token is told, whatever is wrong with it; no file is opened here.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+};
+
+use unhang_net::{http::Url, oauth::ResourceSettings};
+
+use super::{
+    keys::{HTTP, RESOURCE, TLS, TOKEN, WEIGHT},
+    section::{Complaint, Field},
+    server::{checked_url, shown_url, texts},
+    shown::without_secrets,
+};
+use unhang_front::http::{Token, host_of, origin_of};
+
+/// `[http]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// Each of them lets in; without any, nobody is asked who they are.
+    pub tokens: Vec<Token>,
+    /// Names under which we are asked, beside the address itself, without ports.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of pages that may ask, as browsers tell them.
+    pub allowed_origins: Vec<String>,
+    /// Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision.
+    pub sse: bool,
+    /// Bytes that the bodies of requests and whole replies may have together.
+    pub message_memory: Option<u64>,
+    /// How many times as much as others a client may have, by what it is called.
+    pub weights: BTreeMap<String, NonZeroU32>,
+    /// What proves who we are.
+    pub tls: Option<TlsSettings>,
+    /// Who gives tokens besides.
+    pub oauth: Option<ResourceSettings>,
+}
+
+/// `tls` of `[http]`: files in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Our certificate, and those that lead to its authority.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+pub(super) fn read(field: &Field<'_>, folder: &Path) -> Result<HttpSettings, Complaint> {
+    let section = field.section(HTTP)?;
+    let all = |name, read: fn(&Field<'_>) -> Result<String, Complaint>| match section.get(name) {
+        Some(list) => list.items()?.iter().map(read).collect(),
+        None => Ok(Vec::new()),
+    };
+    Ok(HttpSettings {
+        tokens: section.get("tokens").map(|field| tokens(&field)).transpose()?.unwrap_or_default(),
+        allowed_hosts: all("allowed-hosts", host)?,
+        allowed_origins: all("allowed-origins", origin)?,
+        sse: section.get("sse").map(|field| field.flag()).transpose()?.unwrap_or_default(),
+        message_memory: section.get("message-memory").map(|field| field.size()).transpose()?,
+        weights: section.get("weights").map(|field| weights(&field)).transpose()?.unwrap_or_default(),
+        tls: section.get("tls").map(|field| tls(&field, folder)).transpose()?,
+        oauth: section.get("oauth").map(|field| oauth(&field)).transpose()?,
+    })
+}
+
+fn tokens(field: &Field<'_>) -> Result<Vec<Token>, Complaint> {
+    if !field.is_list() {
+        return Err(field.complaint("expected a list, as in [\"${TOKEN}\"]"));
+    }
+    field.items()?.iter().map(token).collect()
+}
+
+fn token(field: &Field<'_>) -> Result<Token, Complaint> {
+    if field.is_text() {
+        return Token::new(field.plain()?).map_err(|why| field.complaint(why));
+    }
+    if !field.is_table() {
+        return Err(field.complaint(
+            "expected a text in quotes, or a table as in { token = \"${TOKEN}\", operator = true }",
+        ));
+    }
+    let section = field.section(TOKEN)?;
+    let text = section.require("token")?;
+    let token = Token::new(text.plain()?).map_err(|why| text.complaint(why))?;
+    let is_operator = section.get("operator").map(|field| field.flag()).transpose()?.unwrap_or_default();
+    Ok(if is_operator { token.of_an_operator() } else { token })
+}
+
+fn weights(field: &Field<'_>) -> Result<BTreeMap<String, NonZeroU32>, Complaint> {
+    let weight = |(name, field): (&str, Field<'_>)| {
+        let is_token = name.strip_prefix("token ").is_some_and(|number| number.parse::<u64>().is_ok());
+        let is_subject = name.strip_prefix("subject ").is_some_and(|subject| !subject.is_empty());
+        if !is_token && !is_subject {
+            return Err(field.complaint(
+                "is none of the clients, which are called as in \"token 1\" or \"subject NAME\"",
+            ));
+        }
+        let weight = NonZeroU32::new(field.whole(WEIGHT)?).unwrap_or(NonZeroU32::MIN);
+        Ok((name.to_owned(), weight))
+    };
+    field.fields()?.into_iter().map(weight).collect()
+}
+
+fn host(field: &Field<'_>) -> Result<String, Complaint> {
+    let (text, written) = (field.plain()?, field.text()?);
+    host_of(&text).ok_or_else(|| {
+        field.complaint(format!(
+            "`{}` is no name of a host alone, as in mcp.example.org: no scheme, port, path or star",
+            without_secrets(written)
+        ))
+    })
+}
+
+fn origin(field: &Field<'_>) -> Result<String, Complaint> {
+    let (text, written) = (field.plain()?, field.text()?);
+    origin_of(&text).ok_or_else(|| {
+        field.complaint(format!("`{}` is no origin of a page, as in https://app.example.org: scheme and host, and the port where it has one", without_secrets(written)))
+    })
+}
+
+fn tls(field: &Field<'_>, folder: &Path) -> Result<TlsSettings, Complaint> {
+    let section = field.section(TLS)?;
+    let file = |name| {
+        let field = section.require(name)?;
+        match field.plain()? {
+            path if path.is_empty() => Err(field.complaint("is empty")),
+            path => Ok(folder.join(path)),
+        }
+    };
+    Ok(TlsSettings { certificate: file("certificate")?, key: file("key")? })
+}
+
+fn oauth(field: &Field<'_>) -> Result<ResourceSettings, Complaint> {
+    let section = field.section(RESOURCE)?;
+    let (issuer, resource) = (section.require("issuer")?, section.require("resource")?);
+    let scopes = section.get("scopes");
+    let settings = ResourceSettings {
+        issuer: bare_url(&issuer)?,
+        resource: bare_url(&resource)?,
+        scopes: scopes.as_ref().map(texts).transpose()?.unwrap_or_default(),
+    };
+    // Who gives tokens could be anybody there.
+    if !settings.is_secure() {
+        let shown = shown_url(&issuer)?;
+        return Err(issuer.complaint(format!("`{shown}` must be an https:// URL, or on this machine")));
+    }
+    let is_scope = |scope: &String| {
+        !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte))
+    };
+    match scopes.filter(|_| !settings.scopes.iter().all(is_scope)) {
+        Some(field) => Err(field.complaint("may have ASCII without blanks, quotes and backslashes in them")),
+        None => Ok(settings),
+    }
+}
+
+/// A URL that ends with its path, as those of authorization servers and resources do.
+fn bare_url(field: &Field<'_>) -> Result<String, Complaint> {
+    let text = checked_url(field)?;
+    let shown = shown_url(field)?;
+    let url = Url::parse(&text).map_err(|error| field.complaint(format!("`{shown}` is no URL: {error}")))?;
+    let is_bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    if is_bare { Ok(text) } else { Err(field.complaint("must have no name, `?` or `#` in it")) }
+}

@@ -1,0 +1,281 @@
+//! The configuration file `unhang.toml` (design 6): what is read from it, and what is wrong with it.
+//!
+//! [`Settings::read`] is a function of the file's text, its folder and the environment that is handed in; it opens no
+//! file. [`file_schema`] describes the same keys to editors.
+//!
+//! Invariants
+//! - An unknown key is a warning with a proposal; a wrong type, a missing key or a name that could leave its folder is an
+//!   error with file, line and key. Nothing that was written is ignored in silence.
+//! - Lengths of time and sizes have a unit.
+//! - Every name from here that becomes part of a path has been checked to be one plain name.
+
+mod clients;
+mod declared;
+mod env_file;
+mod expand;
+mod foreign;
+mod http;
+mod keys;
+mod section;
+mod server;
+mod shown;
+mod telemetry;
+mod tool;
+mod tool_rules;
+
+use std::{cell::RefCell, collections::BTreeSet, path::Path, time::Duration};
+
+use toml::de::DeTable;
+use unhang_jobs::{
+    document::{Field, NotAField},
+    engine::Options,
+};
+
+use unhang_core::clients::Clocks;
+use unhang_gateway::{Bounds, Capacity, route::names::Style};
+
+pub use declared::{Declaration, declared, sha256};
+pub use foreign::{FileText, ForeignFile, ForeignServer, read_foreign};
+pub use http::{HttpSettings, TlsSettings};
+pub use keys::file_schema;
+pub use section::Complaint;
+pub use server::{LimitSettings, ServerSettings, Transport};
+pub use shown::without_secrets;
+pub use telemetry::TelemetrySettings;
+pub use unhang_tools::{Mode, ToolSettings};
+pub use unhang_upstream::http::HttpDialect;
+
+use keys::{CONCURRENT, COUNT, FILE, GATEWAY, JOBS, PERCENT, STATE_SHARING};
+use section::{Section, Source};
+
+/// All that the file says, with the defaults in place of what it does not.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `[jobs]`.
+    pub jobs: JobSettings,
+    /// `[state]`.
+    pub state: StateSettings,
+    /// `[tools.*]`, in the order of the file.
+    pub tools: Vec<ToolSettings>,
+    /// `[servers.*]`, in the order of the file.
+    pub servers: Vec<ServerSettings>,
+    /// How names of tools and prompts are made.
+    pub style: Style,
+    /// `[clients.*]`, before the table of clocks.
+    pub clocks: Clocks,
+    /// `[http]`.
+    pub http: HttpSettings,
+    /// `[gateway]`.
+    pub gateway: GatewaySettings,
+    /// `[telemetry]`.
+    pub telemetry: TelemetrySettings,
+}
+
+/// `[state]`: whose the named state is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StateSettings {
+    /// Fields that all have together; any other is its caller's, as jobs are.
+    pub shared: BTreeSet<Field>,
+}
+
+/// `[gateway]`: what all servers have together, as far as the file says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GatewaySettings {
+    /// Requests with servers at the same time.
+    pub max_in_flight: Option<u32>,
+    /// Requests that wait because of that.
+    pub max_waiting: Option<u32>,
+    /// Instances of servers of which each session has its own.
+    pub max_instances: Option<u32>,
+}
+
+impl GatewaySettings {
+    /// What that comes to, with the defaults of what is not said.
+    #[must_use]
+    pub fn capacity(&self) -> Capacity {
+        let count = |said: Option<u32>| said.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+        let Capacity { requests: Bounds { places, room }, instances } = Capacity::default();
+        Capacity {
+            requests: Bounds {
+                places: count(self.max_in_flight).unwrap_or(places),
+                room: count(self.max_waiting).unwrap_or(room),
+            },
+            instances: count(self.max_instances).unwrap_or(instances),
+        }
+    }
+}
+
+/// `[jobs]`: how background jobs are run, as far as the file says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobSettings {
+    /// Jobs that run at the same time.
+    pub max_concurrent: Option<u32>,
+    /// How long a finished job is kept.
+    pub retention: Option<Duration>,
+    /// Memory in use, in per cent, above which nothing new starts.
+    pub memory_limit: Option<u32>,
+    /// Free disk space, in bytes, below which nothing new starts.
+    pub free_disk: Option<u64>,
+    /// Bytes that are kept of each output stream.
+    pub log_limit: Option<u64>,
+    /// How long a job may run where its tool says nothing else.
+    pub timeout: Option<Duration>,
+    /// Whether the same call joins the job that it has become.
+    pub join_same_call: Option<bool>,
+}
+
+impl JobSettings {
+    /// Puts what the file says in the place of the engine's defaults.
+    pub fn apply(&self, options: &mut Options) {
+        let rules = &mut options.rules;
+        rules.max_concurrent = self.max_concurrent.unwrap_or(rules.max_concurrent);
+        options.max_concurrent_was_said |= self.max_concurrent.is_some();
+        rules.memory_limit = self.memory_limit.map_or(rules.memory_limit, f64::from);
+        rules.disk_reserve = self.free_disk.unwrap_or(rules.disk_reserve);
+        if let Some(retention) = self.retention {
+            options.retention = retention;
+            options.retention_was_said = true;
+            rules.retention_ms = Some(u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
+        }
+    }
+}
+
+/// A file that was read, and what looked wrong in it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What it says.
+    pub settings: Settings,
+    /// What has no effect, or none yet.
+    pub warnings: Vec<Complaint>,
+}
+
+impl Settings {
+    /// Reads the text of a file. `file` is what complaints call it, `folder` the one it lies in, `lookup` the environment.
+    ///
+    /// # Errors
+    /// The first thing that cannot be right.
+    pub fn read(
+        text: &str,
+        file: &str,
+        folder: &Path,
+        lookup: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Loaded, Complaint> {
+        let source = Source { file, text, lookup, warnings: RefCell::default() };
+        let table = source.toml()?;
+        let settings = read(&source, &table, folder)?;
+        Ok(Loaded { settings, warnings: source.warnings.take() })
+    }
+}
+
+impl JobSettings {
+    /// Reads `[jobs]` alone, and what is wrong with the rest as far as it keeps the file from being read. Servers and tools are not
+    /// looked into: a variable that one of them lacks is no reason to refuse work on jobs.
+    ///
+    /// # Errors
+    /// As [`Settings::read`].
+    pub fn read(text: &str, file: &str) -> Result<(JobSettings, Vec<Complaint>), Complaint> {
+        let source = Source { file, text, lookup: &|_| None, warnings: RefCell::default() };
+        let table = source.toml()?;
+        let top = Section::open(&source, String::new(), 0, &table, FILE);
+        let settings = match top.get("jobs") {
+            Some(field) => jobs(&field.section(JOBS)?)?,
+            None => JobSettings::default(),
+        };
+        Ok((settings, source.warnings.take()))
+    }
+}
+
+/// Whether a file says anything of jobs or of the named state, or cannot be parsed, so that nobody knows. Nothing in it is used.
+#[must_use]
+pub fn speaks_of_jobs(text: &str) -> bool {
+    let source = Source { file: "", text, lookup: &|_| None, warnings: RefCell::default() };
+    source.toml().map_or(true, |table| ["jobs", "state"].iter().any(|name| table.contains_key(*name)))
+}
+
+fn read<'a>(source: &'a Source<'a>, table: &'a DeTable<'a>, folder: &Path) -> Result<Settings, Complaint> {
+    let top = Section::open(source, String::new(), 0, table, FILE);
+    let jobs = match top.get("jobs") {
+        Some(field) => jobs(&field.section(JOBS)?)?,
+        None => JobSettings::default(),
+    };
+    let state = match top.get("state") {
+        Some(field) => state(&field.section(STATE_SHARING)?)?,
+        None => StateSettings::default(),
+    };
+    let tools = match top.get("tools") {
+        Some(field) => {
+            let tools = field.fields()?.into_iter();
+            tools.map(|(name, field)| tool::read(name, &field, folder, &jobs)).collect::<Result<_, _>>()?
+        }
+        None => Vec::new(),
+    };
+    let servers = match top.get("servers") {
+        Some(field) => {
+            let servers = field.fields()?.into_iter();
+            servers.map(|(name, field)| server::read(name, &field, folder)).collect::<Result<_, _>>()?
+        }
+        None => Vec::new(),
+    };
+    let clocks = match top.get("clients") {
+        Some(field) => clients::read(&field)?,
+        None => Clocks::default(),
+    };
+    let http = match top.get("http") {
+        Some(field) => http::read(&field, folder)?,
+        None => HttpSettings::default(),
+    };
+    let style = match top.get("separator") {
+        Some(field) => {
+            let separator = field.text()?;
+            Style::separated_by(separator).ok_or_else(|| {
+                field
+                    .complaint(format!("`{separator}` must be one to eight letters, digits, `_`, `-` or `.`"))
+            })?
+        }
+        None => Style::default(),
+    };
+    let gateway = match top.get("gateway") {
+        Some(field) => gateway(&field.section(GATEWAY)?)?,
+        None => GatewaySettings::default(),
+    };
+    let telemetry = match top.get("telemetry") {
+        Some(field) => telemetry::read(&field)?,
+        None => TelemetrySettings::default(),
+    };
+    Ok(Settings { jobs, state, tools, servers, style, clocks, http, gateway, telemetry })
+}
+
+fn state(section: &Section<'_>) -> Result<StateSettings, Complaint> {
+    let Some(list) = section.get("shared") else { return Ok(StateSettings::default()) };
+    let field = |item: section::Field<'_>| {
+        item.plain()?.parse().map_err(|error: NotAField| item.complaint(error.to_string()))
+    };
+    Ok(StateSettings { shared: list.items()?.into_iter().map(field).collect::<Result<_, _>>()? })
+}
+
+fn gateway(section: &Section<'_>) -> Result<GatewaySettings, Complaint> {
+    let count = |name| section.get(name).map(|field| field.whole(COUNT)).transpose();
+    Ok(GatewaySettings {
+        max_in_flight: count("max-in-flight")?,
+        max_waiting: count("max-waiting")?,
+        max_instances: count("max-instances")?,
+    })
+}
+
+fn jobs(section: &Section<'_>) -> Result<JobSettings, Complaint> {
+    let duration = |name| section.get(name).map(|field| field.duration()).transpose();
+    let size = |name| section.get(name).map(|field| field.size()).transpose();
+    let whole = |name, bounds| section.get(name).map(|field| field.whole(bounds)).transpose();
+    Ok(JobSettings {
+        max_concurrent: whole("max-concurrent", CONCURRENT)?,
+        retention: duration("retention")?,
+        memory_limit: whole("memory-limit", PERCENT)?,
+        free_disk: size("free-disk")?,
+        log_limit: size("log-limit")?,
+        timeout: duration("timeout")?,
+        join_same_call: section.get("join-same-call").map(|field| field.flag()).transpose()?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,392 @@
+//! The file as tables whose values know where they stand, so that each complaint names file, line and key.
+//!
+//! Invariants: an unknown key is a warning, a value of the wrong type an error; nothing is guessed.
+
+use std::{cell::RefCell, collections::BTreeMap, fmt, ops::Range, time::Duration};
+
+use serde_json::{Map, Value};
+use toml::{
+    Spanned,
+    de::{DeInteger, DeTable, DeValue},
+};
+
+use super::{expand::expand, keys::Key};
+use unhang_core::{
+    promotion::{NoPromotion, Promotion},
+    units::{parse_duration, parse_size},
+    wording::{did_you_mean, nearest},
+};
+
+/// What is wrong at one place of the file, or looks wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Complaint {
+    /// The file, as its reader called it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The character in it, from 1.
+    pub column: usize,
+    /// The key, with those above it and dots between.
+    pub key: String,
+    /// What is wrong, as a sentence without its end.
+    pub text: String,
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Complaint { file, line, column, key, text } = self;
+        let key = if key.is_empty() { String::new() } else { format!("{key}: ") };
+        write!(formatter, "{file}:{line}:{column}: {key}{text}")
+    }
+}
+
+/// The file being read.
+pub(super) struct Source<'a> {
+    pub file: &'a str,
+    pub text: &'a str,
+    pub lookup: &'a dyn Fn(&str) -> Option<String>,
+    pub warnings: RefCell<Vec<Complaint>>,
+}
+
+impl<'a> Source<'a> {
+    /// The tables of a file in TOML.
+    pub(super) fn toml(&self) -> Result<DeTable<'a>, Complaint> {
+        DeTable::parse(self.text).map(Spanned::into_inner).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            self.complaint(at, "", format!("is no valid TOML: {}", error.message()))
+        })
+    }
+
+    pub(super) fn complaint(&self, at: usize, key: &str, text: impl Into<String>) -> Complaint {
+        let before = &self.text.as_bytes()[..at.min(self.text.len())];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        let begin = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let column = 1 + String::from_utf8_lossy(&before[begin..]).chars().count();
+        Complaint { file: self.file.to_owned(), line, column, key: key.to_owned(), text: text.into() }
+    }
+
+    pub(super) fn warn(&self, complaint: Complaint) {
+        self.warnings.borrow_mut().push(complaint);
+    }
+}
+
+/// A table of the file, and what may stand in it.
+pub(super) struct Section<'a> {
+    source: &'a Source<'a>,
+    path: String,
+    at: usize,
+    table: &'a DeTable<'a>,
+    keys: &'static [Key],
+}
+
+impl<'a> Section<'a> {
+    /// Opens a table and warns of what is not known in it.
+    pub(super) fn open(
+        source: &'a Source<'a>,
+        path: String,
+        at: usize,
+        table: &'a DeTable<'a>,
+        keys: &'static [Key],
+    ) -> Section<'a> {
+        for name in table.keys() {
+            if keys.iter().all(|key| key.name != name.get_ref()) {
+                let hint = did_you_mean(name.get_ref(), keys.iter().map(|key| key.name));
+                let key = below(&path, name.get_ref());
+                let text = format!("is not known and has no effect{hint}");
+                source.warn(source.complaint(name.span().start, &key, text));
+            }
+        }
+        Section { source, path, at, table, keys }
+    }
+
+    /// A table in which anything may stand.
+    pub(super) fn any(source: &'a Source<'a>, table: &'a DeTable<'a>) -> Section<'a> {
+        Section { source, path: String::new(), at: 0, table, keys: &[] }
+    }
+
+    /// What stands behind a key, if anything does.
+    pub(super) fn get(&self, name: &str) -> Option<Field<'a>> {
+        debug_assert!(self.keys.iter().any(|key| key.name == name), "{name} is read but not declared");
+        self.find(name)
+    }
+
+    /// The same where anything may stand.
+    pub(super) fn find(&self, name: &str) -> Option<Field<'a>> {
+        let (key, value) = self.table.iter().find(|(key, _)| key.get_ref() == name)?;
+        Some(Field { source: self.source, path: below(&self.path, name), at: key.span(), value })
+    }
+
+    /// What stands behind a key that must be there.
+    pub(super) fn require(&self, name: &str) -> Result<Field<'a>, Complaint> {
+        let missing = || {
+            let hint = self.meant(&[name]);
+            self.source.complaint(self.at, &self.path, format!("`{name}` is missing{hint}"))
+        };
+        self.get(name).ok_or_else(missing)
+    }
+
+    /// Which key of the table may be one of these that is spelt wrongly, as the end of a sentence.
+    pub(super) fn meant(&self, names: &[&str]) -> String {
+        let known = |key: &str| self.keys.iter().any(|declared| declared.name == key);
+        let written = self.table.keys().map(|key| key.get_ref().as_ref()).filter(|key| !known(key));
+        misspelt(written, names)
+    }
+}
+
+/// Which of the keys that are there may be one of these that is wanted, as the end of a sentence.
+fn misspelt<'k>(written: impl Iterator<Item = &'k str>, wanted: &[&str]) -> String {
+    let mut pairs = written.filter_map(|key| Some((key, nearest(key, wanted.iter().copied())?)));
+    pairs
+        .next()
+        .map_or_else(String::new, |(key, wanted)| format!("; `{key}` is not known: did you mean `{wanted}`?"))
+}
+
+fn below(path: &str, name: &str) -> String {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    let name = if is_plain && !name.is_empty() { name.to_owned() } else { format!("{name:?}") };
+    if path.is_empty() { name } else { format!("{path}.{name}") }
+}
+
+/// A value of the file.
+pub(super) struct Field<'a> {
+    source: &'a Source<'a>,
+    path: String,
+    at: Range<usize>,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Field<'a> {
+    /// An error about this value.
+    pub(super) fn complaint(&self, text: impl Into<String>) -> Complaint {
+        self.source.complaint(self.at.start, &self.path, text)
+    }
+
+    /// Warns of this value.
+    pub(super) fn warn(&self, text: &str) {
+        self.source.warn(self.complaint(text));
+    }
+
+    fn expected(&self, what: &str) -> Complaint {
+        self.complaint(format!("expected {what}, found {}", described(self.value.get_ref())))
+    }
+
+    /// A text as it stands.
+    pub(super) fn text(&self) -> Result<&'a str, Complaint> {
+        match self.value.get_ref() {
+            DeValue::String(text) => Ok(text),
+            _ => Err(self.expected("a text in quotes")),
+        }
+    }
+
+    /// A text with its variables expanded.
+    pub(super) fn expanded(&self) -> Result<String, Complaint> {
+        expand(self.text()?, self.source.lookup).map_err(|why| self.complaint(why))
+    }
+
+    /// A text with its variables expanded, that may become part of a command line, an environment or a request.
+    pub(super) fn plain(&self) -> Result<String, Complaint> {
+        let text = self.expanded()?;
+        if text.contains('\0') {
+            return Err(self.complaint("has a zero byte in it, which no command can be given"));
+        }
+        Ok(text)
+    }
+
+    /// A table of variables for a process. What is a number or a flag there is a text for the process.
+    pub(super) fn variables(&self) -> Result<BTreeMap<String, String>, Complaint> {
+        let mut variables = BTreeMap::new();
+        for (name, field) in self.fields()? {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                return Err(field.complaint("is no name for a variable"));
+            }
+            variables.insert(name.to_owned(), field.plain()?);
+        }
+        Ok(variables)
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&self) -> Result<bool, Complaint> {
+        match self.value.get_ref() {
+            DeValue::Boolean(flag) => Ok(*flag),
+            _ => Err(self.expected("`true` or `false`")),
+        }
+    }
+
+    /// A text, or a number or a flag as one.
+    pub(super) fn loose(&self) -> Option<String> {
+        match self.value.get_ref() {
+            DeValue::String(text) => Some(text.to_string()),
+            DeValue::Integer(number) => Some(number.as_str().to_owned()),
+            DeValue::Float(number) => Some(number.as_str().to_owned()),
+            DeValue::Boolean(flag) => Some(flag.to_string()),
+            _ => None,
+        }
+    }
+
+    /// What stands behind a key, where this is a table that has it.
+    pub(super) fn member(&self, name: &str) -> Option<Field<'a>> {
+        let (key, value) = self.table().ok()?.iter().find(|(key, _)| key.get_ref() == name)?;
+        Some(Field { source: self.source, path: below(&self.path, name), at: key.span(), value })
+    }
+
+    /// Which key of this table may be one of these that is spelt wrongly, as the end of a sentence.
+    pub(super) fn meant(&self, names: &[&str]) -> String {
+        let keys = self.table().into_iter().flat_map(|table| table.keys());
+        misspelt(keys.map(|key| key.get_ref().as_ref()), names)
+    }
+
+    /// What the environment says.
+    pub(super) fn look_up(&self, name: &str) -> Option<String> {
+        (self.source.lookup)(name)
+    }
+
+    /// A length of time.
+    pub(super) fn duration(&self) -> Result<Duration, Complaint> {
+        match self.value.get_ref() {
+            DeValue::String(text) => parse_duration(text).map_err(|why| self.complaint(why)),
+            _ => Err(self.expected("a length of time with a unit in quotes, such as \"30s\" or \"5m\"")),
+        }
+    }
+
+    /// When a call becomes a job.
+    pub(super) fn promotion(&self) -> Result<Promotion, Complaint> {
+        match self.value.get_ref() {
+            DeValue::String(text) => {
+                text.parse().map_err(|error: NoPromotion| self.complaint(error.to_string()))
+            }
+            _ => Err(self.expected(
+                "a length of time with a unit in quotes, such as \"30s\", or \"off\" or \"by-clock\"",
+            )),
+        }
+    }
+
+    /// A number of bytes.
+    pub(super) fn size(&self) -> Result<u64, Complaint> {
+        match self.value.get_ref() {
+            DeValue::String(text) => parse_size(text).map_err(|why| self.complaint(why)),
+            _ => Err(self.expected("a size with a unit in quotes, such as \"8MiB\"")),
+        }
+    }
+
+    /// A whole number within these bounds.
+    pub(super) fn whole(&self, (least, most): (u32, u32)) -> Result<u32, Complaint> {
+        let number = match self.value.get_ref() {
+            DeValue::Integer(number) => integer(number).and_then(|number| u32::try_from(number).ok()),
+            _ => None,
+        };
+        number
+            .filter(|number| (least..=most).contains(number))
+            .ok_or_else(|| self.expected(&format!("a whole number from {least} to {most}")))
+    }
+
+    /// One of these words, by its place among them.
+    pub(super) fn word(&self, words: &[&str]) -> Result<usize, Complaint> {
+        let quoted = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or ");
+        let found = match self.value.get_ref() {
+            DeValue::String(text) => words.iter().position(|word| word == text),
+            _ => None,
+        };
+        found.ok_or_else(|| self.expected(&quoted))
+    }
+
+    /// The fields of a table, in the order of the file.
+    pub(super) fn fields(&self) -> Result<Vec<(&'a str, Field<'a>)>, Complaint> {
+        let mut fields: Vec<_> = self
+            .table()?
+            .iter()
+            .map(|(key, value)| {
+                let name: &str = key.get_ref();
+                let path = below(&self.path, name);
+                (name, Field { source: self.source, path, at: key.span(), value })
+            })
+            .collect();
+        fields.sort_by_key(|(_, field)| field.at.start);
+        Ok(fields)
+    }
+
+    /// The items of a list.
+    pub(super) fn items(&self) -> Result<Vec<Field<'a>>, Complaint> {
+        let DeValue::Array(items) = self.value.get_ref() else { return Err(self.expected("a list")) };
+        let item = |(place, value): (usize, &'a Spanned<DeValue<'a>>)| Field {
+            source: self.source,
+            path: format!("{}[{place}]", self.path),
+            at: value.span(),
+            value,
+        };
+        Ok(items.iter().enumerate().map(item).collect())
+    }
+
+    /// Whether it is this word.
+    pub(super) fn is_word(&self, word: &str) -> bool {
+        matches!(self.value.get_ref(), DeValue::String(text) if text == word)
+    }
+
+    /// Whether it is a text.
+    pub(super) fn is_text(&self) -> bool {
+        matches!(self.value.get_ref(), DeValue::String(_))
+    }
+
+    /// Whether it is a list.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.value.get_ref(), DeValue::Array(_))
+    }
+
+    /// Whether it is a table.
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self.value.get_ref(), DeValue::Table(_))
+    }
+
+    /// A table with known keys.
+    pub(super) fn section(&self, keys: &'static [Key]) -> Result<Section<'a>, Complaint> {
+        Ok(Section::open(self.source, self.path.clone(), self.at.start, self.table()?, keys))
+    }
+
+    fn table(&self) -> Result<&'a DeTable<'a>, Complaint> {
+        match self.value.get_ref() {
+            DeValue::Table(table) => Ok(table),
+            _ => Err(self.expected("a table")),
+        }
+    }
+
+    /// A table as JSON, not looked into.
+    pub(super) fn object(&self) -> Result<Map<String, Value>, Complaint> {
+        self.fields()?.into_iter().map(|(name, field)| Ok((name.to_owned(), field.json()?))).collect()
+    }
+
+    /// The value as JSON, not looked into.
+    pub(super) fn json(&self) -> Result<Value, Complaint> {
+        let no_such_number = || self.complaint("is a number that JSON does not have");
+        Ok(match self.value.get_ref() {
+            DeValue::String(text) => text.as_ref().into(),
+            DeValue::Boolean(yes) => (*yes).into(),
+            DeValue::Integer(number) => integer(number).ok_or_else(no_such_number)?.into(),
+            DeValue::Float(number) => {
+                let number = number.as_str().parse().ok().and_then(serde_json::Number::from_f64);
+                number.ok_or_else(no_such_number)?.into()
+            }
+            DeValue::Datetime(moment) => moment.to_string().into(),
+            DeValue::Array(_) => {
+                self.items()?.iter().map(Field::json).collect::<Result<Vec<Value>, _>>()?.into()
+            }
+            DeValue::Table(_) => self.object()?.into(),
+        })
+    }
+}
+
+fn integer(number: &DeInteger<'_>) -> Option<i64> {
+    i64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// A value for the end of a sentence.
+fn described(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) if text.chars().count() <= 40 => format!("the text {text:?}"),
+        DeValue::String(_) => "a long text".to_owned(),
+        DeValue::Integer(number) => format!("the number {number}"),
+        DeValue::Float(number) => format!("the number {number}"),
+        DeValue::Boolean(yes) => format!("`{yes}`"),
+        DeValue::Datetime(_) => "a date".to_owned(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}

@@ -1,0 +1,187 @@
+//! What a server offers, page by page.
+//!
+//! Invariants: a list ends, also where a server gives pages for ever: their number, their bytes and their time are bounded in all; what an
+//! item is stays as the server wrote it.
+
+use std::{collections::HashMap, fmt, time::Duration};
+
+use serde::{
+    Deserializer,
+    de::{DeserializeSeed, Error as _, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value, value::RawValue};
+use tokio::time::Instant;
+
+use super::{Client, Error, Failure, List, Options, Session};
+use crate::listener::METHOD_NOT_FOUND;
+use unhang_core::{config::LIST_PAGES, fault::Kind, units::in_words};
+
+impl Client {
+    /// All pages of a list, each item as received. A server that does not declare the list has none of it. `timeout` of the options is for
+    /// all pages together, and so is `max-message`.
+    ///
+    /// # Errors
+    /// As [`Client::request`]; also where an answer is no list, there is no end of pages, or they are too much together.
+    pub async fn list(&self, list: List, options: &Options) -> Result<Vec<Box<RawValue>>, Error> {
+        let session = self.ready().await?;
+        let is_declared = session.capabilities.contains_key(list.capability());
+        // Some servers have tools and do not declare them.
+        if list != List::Tools && !is_declared {
+            return Ok(Vec::new());
+        }
+        let limit = options.timeout.unwrap_or(self.limits.request_timeout);
+        let since = options.since.unwrap_or_else(Instant::now);
+        let of_all = Options { timeout: Some(limit), since: Some(since), ..options.clone() };
+        let (mut items, mut cursor, mut bytes) = (Vec::new(), None::<String>, 0);
+        let mut room = Some(self.limits.max_message);
+        for pages in 0..LIST_PAGES {
+            let params: Map<String, Value> =
+                cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.as_str().into())).collect();
+            let page = match self.request(list.method(), params, &of_all).await {
+                Err(Error::Server(refusal))
+                    if !is_declared && refusal.code == i64::from(METHOD_NOT_FOUND) =>
+                {
+                    return Ok(Vec::new());
+                }
+                Err(Error::Failure(failure)) if failure.kind == Kind::Deadline && pages > 0 => {
+                    return Err(self.unfinished(list, pages, limit, *failure));
+                }
+                page => page?,
+            };
+            bytes += page.get().len();
+            let Some(Page { found, next }) = Page::read(&page, list.member(), &mut room) else {
+                if room.is_none() {
+                    return Err(self.too_much(list, pages + 1, bytes));
+                }
+                let happened = format!("`{}` answered `{}` without a list", self.name(), list.method());
+                return Err(self.failure(
+                    Kind::BadResponse,
+                    list.method(),
+                    happened,
+                    "this is a fault of the server",
+                ));
+            };
+            items.extend(found);
+            match next {
+                None => return Ok(self.usable(list, &session, items)),
+                next if next == cursor => break,
+                next => cursor = next,
+            }
+        }
+        let happened = format!("`{}` gives no end of pages to `{}`", self.name(), list.method());
+        Err(self.failure(Kind::BadResponse, list.method(), happened, "this is a fault of the server"))
+    }
+
+    /// The time for all pages is over, and so many have come.
+    fn unfinished(&self, list: List, pages: usize, limit: Duration, failure: Failure) -> Error {
+        let pages = counted(pages);
+        let happened = format!(
+            "`{}` had not come to the end of `{}` within {}, after {pages}",
+            self.name(),
+            list.method(),
+            in_words(limit)
+        );
+        Failure { happened, ..failure }.into()
+    }
+
+    /// Each page is short enough for a message, and all together are not.
+    fn too_much(&self, list: List, pages: usize, bytes: usize) -> Error {
+        let happened = format!(
+            "`{}` answered `{}` with {} of {bytes} bytes together, more than the limit of {} for a whole list",
+            self.name(),
+            list.method(),
+            counted(pages),
+            self.limits.max_message
+        );
+        self.failure(Kind::TooLarge, list.method(), happened, "have it list less, or raise --max-message")
+    }
+
+    /// A tool over HTTP whose headers break the rules must not be offered (2026-07-28).
+    fn usable(&self, list: List, session: &Session, items: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
+        match self.mirrors.as_ref().filter(|_| list == List::Tools && session.revision.is_stateless()) {
+            Some(mirrors) => mirrors.learn(&self.name, items),
+            None => items,
+        }
+    }
+
+    /// The tools.
+    ///
+    /// # Errors
+    /// As [`Client::list`].
+    pub async fn list_tools(&self, options: &Options) -> Result<Vec<Box<RawValue>>, Error> {
+        self.list(List::Tools, options).await
+    }
+
+    /// The resources.
+    ///
+    /// # Errors
+    /// As [`Client::list`].
+    pub async fn list_resources(&self, options: &Options) -> Result<Vec<Box<RawValue>>, Error> {
+        self.list(List::Resources, options).await
+    }
+
+    /// The prompts.
+    ///
+    /// # Errors
+    /// As [`Client::list`].
+    pub async fn list_prompts(&self, options: &Options) -> Result<Vec<Box<RawValue>>, Error> {
+        self.list(List::Prompts, options).await
+    }
+}
+
+fn counted(pages: usize) -> String {
+    if pages == 1 { "1 page".to_owned() } else { format!("{pages} pages") }
+}
+
+struct Page {
+    found: Vec<Box<RawValue>>,
+    next: Option<String>,
+}
+
+impl Page {
+    /// Reads a page for which there is so much room; there is none afterwards where that was not enough.
+    fn read(answer: &RawValue, member: &str, room: &mut Option<usize>) -> Option<Self> {
+        *room = room.and_then(|room| room.checked_sub(answer.get().len()));
+        room.as_ref()?;
+        let members: HashMap<String, &RawValue> = serde_json::from_str(answer.get()).ok()?;
+        let mut items = serde_json::Deserializer::from_str(members.get(member)?.get());
+        let found = Items(room).deserialize(&mut items).ok()?;
+        // A cursor that is no text, `null` above all, is none.
+        let next = members.get("nextCursor").and_then(|cursor| serde_json::from_str(cursor.get()).ok());
+        Some(Self { found, next })
+    }
+}
+
+/// What an item costs besides its bytes: millions of empty ones count too.
+const ITEM: usize = 32;
+
+/// Takes items in for as long as there is room.
+struct Items<'a>(&'a mut Option<usize>);
+
+impl<'de> DeserializeSeed<'de> for Items<'_> {
+    type Value = Vec<Box<RawValue>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = Vec<Box<RawValue>>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut found = Vec::new();
+        while let Some(item) = items.next_element()? {
+            *self.0 = self.0.and_then(|room| room.checked_sub(ITEM));
+            if self.0.is_none() {
+                return Err(A::Error::custom("there is no room"));
+            }
+            found.push(item);
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,93 @@
+//! Which arguments of a server's tools go along as headers: known from the list of its tools, which is asked for where it is not
+//! known yet.
+//!
+//! Invariants: a tool is called with the headers of the newest list; however many calls want it, one asks for it; nobody waits for
+//! that beyond the limit of the call.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use serde::Deserialize;
+use serde_json::{Map, Value, value::RawValue};
+
+use unhang_proc::deadline::Deadline;
+
+use super::{Client, Error, Options};
+use crate::http::headers::{self, Mirror};
+
+/// By tool, once the tools have been listed.
+#[derive(Debug, Default)]
+pub(super) struct Mirrors {
+    known: Mutex<Option<HashMap<String, Vec<Mirror>>>>,
+    /// Whose turn it is to ask for the list.
+    listing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Deserialize)]
+struct Tool {
+    name: String,
+    #[serde(rename = "inputSchema", default)]
+    input_schema: Value,
+}
+
+impl Mirrors {
+    /// The headers of a request, besides those that all have.
+    pub(super) async fn of_request(
+        &self,
+        client: &Client,
+        method: &str,
+        params: &str,
+        deadline: Deadline,
+    ) -> Result<Vec<(String, String)>, Error> {
+        let params: Map<String, Value> = serde_json::from_str(params).unwrap_or_default();
+        let mut headers: Vec<_> = headers::of_request(method, &params).into_iter().collect();
+        let tool = params.get("name").and_then(Value::as_str).filter(|_| method == "tools/call");
+        if let Some(tool) = tool {
+            if self.known().is_none() {
+                // Where the turn does not come in time, the list does not either.
+                let _turn = deadline.timeout(self.listing.lock()).await;
+                if self.known().is_none() {
+                    let timeout = Some(client.limits.request_timeout.min(deadline.remaining()));
+                    // In a box, for listing is a request too.
+                    Box::pin(client.list_tools(&Options { timeout, ..Options::default() })).await?;
+                }
+            }
+            let known = self.known();
+            let mirrors = known.as_ref().and_then(|known| known.get(tool));
+            headers
+                .extend(headers::of_arguments(mirrors.map_or(&[], Vec::as_slice), params.get("arguments")));
+        }
+        Ok(headers)
+    }
+
+    /// Takes a list of tools in, and leaves out those that break the rules.
+    pub(super) fn learn(&self, server: &str, tools: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
+        let mut known = HashMap::new();
+        let mut is_usable = |raw: &RawValue| {
+            // What is no tool at all is for others to judge.
+            let Ok(Tool { name, input_schema }) = serde_json::from_str(raw.get()) else { return true };
+            match headers::mirrors(&input_schema) {
+                Ok(mirrors) => drop(known.insert(name, mirrors)),
+                Err(why) => {
+                    tracing::warn!("the tool `{name}` of `{server}` is left out: {why} (x-mcp-header)");
+                    return false;
+                }
+            }
+            true
+        };
+        let tools = tools.into_iter().filter(|tool| is_usable(tool)).collect();
+        *self.known() = Some(known);
+        tools
+    }
+
+    /// What is known is known to be old.
+    pub(super) fn forget(&self) {
+        *self.known() = None;
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<HashMap<String, Vec<Mirror>>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,553 @@
+//! Which revision a server speaks: one handshake, within one deadline (X-11). Pure.
+//!
+//! # Theory of operation
+//!
+//! `server/discover` goes out first, because the first request decides the era of some servers for good (contract 4), and a server
+//! that knows only handshakes refuses it without harm. Any refusal but a modern one means `initialize`, and so does silence: but a
+//! server that is slow to start is silent too, so the clock for that runs from its first sign of life. Whichever of the two is
+//! answered first counts, also when the other has gone out by then (protocol.md 1.4).
+//!
+//! A server that was found to know handshakes alone is greeted with `initialize` at once. That is a guess: where it is refused, or
+//! nothing comes of it, `server/discover` goes out, and all goes on as if nothing had been known.
+//!
+//! Invariants: each of the two goes out at most once, but for a server that refuses the revision that it says it speaks, which is
+//! asked once more, and for one that refused a guess; a server is ready, or has failed, once.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, value::RawValue};
+use unhang_bridge::params::{self, Signature};
+use unhang_switches::stands;
+use unhang_wire::Json;
+
+use unhang_core::{
+    config::{PROBE_PATIENCE, PROBE_SILENCE},
+    error::{Error, Failure, ServerError},
+    fault::Kind,
+    revision::Revision,
+};
+
+/// The errors with which only a server of the modern era refuses: a header that differs, a capability that is missing, a revision
+/// that it does not speak.
+const MODERN_ERRORS: [i64; 3] = [HEADER_MISMATCH, WANTS_CAPABILITY, WRONG_REVISION];
+pub(crate) const HEADER_MISMATCH: i64 = -32020;
+const WANTS_CAPABILITY: i64 = -32021;
+const WRONG_REVISION: i64 = -32022;
+
+/// What a server said of itself.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// The revision in which it is spoken to.
+    pub revision: Revision,
+    /// What it can do.
+    pub capabilities: Map<String, Value>,
+    /// What it is called and its version.
+    pub server_info: Option<Value>,
+    /// What it tells a model about the whole.
+    pub instructions: Option<String>,
+    /// Its answer to the handshake, as received.
+    pub answer: Box<RawValue>,
+}
+
+impl Session {
+    fn read(revision: Revision, answer: &RawValue) -> Self {
+        let mut members: Map<String, Value> = serde_json::from_str(answer.get()).unwrap_or_default();
+        let mut take = |name: &str| members.remove(name);
+        let meta = take("_meta");
+        let in_meta = || Some(meta.as_ref()?.get(SERVER_INFO)?.clone());
+        Session {
+            revision,
+            capabilities: match take("capabilities") {
+                Some(Value::Object(capabilities)) => capabilities,
+                _ => Map::new(),
+            },
+            server_info: take("serverInfo").or_else(in_meta),
+            instructions: take("instructions").and_then(|text| text.as_str().map(str::to_owned)),
+            answer: answer.to_owned(),
+        }
+    }
+}
+
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// Who we are, for a server.
+#[derive(Clone, Debug)]
+pub struct Introduction(Signature);
+
+impl Introduction {
+    /// Our name and version, and what we can do.
+    pub fn new(info: &Value, capabilities: &Value) -> Self {
+        Self(Signature {
+            revision: Revision::V2026July.name(),
+            client_info: info.to_string(),
+            client_capabilities: capabilities.to_string(),
+            log_level: None,
+        })
+    }
+
+    /// Whether we offer anything that a server could ask for.
+    pub(crate) fn may_be_asked(&self) -> bool {
+        self.0.client_capabilities != "{}"
+    }
+
+    /// The parameters of this one of the two.
+    pub fn params(&self, ask: Ask) -> String {
+        let Signature { client_info, client_capabilities, .. } = &self.0;
+        match ask {
+            Ask::Discover => self.signed("{}"),
+            Ask::Initialize => format!(
+                r#"{{"protocolVersion":"{}","capabilities":{client_capabilities},"clientInfo":{client_info}}}"#,
+                Revision::V2025November.name()
+            ),
+        }
+    }
+
+    /// Params with what every request of a stateless revision says (protocol.md 1.3).
+    pub fn signed(&self, params: &str) -> String {
+        params::to_modern(Json::new(params.as_bytes()), &self.0)
+    }
+}
+
+/// A request of the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// `server/discover` (from 2026-07-28 on).
+    Discover,
+    /// `initialize` (up to 2025-11-25).
+    Initialize,
+}
+
+impl Ask {
+    /// Returns its method.
+    pub fn method(self) -> &'static str {
+        match self {
+            Ask::Discover => "server/discover",
+            Ask::Initialize => "initialize",
+        }
+    }
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Wait,
+    Ask(Ask),
+    Ready(Box<Session>),
+    /// Its kind, what happened and what to do.
+    Failed(Kind, String, &'static str),
+    /// What a request came to is what the handshake comes to.
+    FailedWith(Box<Failure>),
+}
+
+/// The handshake with one server.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    server: Box<str>,
+    since: Duration,
+    alive_since: Option<Duration>,
+    /// `server/discover` may still be answered.
+    is_discovering: bool,
+    is_initializing: bool,
+    /// `server/discover` went out once more.
+    was_repeated: bool,
+    /// `initialize` went out first, for that is what the server understood the last time.
+    guess: Guess,
+}
+
+/// What was known of a server when the handshake began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Guess {
+    None,
+    /// That it knows handshakes alone.
+    Made,
+    /// The same, and it does not look like that; `server/discover` has gone out.
+    Doubted,
+}
+
+impl Handshake {
+    /// It begins: this one goes out now.
+    pub(crate) fn new(server: &str, now: Duration, first: Ask) -> Self {
+        Self {
+            server: server.into(),
+            since: now,
+            alive_since: None,
+            is_discovering: first == Ask::Discover,
+            is_initializing: first == Ask::Initialize,
+            was_repeated: false,
+            guess: Guess::None,
+        }
+    }
+
+    /// It begins with `initialize`, for the server was found to know handshakes alone.
+    pub(crate) fn guessing(server: &str, now: Duration) -> Self {
+        Self { guess: Guess::Made, ..Self::new(server, now, Ask::Initialize) }
+    }
+
+    /// When it began.
+    pub(crate) fn since(&self) -> Duration {
+        self.since
+    }
+
+    /// The server has written something, wherever.
+    pub(crate) fn alive(&mut self, now: Duration) {
+        if stands("probe-waits-for-life") {
+            self.alive_since.get_or_insert(now);
+        }
+    }
+
+    /// When [`Handshake::tick`] is due.
+    pub(crate) fn next_tick(&self) -> Option<Duration> {
+        let patience = self.alive_since.map(|since| since + PROBE_PATIENCE);
+        let silence = self.since + PROBE_SILENCE;
+        let is_due = !self.is_initializing && stands("silence-means-initialize");
+        let is_due = is_due || self.may_be_wrong();
+        is_due.then(|| patience.map_or(silence, |patience| patience.min(silence)))
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now: Duration) -> Step {
+        match self.next_tick() {
+            Some(at) if now >= at && self.may_be_wrong() => self.discover(),
+            Some(at) if now >= at => self.initialize(),
+            _ => Step::Wait,
+        }
+    }
+
+    /// Whether what goes out rests on what was known of the server alone.
+    fn may_be_wrong(&self) -> bool {
+        self.guess == Guess::Made && stands("guessed-era-may-be-wrong")
+    }
+
+    fn discover(&mut self) -> Step {
+        self.guess = Guess::Doubted;
+        self.is_discovering = true;
+        Step::Ask(Ask::Discover)
+    }
+
+    fn initialize(&mut self) -> Step {
+        if std::mem::replace(&mut self.is_initializing, true) && stands("handshake-once") {
+            return Step::Wait;
+        }
+        Step::Ask(Ask::Initialize)
+    }
+
+    /// One of the two has its outcome.
+    pub(crate) fn answered(&mut self, ask: Ask, outcome: Result<Box<RawValue>, Error>) -> Step {
+        match ask {
+            Ask::Discover => self.discovered(outcome),
+            Ask::Initialize => self.initialized(outcome),
+        }
+    }
+
+    fn discovered(&mut self, outcome: Result<Box<RawValue>, Error>) -> Step {
+        self.is_discovering = false;
+        match outcome {
+            Ok(answer) => {
+                let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
+                match supported(&members["supportedVersions"]) {
+                    // Some servers answer whatever is asked; that is none of the modern era.
+                    None => self.initialize(),
+                    Some(names) => self.choose(&names, || Session::read(Revision::V2026July, &answer)),
+                }
+            }
+            Err(Error::Server(error)) if error.code == WRONG_REVISION => match supported_by(&error) {
+                // It says that it does speak what it has just refused: once more, then.
+                Some(names) if is_ours(&names) && !std::mem::replace(&mut self.was_repeated, true) => {
+                    self.is_discovering = true;
+                    Step::Ask(Ask::Discover)
+                }
+                Some(names) => self.choose_handshake(&names),
+                None => self.refused("server/discover", &error),
+            },
+            Err(Error::Server(error)) if MODERN_ERRORS.contains(&error.code) => {
+                self.refused("server/discover", &error)
+            }
+            Err(Error::Failure(failure))
+                if matches!(failure.kind, Kind::Deadline | Kind::ServerExited | Kind::StartFailed) =>
+            {
+                Step::FailedWith(failure)
+            }
+            Err(_) => self.initialize(),
+        }
+    }
+
+    fn choose(&mut self, names: &[String], session: impl FnOnce() -> Session) -> Step {
+        if is_ours(names) {
+            return Step::Ready(Box::new(session()));
+        }
+        self.choose_handshake(names)
+    }
+
+    /// The server is modern and does not speak our revision; perhaps it speaks an older one.
+    fn choose_handshake(&mut self, names: &[String]) -> Step {
+        if names.iter().any(|name| Revision::of_handshake(name).is_some()) {
+            return self.initialize();
+        }
+        Step::Failed(
+            Kind::BadResponse,
+            format!("`{}` speaks none of our revisions of MCP, but {}", self.server, names.join(", ")),
+            "use a version of it that speaks one of 2024-11-05 to 2026-07-28",
+        )
+    }
+
+    fn initialized(&mut self, outcome: Result<Box<RawValue>, Error>) -> Step {
+        let is_refusal = match &outcome {
+            Err(Error::Server(_)) => true,
+            Err(Error::Failure(failure)) => failure.kind == Kind::BadResponse,
+            _ => false,
+        };
+        if is_refusal && self.may_be_wrong() {
+            self.is_initializing = false;
+            return self.discover();
+        }
+        if is_refusal && self.is_discovering && self.guess == Guess::Doubted {
+            // What it says to the other one decides.
+            self.is_initializing = false;
+            return Step::Wait;
+        }
+        let answer = match outcome {
+            Ok(answer) => answer,
+            // It has taken to the other era, and its answer to the first question is on its way.
+            Err(Error::Server(error))
+                if error.code == WRONG_REVISION && self.is_discovering && stands("late-discovery-counts") =>
+            {
+                return Step::Wait;
+            }
+            Err(Error::Server(error)) => return self.refused("initialize", &error),
+            Err(Error::Failure(failure)) => return Step::FailedWith(failure),
+            Err(error) => return Step::Failed(Kind::StartFailed, error.to_string(), START_HINT),
+        };
+        let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
+        match members["protocolVersion"].as_str() {
+            Some(name) => match Revision::of_handshake(name)
+                .or_else(|| (!stands("revision-checked")).then_some(Revision::V2025November))
+            {
+                Some(revision) => Step::Ready(Box::new(Session::read(revision, &answer))),
+                None => Step::Failed(
+                    Kind::BadResponse,
+                    format!(
+                        "`{}` answered `initialize` with revision `{name}`, which is none of MCP",
+                        self.server
+                    ),
+                    "this is a fault of the server",
+                ),
+            },
+            None => Step::Failed(
+                Kind::BadResponse,
+                format!("`{}` answered `initialize` without a protocolVersion", self.server),
+                "see whether it is an MCP server",
+            ),
+        }
+    }
+
+    fn refused(&self, method: &str, error: &ServerError) -> Step {
+        let happened =
+            format!("`{}` refused `{method}`: {} (error {})", self.server, error.message, error.code);
+        Step::Failed(Kind::StartFailed, happened, START_HINT)
+    }
+}
+
+/// What to do about a server that does not greet as one.
+pub(super) const START_HINT: &str = "see its stderr, and whether it is an MCP server";
+/// The same for one behind a URL.
+pub(super) const REMOTE_START_HINT: &str = "see its log, and whether it is an MCP server";
+
+/// Whether our stateless revision is among them.
+fn is_ours(names: &[String]) -> bool {
+    names.iter().any(|name| name == Revision::V2026July.name())
+}
+
+/// A list of revisions, where it is one.
+fn supported(value: &Value) -> Option<Vec<String>> {
+    let names: Vec<String> =
+        value.as_array()?.iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
+    (!names.is_empty()).then_some(names)
+}
+
+fn supported_by(error: &ServerError) -> Option<Vec<String>> {
+    let data: Value = serde_json::from_str(error.data.as_ref()?.get()).ok()?;
+    supported(&data["supported"])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    fn refusal(code: i64, data: &str) -> Result<Box<RawValue>, Error> {
+        let error = format!(r#"{{"code":{code},"message":"no","data":{data}}}"#);
+        Err(Error::Server(Box::new(ServerError::read("srv", "server/discover", &error))))
+    }
+
+    const MODERN: &str = r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"m"}}}"#;
+    const LEGACY: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"l"},"instructions":"be kind"}"#;
+
+    fn short(step: &Step) -> String {
+        match step {
+            Step::Wait => "wait".to_owned(),
+            Step::Ask(ask) => ask.method().to_owned(),
+            Step::Ready(session) => {
+                format!(
+                    "{} {}",
+                    session.revision.name(),
+                    session.server_info.as_ref().map_or("", |info| info["name"].as_str().unwrap())
+                )
+            }
+            Step::Failed(kind, happened, _) => format!("{}: {happened}", kind.word()),
+            Step::FailedWith(failure) => failure.kind.word().to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_first_answer_decides() {
+        let failure = |kind| Err(Failure { kind, ..Failure::ended() }.into());
+        for (answer, expect) in [
+            (Ok(raw(MODERN)), "2026-07-28 m"),
+            (Ok(raw(r#"{"supportedVersions":["2025-11-25","2026-07-28"]}"#)), "2026-07-28 "),
+            (Ok(raw(r#"{"supportedVersions":["2025-11-25"]}"#)), "initialize"),
+            (
+                Ok(raw(r#"{"supportedVersions":["2027-01-01"]}"#)),
+                "bad_response: `srv` speaks none of our revisions of MCP, but 2027-01-01",
+            ),
+            (Ok(raw("{}")), "initialize"),
+            (Ok(raw("[]")), "initialize"),
+            (refusal(-32601, "null"), "initialize"),
+            (refusal(-32602, "null"), "initialize"),
+            (refusal(-32000, "null"), "initialize"),
+            (refusal(-32022, r#"{"supported":["2025-06-18"]}"#), "initialize"),
+            (refusal(-32022, r#"{"supported":["2026-07-28"]}"#), "server/discover"),
+            (
+                refusal(-32022, r#"{"supported":["2027-01-01"]}"#),
+                "bad_response: `srv` speaks none of our revisions of MCP, but 2027-01-01",
+            ),
+            (refusal(-32022, "null"), "start_failed: `srv` refused `server/discover`: no (error -32022)"),
+            (refusal(-32021, "null"), "start_failed: `srv` refused `server/discover`: no (error -32021)"),
+            (failure(Kind::BadResponse), "initialize"),
+            (failure(Kind::Deadline), "deadline"),
+            (failure(Kind::ServerExited), "server_exited"),
+        ] {
+            let told = format!("{answer:?}");
+            let step = Handshake::new("srv", at(0), Ask::Discover).answered(Ask::Discover, answer);
+            assert_eq!(short(&step), expect, "{told}");
+        }
+    }
+
+    #[test]
+    fn the_handshake_of_old_is_checked() {
+        for (answer, expect) in [
+            (Ok(raw(LEGACY)), "2025-06-18 l"),
+            (
+                Ok(raw(r#"{"protocolVersion":"1999-01-01"}"#)),
+                "bad_response: `srv` answered `initialize` with revision `1999-01-01`, which is none of MCP",
+            ),
+            (
+                Ok(raw(r#"{"protocolVersion":"2026-07-28"}"#)),
+                "bad_response: `srv` answered `initialize` with revision `2026-07-28`, which is none of MCP",
+            ),
+            (Ok(raw("{}")), "bad_response: `srv` answered `initialize` without a protocolVersion"),
+            (refusal(-32603, "null"), "start_failed: `srv` refused `initialize`: no (error -32603)"),
+        ] {
+            let mut handshake = Handshake::new("srv", at(0), Ask::Discover);
+            assert_eq!(short(&handshake.answered(Ask::Discover, refusal(-32601, "null"))), "initialize");
+            assert_eq!(short(&handshake.answered(Ask::Initialize, answer)), expect);
+        }
+        let Step::Ready(session) =
+            Handshake::new("srv", at(0), Ask::Discover).answered(Ask::Initialize, Ok(raw(LEGACY)))
+        else {
+            panic!()
+        };
+        assert_eq!((session.instructions.as_deref(), session.answer.get()), (Some("be kind"), LEGACY));
+    }
+
+    /// A cold start and a server that keeps silent look alike (protocol.md 1.4).
+    #[test]
+    fn silence_means_initialize_but_counts_from_the_first_sign_of_life() {
+        let mut handshake = Handshake::new("srv", at(0), Ask::Discover);
+        assert_eq!(handshake.next_tick(), Some(PROBE_SILENCE));
+        assert_eq!(short(&handshake.tick(at(5_000))), "wait");
+        handshake.alive(at(6_000));
+        handshake.alive(at(7_000));
+        assert_eq!(handshake.next_tick(), Some(at(9_000)));
+        assert_eq!(short(&handshake.tick(at(8_999))), "wait");
+        assert_eq!(short(&handshake.tick(at(9_000))), "initialize");
+        assert_eq!(
+            (handshake.next_tick(), short(&handshake.tick(at(99_000)))),
+            (None, "wait".to_owned()),
+            "once"
+        );
+        // The late answer to the first question is as good as any.
+        assert_eq!(short(&handshake.answered(Ask::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
+
+        let mut silent = Handshake::new("srv", at(0), Ask::Discover);
+        assert_eq!(short(&silent.tick(PROBE_SILENCE)), "initialize");
+        assert_eq!(
+            short(&silent.answered(Ask::Initialize, refusal(-32022, "null"))),
+            "wait",
+            "it has taken to the other era"
+        );
+        assert_eq!(
+            short(&silent.answered(Ask::Discover, refusal(-32601, "null"))),
+            "wait",
+            "initialize is out already"
+        );
+    }
+
+    #[test]
+    fn what_was_known_of_a_server_is_a_guess() {
+        let failure = |kind| Err(Failure { kind, ..Failure::ended() }.into());
+        let begin = || Handshake::guessing("srv", at(0));
+        assert_eq!(short(&begin().answered(Ask::Initialize, Ok(raw(LEGACY)))), "2025-06-18 l");
+        assert_eq!(short(&begin().answered(Ask::Initialize, failure(Kind::ServerExited))), "server_exited");
+        // It knows the other one alone by now, and says so.
+        for refused in [refusal(-32022, "null"), refusal(-32601, "null"), failure(Kind::BadResponse)] {
+            let mut changed = begin();
+            assert_eq!(short(&changed.answered(Ask::Initialize, refused)), "server/discover");
+            assert_eq!(short(&changed.answered(Ask::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
+        }
+        // It refuses whatever comes first.
+        let mut odd = begin();
+        assert_eq!(short(&odd.answered(Ask::Initialize, refusal(-32000, "null"))), "server/discover");
+        assert_eq!(short(&odd.answered(Ask::Discover, refusal(-32601, "null"))), "initialize");
+        assert_eq!(
+            short(&odd.answered(Ask::Initialize, refusal(-32000, "null"))),
+            "start_failed: `srv` refused `initialize`: no (error -32000)"
+        );
+        // It says nothing to the first; both may be answered late.
+        let mut mute = begin();
+        mute.alive(at(1_000));
+        assert_eq!(short(&mute.tick(at(3_999))), "wait");
+        assert_eq!(short(&mute.tick(at(4_000))), "server/discover");
+        assert_eq!((mute.next_tick(), short(&mute.tick(at(99_000)))), (None, "wait".to_owned()));
+        assert_eq!(short(&mute.answered(Ask::Initialize, refusal(-32601, "null"))), "wait");
+        assert_eq!(short(&mute.answered(Ask::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
+        let mut slow = begin();
+        assert_eq!(short(&slow.tick(PROBE_SILENCE)), "server/discover");
+        assert_eq!(short(&slow.answered(Ask::Discover, refusal(-32601, "null"))), "wait");
+        assert_eq!(short(&slow.answered(Ask::Initialize, Ok(raw(LEGACY)))), "2025-06-18 l");
+    }
+
+    #[test]
+    fn what_every_stateless_request_says_is_added_and_keeps_the_rest() {
+        let introduction = Introduction::new(&json!({ "name": "unhang" }), &json!({ "elicitation": {} }));
+        let params = introduction.signed(r#"{"_meta":{"progressToken":1},"name":"x"}"#);
+        let params: Value = serde_json::from_str(&params).unwrap();
+        let meta = &params["_meta"];
+        assert_eq!((&meta["progressToken"], &params["name"]), (&json!(1), &json!("x")));
+        assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+        assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({ "elicitation": {} }));
+        let asked: Value = serde_json::from_str(&introduction.params(Ask::Initialize)).unwrap();
+        assert_eq!(
+            (&asked["protocolVersion"], &asked["clientInfo"]["name"]),
+            (&json!("2025-11-25"), &json!("unhang"))
+        );
+    }
+}

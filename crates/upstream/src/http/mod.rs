@@ -1,0 +1,529 @@
+//! The actor of a server over HTTP: Streamable HTTP in all its revisions, and the HTTP+SSE of 2024-11-05.
+//!
+//! # Theory of operation
+//!
+//! Each message of ours is a POST, and a task (`exchange`). What its answer says is a message of the server, whichever request it
+//! came with: answers are matched by their ids as everywhere. The era is found out as on stdio (`server/discover`, then
+//! `initialize`). A server that refuses both with the status of something that does not know POST may be one of old: then a stream
+//! is opened with GET, which says where to post.
+//!
+//! With a handshake there is a session: its name goes along with each request, a stream of its own brings what the server says
+//! unasked, a stream that breaks off before its answer is taken up again where the server gave its events ids, and a session that
+//! the server has forgotten (404) is begun anew, once for each request that met with that: it was not carried out. Without one
+//! (2026-07-28) none of that exists: a broken stream is a lost request, and closing it withdraws it. What is lost and changes
+//! nothing (lists, reads, pings) is asked once more, for servers close idle connections just when something is on its way.
+//!
+//! Invariants
+//!
+//! - Nothing is awaited here but the next thing to attend to; each exchange ends with its request's deadline at the latest.
+//! - A call is posted a second time only where the server has said that it did not take the first.
+//! - At the end nothing of it is left: exchanges are aborted, whoever is asked is told that nobody waits, and a session is deleted,
+//!   each within the time for stopping.
+
+mod exchange;
+pub mod headers;
+mod hearing;
+mod verdict;
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::{AbortHandle, JoinSet},
+    time::{Instant, timeout},
+};
+use unhang_net::{
+    http::{Address, Ask, Bytes, Connection, HttpError, Url, Verb},
+    oauth::Authorization,
+};
+use unhang_switches::stands;
+use unhang_wire::Id;
+
+use self::exchange::{Close, Said, Which, exchange};
+use super::{
+    Mailbox, conversation,
+    dialogue::{Dialogue, Heard, Out, Room, Spoken},
+    handshake::Ask as Handshake,
+};
+use unhang_core::{fault::Kind, revision::Revision};
+
+/// The ways in which MCP goes over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpDialect {
+    /// Streamable HTTP.
+    Streamable,
+    /// The old HTTP+SSE of 2024-11-05.
+    Sse,
+}
+
+/// What exchanges have said and the actor has not heard. It hears them at once.
+const SAID: usize = 16;
+
+/// How long after its answer a stream may take to end, so that its connection can serve again.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How long to wait before a broken stream is taken up again, where the server does not say it; and the least, whatever it says.
+const RETRY: Duration = Duration::from_secs(1);
+const LEAST_RETRY: Duration = Duration::from_millis(50);
+/// The longest, where a stream ends again and again and has nothing to say; one that has lasted as long was well.
+const MOST_RETRY: Duration = Duration::from_secs(30);
+
+/// How long requests wait for the server to take the end of a handshake of old. It is due a 202 at once.
+const INITIALIZED: Duration = Duration::from_secs(3);
+
+/// How long requests wait for the stream on which the server asks to be open: what it asks before, some servers lose, and wait for
+/// the answer for ever. Others say nothing on it, not even that it is open, until they have something to say.
+const LISTENING: Duration = Duration::from_secs(1);
+
+/// Requests that are with one server at the same time, each with a connection of its own; others wait, within their limits. A
+/// process has some thousand descriptors for everything.
+pub const REQUESTS: usize = 200;
+/// The same for notifications and answers.
+const WORDS: usize = 16;
+/// Those that wait for that. Nothing holds back a server that asks for more, since the answers of other requests come on the same way.
+const WORDS_WAITING: usize = 1000;
+
+/// A server over HTTP.
+#[derive(Clone, Debug)]
+pub struct HttpServer {
+    /// Where it is.
+    pub address: Address,
+    /// Which of the ways of HTTP it speaks, where that is known.
+    pub dialect: Option<HttpDialect>,
+    /// Its tokens, where it wants some.
+    pub authorization: Option<Authorization>,
+}
+
+/// Speaks with the server until it is told to end.
+pub(crate) async fn live(server: HttpServer, spoken: Spoken, mailbox: Mailbox) {
+    let connection =
+        Connection::new(&server.address, server.authorization.clone(), spoken.limits.max_message);
+    let mut dialogue = Dialogue::new(spoken, mailbox, unhang_proc::drain::Tail::new(0));
+    dialogue.is_remote = true;
+    dialogue.bound_replies(WORDS_WAITING);
+    let connection = match connection {
+        Ok(connection) => connection,
+        Err(error) => {
+            let happened = format!("`{}` could not be reached: {error}", dialogue.name);
+            let failure = dialogue.failure(Kind::StartFailed, happened, "mend its url or its headers");
+            dialogue.end(failure);
+            return dialogue.gone();
+        }
+    };
+    let (speaker, mut said) = mpsc::channel(SAID);
+    let mut actor = Actor::new(&server, connection, dialogue, speaker);
+    actor.begin();
+    loop {
+        actor.send();
+        if actor.dialogue.is_ending {
+            break;
+        }
+        let also = actor.next_look();
+        tokio::select! {
+            heard = actor.dialogue.next(also) => actor.attend(heard),
+            Some((which, said)) = said.recv() => actor.hear(which, said),
+            // How it ended was said; one that was aborted has nobody who waits.
+            Some(_) = actor.tasks.join_next(), if !actor.tasks.is_empty() => {}
+            Some(_) = actor.words.join_next(), if !actor.words.is_empty() => {}
+        }
+    }
+    // Nobody hears what is said from now on, and nobody waits to say it.
+    drop(said);
+    actor.finish().await;
+}
+
+/// How messages get there.
+#[derive(Debug)]
+enum Way {
+    /// Each is a POST to the server's own URL.
+    Streamable,
+    /// They are posted to where the stream has said, once it has, and all answers come on the stream (2024-11-05).
+    Sse(Option<Url>),
+}
+
+/// A request that is with the server.
+struct Exchange {
+    method: Box<str>,
+    line: Bytes,
+    mirrored: Vec<(String, String)>,
+    task: AbortHandle,
+    /// The session that it belongs to.
+    session: Option<String>,
+    /// Its stream has broken off, and is taken up again from there.
+    broken: Option<Broken>,
+    /// It was lost, and is with the server once more.
+    is_repeated: bool,
+    /// The answer to another request came with it.
+    is_crossed: bool,
+}
+
+/// Where the stream of a request has broken off.
+struct Broken {
+    last_id: String,
+    retry: Duration,
+    /// When it is taken up again; none while it is.
+    at: Option<Instant>,
+    /// Attempts in a row at which the server could not be asked.
+    vain: u32,
+}
+
+/// The stream of what the server says unasked.
+struct Stream {
+    number: u64,
+    task: AbortHandle,
+    /// Since when it is open.
+    open: Option<Instant>,
+    has_been_open: bool,
+    /// When it is opened again.
+    at: Option<Instant>,
+    last_id: Option<String>,
+    /// The least to wait before that: longer each time that it has ended with nothing said.
+    pause: Duration,
+}
+
+struct Actor {
+    dialogue: Dialogue,
+    dialect: Option<HttpDialect>,
+    address: String,
+    connection: Connection,
+    way: Way,
+    /// The name of the session, where the server has given one.
+    session: Option<String>,
+    exchanges: HashMap<Id, Exchange>,
+    /// What waits for the handshake, or to know where to post.
+    held: VecDeque<Out>,
+    /// Requests that met with a session that the server had forgotten.
+    repeated: HashSet<Id>,
+    /// The handshake of old is not over before the server has taken this.
+    awaits_initialized: bool,
+    /// Until then at most, requests wait for the stream to be open.
+    listens_by: Option<Instant>,
+    stream: Option<Stream>,
+    /// How many there were.
+    streams: u64,
+    /// Streams that have brought their answer.
+    lingering: VecDeque<(Instant, AbortHandle)>,
+    tasks: JoinSet<()>,
+    /// Notifications and answers, which get there also when everything else ends.
+    words: JoinSet<()>,
+    requests_at_once: Arc<Semaphore>,
+    words_at_once: Arc<Semaphore>,
+    speaker: mpsc::Sender<(Which, Said)>,
+    /// Notifications and answers that did not get there.
+    lost_words: u64,
+}
+
+impl Actor {
+    fn new(
+        server: &HttpServer,
+        connection: Connection,
+        dialogue: Dialogue,
+        speaker: mpsc::Sender<(Which, Said)>,
+    ) -> Self {
+        Self {
+            address: server.address.shown(),
+            dialect: server.dialect,
+            way: Way::Streamable,
+            session: None,
+            exchanges: HashMap::new(),
+            held: VecDeque::new(),
+            repeated: HashSet::new(),
+            awaits_initialized: false,
+            listens_by: None,
+            stream: None,
+            streams: 0,
+            lingering: VecDeque::new(),
+            tasks: JoinSet::new(),
+            words: JoinSet::new(),
+            requests_at_once: Arc::new(Semaphore::new(REQUESTS)),
+            words_at_once: Arc::new(Semaphore::new(WORDS)),
+            dialogue,
+            connection,
+            speaker,
+            lost_words: 0,
+        }
+    }
+
+    fn begin(&mut self) {
+        tracing::debug!("connecting to {}", self.address);
+        if self.dialect == Some(HttpDialect::Sse) {
+            self.open_old_stream();
+            self.dialogue.begin(Handshake::Initialize);
+        } else {
+            self.dialogue.greet();
+        }
+    }
+
+    /// When this actor wants to be woken, whatever the dialogue waits for.
+    fn next_look(&self) -> Option<Instant> {
+        let resumed = self.exchanges.values().filter_map(|exchange| exchange.broken.as_ref()?.at);
+        let stream = self.stream.as_ref().and_then(|stream| stream.at);
+        let lingering = self.lingering.front().map(|(until, _)| *until);
+        resumed.chain(stream).chain(lingering).chain(self.listens_by).min()
+    }
+
+    fn attend(&mut self, heard: Heard) {
+        let is_time = matches!(heard, Heard::Time);
+        self.dialogue.attend(heard, 0);
+        if is_time {
+            self.look(Instant::now());
+        }
+    }
+
+    /// Does what is due.
+    fn look(&mut self, now: Instant) {
+        self.listens_by = self.listens_by.filter(|by| *by > now);
+        while self.lingering.front().is_some_and(|(until, _)| *until <= now) {
+            if let Some((_, task)) = self.lingering.pop_front() {
+                task.abort();
+            }
+        }
+        let is_due = |at: &mut Instant| *at <= now;
+        let due: Vec<(Id, String)> = self
+            .exchanges
+            .iter_mut()
+            .filter_map(|(id, exchange)| {
+                let broken = exchange.broken.as_mut()?;
+                broken.at.take_if(is_due).map(|_| (id.clone(), broken.last_id.clone()))
+            })
+            .collect();
+        for (id, last_id) in due {
+            let task = self.get(Which::Request(id.clone()), Some(last_id));
+            if let Some(exchange) = self.exchanges.get_mut(&id) {
+                exchange.task = task;
+            }
+        }
+        let again = self.stream.as_mut().and_then(|stream| {
+            stream.at.take_if(is_due)?;
+            Some((stream.number, stream.last_id.clone()))
+        });
+        if let Some((number, last_id)) = again {
+            let task = self.get(Which::Stream(number), last_id);
+            if let Some(stream) = &mut self.stream {
+                stream.task = task;
+            }
+        }
+    }
+
+    /// Sends what the dialogue has to say, as far as it can be said now.
+    fn send(&mut self) {
+        while let Some(out) = self.dialogue.next_out() {
+            match out {
+                Out::Over(id) => self.over(&id),
+                Out::Withdrawn(id, why) => self.withdrawn(&id, why),
+                out if self.is_held(&out) => self.held.push_back(out),
+                out => self.say(out),
+            }
+        }
+        let held = std::mem::take(&mut self.held);
+        for out in held {
+            if self.is_held(&out) { self.held.push_back(out) } else { self.say(out) }
+        }
+    }
+
+    /// Whether this has to wait: for the handshake, or for the place to post it to.
+    fn is_held(&self, out: &Out) -> bool {
+        if matches!(self.way, Way::Sse(None)) {
+            return true;
+        }
+        match out {
+            Out::Request { id, .. } if self.dialogue.of_handshake(id).is_some() => false,
+            Out::Initialized(_) => false,
+            Out::Request { .. } if self.listens_by.is_some() => true,
+            _ => self.dialogue.is_shaking() || self.awaits_initialized,
+        }
+    }
+
+    fn say(&mut self, out: Out) {
+        match out {
+            Out::Request { id, method, line, mirrored } => {
+                // Who asked may have stopped waiting while it was held.
+                if self.dialogue.awaits(&id) {
+                    let line = Bytes::from(line);
+                    let task = self.post(Which::Request(id.clone()), &method, &mirrored, line.clone());
+                    let session = self.session.clone();
+                    let exchange = Exchange {
+                        method,
+                        line,
+                        mirrored,
+                        task,
+                        session,
+                        broken: None,
+                        is_repeated: false,
+                        is_crossed: false,
+                    };
+                    self.exchanges.insert(id, exchange);
+                }
+            }
+            Out::Initialized(line) => {
+                self.awaits_initialized = true;
+                self.word(Which::Initialized, line, None);
+            }
+            Out::Reply(line, room) => self.word(Which::Word, line, Some(room)),
+            Out::Over(_) | Out::Withdrawn(..) => {}
+        }
+    }
+
+    fn word(&mut self, which: Which, line: Vec<u8>, room: Option<Room>) {
+        let ask = self.posted("", &[], Bytes::from(line));
+        self.exchange(which, ask, room);
+    }
+
+    fn open_old_stream(&mut self) {
+        self.way = Way::Sse(None);
+        self.open_stream();
+    }
+
+    fn open_stream(&mut self) {
+        self.streams += 1;
+        let number = self.streams;
+        let task = self.get(Which::Stream(number), None);
+        self.stream = Some(Stream {
+            number,
+            task,
+            open: None,
+            has_been_open: false,
+            at: None,
+            last_id: None,
+            pause: Duration::ZERO,
+        });
+    }
+
+    /// Posts a message.
+    fn post(
+        &mut self,
+        which: Which,
+        method: &str,
+        mirrored: &[(String, String)],
+        line: Bytes,
+    ) -> AbortHandle {
+        let ask = self.posted(method, mirrored, line);
+        self.exchange(which, ask, None)
+    }
+
+    fn posted(&self, method: &str, mirrored: &[(String, String)], line: Bytes) -> Ask {
+        let mut headers = vec![
+            ("content-type".to_owned(), "application/json".to_owned()),
+            ("accept".to_owned(), "application/json, text/event-stream".to_owned()),
+        ];
+        let is_stateless = self.dialogue.is_stateless() || method == Handshake::Discover.method();
+        if is_stateless {
+            headers.push((headers::METHOD.to_owned(), method.to_owned()));
+            headers.extend_from_slice(mirrored);
+        }
+        self.identify(&mut headers, method);
+        let url = match &self.way {
+            Way::Sse(url) => url.clone(),
+            Way::Streamable => None,
+        };
+        Ask { verb: Verb::Post, url, headers, body: Some(line) }
+    }
+
+    /// Opens a stream, or takes one up again.
+    fn get(&mut self, which: Which, last_id: Option<String>) -> AbortHandle {
+        let mut headers = vec![("accept".to_owned(), "text/event-stream".to_owned())];
+        headers.extend(last_id.map(|id| ("last-event-id".to_owned(), id)));
+        self.identify(&mut headers, "");
+        self.exchange(which, Ask { verb: Verb::Get, url: None, headers, body: None }, None)
+    }
+
+    /// Says which revision is spoken, and in which session.
+    fn identify(&self, headers: &mut Vec<(String, String)>, method: &str) {
+        let revision = match (&self.dialogue.session, method) {
+            (Some(session), _) => Some(session.revision),
+            (None, "server/discover") => Some(Revision::V2026July),
+            (None, _) => None,
+        };
+        // A server of 2024-11-05 knows no such header, and need not like it.
+        let told = revision.filter(|_| matches!(self.way, Way::Streamable));
+        headers.extend(told.map(|revision| (headers::REVISION.to_owned(), revision.name().to_owned())));
+        headers.extend(self.session.iter().map(|session| (headers::SESSION.to_owned(), session.clone())));
+    }
+
+    /// `room` is what a reply has until it has left.
+    fn exchange(&mut self, which: Which, ask: Ask, room: Option<Room>) -> AbortHandle {
+        let (connection, speaker) = (self.connection.clone(), self.speaker.clone());
+        let mut limit = self.dialogue.limits.request_timeout;
+        if which == Which::Initialized && stands("initialized-bounded") {
+            limit = limit.min(INITIALIZED);
+        }
+        let is_word = matches!(which, Which::Word | Which::Initialized);
+        let turns = match &which {
+            Which::Request(id) if self.dialogue.of_handshake(id).is_none() => Some(&self.requests_at_once),
+            Which::Word => Some(&self.words_at_once),
+            _ => None,
+        };
+        let turns = turns.cloned().filter(|_| stands("http-connections-bounded"));
+        let tasks = if which == Which::Word { &mut self.words } else { &mut self.tasks };
+        tasks.spawn(async move {
+            let _room = room;
+            let _turn = match turns {
+                // It is never closed.
+                Some(turns) => turns.acquire_owned().await.ok(),
+                None => None,
+            };
+            let told = (
+                which.clone(),
+                Said::Closed(Close::Failed(HttpError::Broken("no answer in time".to_owned()))),
+            );
+            let exchange = exchange(connection, ask, which, speaker.clone());
+            if !is_word {
+                exchange.await;
+            } else if timeout(limit, exchange).await.is_err() {
+                // Nobody's deadline ends these.
+                let _gone = speaker.send(told).await;
+            }
+        })
+    }
+
+    /// The request has its outcome. Its stream may end by itself.
+    fn over(&mut self, id: &Id) {
+        self.repeated.remove(id);
+        if let Some(exchange) = self.exchanges.remove(id) {
+            if self.dialogue.is_ending {
+                // Its outcome is that we have ended.
+                return self.tell_withdrawn(id, &exchange.task, "the client ends");
+            }
+            self.lingering.push_back((Instant::now() + LINGER, exchange.task));
+        }
+    }
+
+    /// Nobody waits any more. Closing the stream says so where there is no session; else it has to be said.
+    fn withdrawn(&mut self, id: &Id, why: &str) {
+        self.repeated.remove(id);
+        if let Some(exchange) = self.exchanges.remove(id) {
+            self.tell_withdrawn(id, &exchange.task, why);
+        }
+    }
+
+    fn tell_withdrawn(&mut self, id: &Id, task: &AbortHandle, why: &str) {
+        task.abort();
+        let has_session =
+            self.dialogue.session.as_ref().is_some_and(|session| !session.revision.is_stateless());
+        // A server that takes none of them does not need to know.
+        if has_session && self.words.len() < WORDS_WAITING {
+            self.word(Which::Word, conversation::cancelled(id, why), None);
+        }
+    }
+
+    /// Nobody waits any more, and everybody may know that it has gone.
+    async fn finish(mut self) {
+        self.tasks.abort_all();
+        let grace = self.dialogue.limits.stop_grace;
+        let words = async { while self.words.join_next().await.is_some() {} };
+        // That nobody waits any more is on its way, perhaps.
+        let _said = timeout(grace, words).await;
+        if let Some(session) = self.session.take() {
+            let mut headers = vec![(headers::SESSION.to_owned(), session)];
+            self.identify(&mut headers, "");
+            let ask = Ask { verb: Verb::Delete, url: None, headers, body: None };
+            // A server need not know how to, and has its own ways to forget.
+            let _told = timeout(grace, self.connection.ask(ask)).await;
+        }
+        self.dialogue.gone();
+    }
+}

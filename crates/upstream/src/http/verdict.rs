@@ -1,0 +1,137 @@
+//! What it means that an exchange has ended without an answer, for whoever waits for one. Pure.
+//!
+//! Invariants: nothing that a server wrote reaches a person but its first line, cut short.
+
+use unhang_net::http::HttpError;
+
+use super::exchange::Close;
+use unhang_core::fault::{BAD_RESPONSE_HINT, Kind};
+
+/// What to do about an answer over the limit.
+pub(super) const TOO_LARGE: &str = "ask for less, or raise --max-message";
+
+impl Close {
+    /// What it means for a request that has no answer, and what to do about it.
+    pub(super) fn verdict(&self, is_starting: bool, method: &str) -> (Kind, &'static str) {
+        let lost = if is_starting { Kind::StartFailed } else { Kind::ServerExited };
+        match self {
+            Close::NoMessage(..) => (Kind::BadResponse, "see whether it is an MCP server"),
+            Close::Whole => (Kind::BadResponse, BAD_RESPONSE_HINT),
+            Close::Failed(HttpError::TooLarge(_)) | Close::Broke(HttpError::TooLarge(_), _) => {
+                (Kind::TooLarge, TOO_LARGE)
+            }
+            Close::Failed(HttpError::Unreachable(_)) => {
+                (lost, "see whether it runs, and whether its URL is right")
+            }
+            Close::Failed(HttpError::Redirected(_)) => (lost, "use that URL, if it is trusted"),
+            Close::Failed(HttpError::Circle) => (lost, "check the path of its URL"),
+            _ if method == "tools/call" => {
+                (lost, "it may have been carried out; ask again if that does no harm")
+            }
+            _ if is_starting => (lost, "see whether it runs, and its log"),
+            _ => (lost, "ask again"),
+        }
+    }
+
+    /// The same for a person.
+    pub(super) fn told(&self) -> String {
+        match self {
+            Close::Ended(_) => "the stream of events ended before it".to_owned(),
+            Close::Whole => "what came is no answer to it".to_owned(),
+            Close::Broke(error, _) | Close::Failed(error) => error.to_string(),
+            Close::Refused(status, told) => format!("HTTP {status}{}", in_short(told)),
+            Close::NoMessage(status, Some(kind)) => {
+                format!("what came is {}, and no message (HTTP {status})", one_line(kind))
+            }
+            Close::NoMessage(status, None) => format!("nothing came but HTTP {status}"),
+        }
+    }
+
+    /// Whether the request may be with nobody, and its answer is lost in any case.
+    pub(super) fn is_lost(&self) -> bool {
+        match self {
+            Close::Ended(_) | Close::Failed(HttpError::Broken(_)) => true,
+            Close::Broke(error, _) => !matches!(error, HttpError::TooLarge(_)),
+            _ => false,
+        }
+    }
+}
+
+/// The `error` of a response, where it is one.
+pub(super) fn error_member(told: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Members<'a> {
+        #[serde(borrow)]
+        error: &'a serde_json::value::RawValue,
+    }
+    let Members { error } = serde_json::from_slice(told).ok()?;
+    let is_error = serde_json::from_str::<serde_json::Value>(error.get()).ok()?["code"].is_i64();
+    is_error.then(|| error.get().to_owned())
+}
+
+/// Whether it is a response.
+pub(super) fn is_answer(message: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Members {
+        result: Option<serde::de::IgnoredAny>,
+        error: Option<serde::de::IgnoredAny>,
+    }
+    serde_json::from_slice::<Members>(message).is_ok_and(|members| members.result.or(members.error).is_some())
+}
+
+/// The first line of what a server says besides its status; of an object the words in it.
+pub(super) fn in_short(told: &[u8]) -> String {
+    let text = match serde_json::from_slice::<serde_json::Value>(told) {
+        Ok(said) => {
+            let words =
+                [&said["error"]["message"], &said["error_description"], &said["message"], &said["detail"]];
+            let words = words.into_iter().chain([&said["error"]]).find_map(|words| words.as_str());
+            words.unwrap_or_default().to_owned()
+        }
+        Err(_) => String::from_utf8_lossy(told).into_owned(),
+    };
+    match text.lines().map(str::trim).find(|line| !line.is_empty()) {
+        Some(line) if !line.starts_with('<') => format!(": {}", one_line(line)),
+        _ => String::new(),
+    }
+}
+
+/// What a server wrote, as a terminal can bear it.
+fn one_line(text: &str) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_json_rpc_is_told_from_others() {
+        for (told, expect) in [
+            (
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"no"}}"#,
+                Some(r#"{"code":-32022,"message":"no"}"#),
+            ),
+            (r#"{"error":"invalid_token"}"#, None),
+            (r#"{"error":{"message":"no"}}"#, None),
+            ("<html>", None),
+            ("", None),
+        ] {
+            assert_eq!(error_member(told.as_bytes()).as_deref(), expect, "{told}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_is_cut_short() {
+        assert_eq!(in_short(b"\n  Service Unavailable \nmore"), ": Service Unavailable");
+        assert_eq!(in_short(b"<!DOCTYPE html>"), "");
+        assert_eq!(in_short(b"a\x1b[31mb"), ": a[31mb");
+        assert_eq!(
+            in_short(br#"{"jsonrpc":"2.0","error":{"code":-32603,"message":"Broken"},"id":1}"#),
+            ": Broken"
+        );
+        assert_eq!(in_short(br#"{"error":"invalid_token"}"#), ": invalid_token");
+        assert_eq!(in_short(b"{}"), "");
+        assert_eq!(in_short("\u{e9}".repeat(300).as_bytes()).chars().count(), 202);
+    }
+}

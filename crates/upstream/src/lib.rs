@@ -1,0 +1,232 @@
+//! One server, seen from our side: an actor that owns it, and the handles through which it is asked.
+//!
+//! ```text
+//! Link ─ Command (bounded) ─ actor ─┬ Dialogue ─┬ Handshake      which revision, pure
+//!                                   │           └ Conversation   ids in flight, what a line means, pure
+//!                                   ├ Process        pipes, lifeline, stop ladder (stdio)
+//!                                   └ Exchange       one request over HTTP and what it streams back (http)
+//! Link ◄─ reply, State ─────────────┘
+//! ```
+//!
+//! Invariants
+//!
+//! - Whoever waits has a deadline: for the server to be ready, for each answer, for the end.
+//! - Dropping the wait for an answer withdraws the request; the server is told, and its late answer goes nowhere.
+//! - When all handles have gone, or when it is told to, the actor ends the server; whatever happens to the actor, the lifeline does.
+
+pub mod client;
+pub mod conversation;
+pub(crate) mod dialogue;
+pub mod handshake;
+pub mod http;
+pub(crate) mod listener;
+pub mod process;
+pub mod question;
+pub(crate) mod stdio;
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{Notify, mpsc, oneshot, watch},
+    time::Instant,
+};
+use unhang_bridge::params::Signature;
+use unhang_proc::deadline::Deadline;
+
+use self::handshake::Session;
+use self::question::{Asides, OfSession};
+use unhang_core::error::{Error, Failure};
+
+/// The request to hear of changes, which stays open for as long as somebody wants to.
+pub const LISTEN: &str = "subscriptions/listen";
+
+/// As whom a stateless server is asked.
+#[derive(Clone, Debug, Default)]
+pub enum Signed {
+    /// As ourselves.
+    #[default]
+    ByUs,
+    /// As somebody who knows nothing of such servers.
+    By(Arc<Signature>),
+    /// As whoever has signed the params already, and takes it upon themselves to answer what the server asks instead of a result.
+    Already,
+}
+
+/// What comes of a request.
+pub(crate) type Outcome = Result<Box<RawValue>, Error>;
+
+/// The newest progress of a request, as received.
+pub(crate) type Progress = watch::Sender<Option<Box<RawValue>>>;
+
+/// Commands that wait for an actor. It takes them at once.
+const COMMANDS: usize = 64;
+
+/// A request to a server.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Box<str>,
+    /// An object, as JSON.
+    pub(crate) params: String,
+    /// Counted from then.
+    pub(crate) since: Instant,
+    pub(crate) limit: Duration,
+    pub(crate) progress: Option<Progress>,
+    /// Who hears and answers what the server says and asks beside.
+    pub(crate) asides: Option<Asides>,
+    /// The session that asks, where it is one.
+    pub(crate) session: Option<OfSession>,
+    /// As whom a stateless server is asked.
+    pub(crate) signed: Signed,
+    /// What a server over HTTP is told in headers too: names and values (2026-07-28).
+    pub(crate) mirrored: Vec<(String, String)>,
+}
+
+/// What an actor is asked for.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Request(Box<Request>, oneshot::Sender<Outcome>),
+    /// End the server now.
+    Stop,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub(crate) enum Phase {
+    Starting,
+    Ready(Arc<Session>),
+    /// It answers nothing any more, for this reason.
+    Over(Box<Failure>),
+}
+
+/// What everybody may know about a server at any time (C-48).
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    /// Everything that it was has ended: its processes, its connection.
+    pub(crate) has_gone: bool,
+}
+
+/// The way to a server. Clones are the same way.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    commands: mpsc::Sender<Command>,
+    withdrawn: Arc<Notify>,
+    state: watch::Receiver<State>,
+}
+
+/// The actor's side of the same.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    pub(crate) commands: mpsc::Receiver<Command>,
+    pub(crate) withdrawn: Arc<Notify>,
+    pub(crate) state: watch::Sender<State>,
+}
+
+/// A way to a server that is about to be started.
+pub(crate) fn link() -> (Link, Mailbox) {
+    let (commands, received) = mpsc::channel(COMMANDS);
+    let (state, seen) = watch::channel(State { phase: Phase::Starting, has_gone: false });
+    let withdrawn = Arc::new(Notify::new());
+    let link = Link { commands, withdrawn: withdrawn.clone(), state: seen };
+    (link, Mailbox { commands: received, withdrawn, state })
+}
+
+/// Tells the actor when nobody waits for the answer any more.
+struct Waiting<'a> {
+    reply: oneshot::Receiver<Outcome>,
+    is_over: bool,
+    withdrawn: &'a Notify,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.reply.close();
+            self.withdrawn.notify_one();
+        }
+    }
+}
+
+impl Link {
+    /// Waits until the server is ready. It has a deadline of its own, so this ends.
+    pub(crate) async fn ready(&self) -> Result<Arc<Session>, Error> {
+        let mut state = self.state.clone();
+        let seen = state.wait_for(|state| !matches!(state.phase, Phase::Starting)).await;
+        match seen.map(|state| state.phase.clone()) {
+            Ok(Phase::Ready(session)) => Ok(session),
+            Ok(Phase::Over(failure)) => Err(Error::Failure(failure)),
+            Ok(Phase::Starting) | Err(_) => Err(Failure::ended().into()),
+        }
+    }
+
+    /// Asks the server, once it is ready.
+    pub(crate) async fn request(&self, request: Request) -> Outcome {
+        self.ready().await?;
+        let (reply, received) = oneshot::channel();
+        let mut waiting = Waiting { reply: received, is_over: false, withdrawn: &self.withdrawn };
+        let command = Command::Request(Box::new(request), reply);
+        if self.commands.send(command).await.is_err() {
+            return Err(self.over());
+        }
+        let outcome = (&mut waiting.reply).await;
+        waiting.is_over = true;
+        outcome.unwrap_or_else(|_| Err(self.over()))
+    }
+
+    /// Whether it can be asked, now or when it is ready.
+    pub(crate) fn is_usable(&self) -> bool {
+        !matches!(self.state.borrow().phase, Phase::Over(_))
+    }
+
+    /// Why it cannot be asked any more, where that is so.
+    pub(crate) fn why_over(&self) -> Option<Failure> {
+        match &self.state.borrow().phase {
+            Phase::Over(failure) => Some((**failure).clone()),
+            Phase::Starting | Phase::Ready(_) => None,
+        }
+    }
+
+    /// Waits until the server is ready, or will not be; true when it is. Keeps nothing of it by that.
+    pub(crate) fn opened(&self) -> impl Future<Output = bool> + Send + use<> {
+        let mut state = self.state.clone();
+        async move {
+            let seen = state.wait_for(|state| !matches!(state.phase, Phase::Starting)).await;
+            seen.is_ok_and(|state| matches!(state.phase, Phase::Ready(_)))
+        }
+    }
+
+    /// Waits until it can be asked nothing any more. Keeps nothing of it by that.
+    pub(crate) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut state = self.state.clone();
+        async move {
+            // Where the actor is no more, nothing can be asked.
+            let _over = state.wait_for(|state| matches!(state.phase, Phase::Over(_))).await;
+        }
+    }
+
+    /// Waits until everything that it was has ended.
+    pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut state = self.state.clone();
+        async move {
+            // Where the actor is no more, nothing is.
+            let _gone = state.wait_for(|state| state.has_gone).await;
+        }
+    }
+
+    /// Ends the server, and waits until everything that it was has gone, but not beyond the deadline. True when it has.
+    pub(crate) async fn stop(&self, deadline: Deadline) -> bool {
+        // Where nobody takes it the actor is at its end already.
+        let _taken = deadline.timeout(self.commands.send(Command::Stop)).await;
+        let mut state = self.state.clone();
+        let gone = deadline.timeout(state.wait_for(|state| state.has_gone)).await;
+        matches!(gone, Ok(Ok(_)))
+    }
+
+    fn over(&self) -> Error {
+        match &self.state.borrow().phase {
+            Phase::Over(failure) => Error::Failure(failure.clone()),
+            _ => Failure::ended().into(),
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The actor of a server on stdio: one task, one `select!`, which owns the process and its pipes.
+//!
+//! Invariants: no branch awaits a write, so a server that does not read delays nobody; one that asks and takes no replies is read no
+//! further, and then ends as one that hangs; a server that says nothing, dies or will
+//! not end delays nobody beyond the limits; the process is held until it has gone. One that hangs while nobody talks to it is ended,
+//! so that whoever asks next meets with one that answers.
+
+use std::{io, os::unix::ffi::OsStrExt, time::Duration};
+
+use tokio::{task::yield_now, time::Instant};
+use unhang_proc::{
+    drain::Tail,
+    server::{Exit, ServerEvent, ServerSpec},
+    spawn::Environment,
+};
+use unhang_switches::stands;
+use unhang_wire::Lines;
+
+use super::{
+    Mailbox, conversation,
+    dialogue::{Dialogue, Heard, Out, Spoken},
+    process::{Awaited, Process, awaited},
+};
+use unhang_core::{
+    config::STOP_SLACK,
+    error::Failure,
+    fault::Kind,
+    health::{Advice, Health},
+    queue::{Class, Queue},
+    shell::{Turn, gathered, is_passing},
+    units::in_words,
+};
+
+/// Between two looks whether a server that is starting has written to its stderr.
+const LIFE_LOOK: Duration = Duration::from_millis(250);
+
+/// Owns the server from its start until it has gone.
+pub(crate) async fn live(server: ServerSpec, spoken: Spoken, mailbox: Mailbox) {
+    let mut actor = Actor::new(server, spoken, mailbox);
+    actor.start();
+    while !actor.is_over() {
+        let (reads, writes) = (actor.reads(), !actor.to_server.is_empty());
+        let also = actor.next_look();
+        tokio::select! {
+            heard = actor.dialogue.next(also) => actor.attend(heard),
+            awaited = awaited(&actor.process, reads, writes) => match awaited {
+                Awaited::Event(event) => actor.process_event(event).await,
+                Awaited::Readable(ready) => actor.read(ready),
+                Awaited::Writable => {}
+                Awaited::InputClosed => actor.input_closed(),
+            },
+        }
+        actor.send();
+        if actor.turn.is_over() && stands("flood-gives-way") {
+            yield_now().await;
+        }
+    }
+    actor.finish();
+}
+
+struct Actor {
+    dialogue: Dialogue,
+    server: ServerSpec,
+    process: Option<Process>,
+    to_server: Queue,
+    lines: Lines,
+    turn: Turn,
+    /// It was not read for once, and that was told.
+    was_held_back: bool,
+    tail: Tail,
+    /// Bytes of stderr at the last look, which is all that a server may give as a sign of life.
+    stderr_seen: u64,
+    health: Health,
+    /// By when it has to have gone, once its end has begun.
+    ends_by: Option<Instant>,
+}
+
+impl Actor {
+    fn new(server: ServerSpec, spoken: Spoken, mailbox: Mailbox) -> Self {
+        let tail = Tail::new(spoken.limits.stderr_tail);
+        Self {
+            lines: Lines::new(spoken.limits.max_message),
+            turn: Turn::default(),
+            was_held_back: false,
+            // Never shed: what is asked of a server is asked. It is bounded by refusing to take more.
+            to_server: Queue::new(usize::MAX),
+            health: Health::new(&spoken.limits, Duration::ZERO),
+            dialogue: Dialogue::new(spoken, mailbox, tail.clone()),
+            process: None,
+            stderr_seen: 0,
+            ends_by: None,
+            server,
+            tail,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.process.is_none() || self.ends_by.is_some_and(|by| by <= Instant::now())
+    }
+
+    fn start(&mut self) {
+        tracing::debug!("starting `{}`", self.dialogue.name);
+        match Process::start(&self.dialogue.name, &self.server, self.tail.clone(), |_| {}) {
+            Ok(process) => {
+                self.process = Some(process);
+                self.dialogue.greet();
+                self.send();
+            }
+            Err(error) => self.start_failed(&error.to_string()),
+        }
+    }
+
+    /// Sends what the dialogue has to say, and sees to it that a server of no use is ended.
+    fn send(&mut self) {
+        while let Some(out) = self.dialogue.next_out() {
+            match out {
+                Out::Request { line, .. } | Out::Initialized(line) => self.say(Class::Kept, &line),
+                // From here on the queue counts it.
+                Out::Reply(line, _room) => self.say(Class::Reply, &line),
+                Out::Withdrawn(id, why) => self.say(Class::Kept, &conversation::cancelled(&id, why)),
+                Out::Over(_) => {}
+            }
+        }
+        if self.dialogue.is_ending && self.ends_by.is_none() {
+            self.ends_by = Some(Instant::now() + self.dialogue.limits.stop_limit() + STOP_SLACK);
+            self.begin_stop();
+        }
+        if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
+            self.to_server.flush(input);
+        }
+    }
+
+    /// Whether the server may say more: not while more replies wait for it than it takes. What is asked of it does not count, for it may
+    /// have to say something before it reads on.
+    fn reads(&mut self) -> bool {
+        let reads = self.to_server.replies() <= self.dialogue.limits.queue_bytes;
+        if !reads && !std::mem::replace(&mut self.was_held_back, true) {
+            let name = &self.dialogue.name;
+            tracing::warn!(
+                "`{name}` asks and does not read the answers; it is heard no further until it does"
+            );
+        }
+        reads
+    }
+
+    fn say(&mut self, class: Class, line: &[u8]) {
+        let full = line.len() + self.to_server.cost() > gathered(self.dialogue.limits.queue_bytes);
+        let input = self.process.as_mut().and_then(|process| process.server.input.as_mut());
+        self.to_server.push(class, line, input.filter(|_| full), None);
+    }
+
+    fn begin_stop(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.server.begin_stop();
+        }
+    }
+
+    /// When this actor wants to be woken, whatever the dialogue waits for.
+    fn next_look(&self) -> Option<Instant> {
+        // Its stderr is read elsewhere, and nobody tells.
+        let looks = self.dialogue.is_shaking() && self.stderr_seen == 0;
+        let health = self.watches_health().then(|| self.dialogue.at(self.health.next_tick()));
+        looks.then(|| Instant::now() + LIFE_LOOK).into_iter().chain(health).chain(self.ends_by).min()
+    }
+
+    fn watches_health(&self) -> bool {
+        self.dialogue.is_quiet()
+            && self.process.as_ref().is_some_and(|process| !process.exited && !process.output_ended)
+            && stands("idle-server-is-asked")
+    }
+
+    /// One that hangs while nobody talks to it would cost whoever talks to it next all of their time.
+    fn check_health(&mut self) {
+        if !self.watches_health() {
+            return;
+        }
+        let now = self.dialogue.now();
+        let processor_time = || self.process.as_ref()?.server.cpu_time();
+        match self.health.tick(now, processor_time) {
+            Advice::Wait => {}
+            Advice::Probe => self.dialogue.probe(),
+            Advice::Restart(misses) => {
+                let name = &self.dialogue.name;
+                let happened = format!("`{name}` left {misses} health checks unanswered and was ended");
+                tracing::warn!("{happened}");
+                let failure =
+                    self.dialogue.failure(Kind::ServerExited, happened, "ask again; it is started anew");
+                self.dialogue.end(failure);
+            }
+        }
+    }
+
+    fn attend(&mut self, heard: Heard) {
+        if matches!(heard, Heard::Time) && self.dialogue.is_shaking() {
+            self.notice_life();
+        }
+        if matches!(heard, Heard::Time) {
+            self.check_health();
+        }
+        self.dialogue.attend(heard, self.to_server.cost());
+    }
+
+    /// What a server writes to stderr is read elsewhere, and is a sign of life too.
+    fn notice_life(&mut self) {
+        let seen = self.tail.bytes_seen();
+        if seen > self.stderr_seen {
+            self.stderr_seen = seen;
+            self.dialogue.alive();
+        }
+    }
+
+    fn start_failed(&mut self, error: &str) {
+        self.process = None;
+        let happened = format!("`{}` could not be started: {error}", self.dialogue.name);
+        // A whole command line in the place of a program is what many files have had.
+        let is_line = self.server.program.as_bytes().iter().any(u8::is_ascii_whitespace);
+        let hint = if is_line { ARGUMENTS_HINT } else { START_HINT };
+        let failure = self.dialogue.failure(Kind::StartFailed, happened, hint);
+        self.dialogue.end(failure);
+    }
+
+    fn read(&mut self, ready: io::Result<()>) {
+        let Some(process) = &mut self.process else { return };
+        let read = ready.and_then(|()| process.server.output.try_read(self.lines.spare()));
+        self.take_read(read);
+    }
+
+    /// Takes what was read; true when there may be more at once.
+    fn take_read(&mut self, read: io::Result<usize>) -> bool {
+        match read {
+            Ok(count @ 1..) => {
+                self.lines.filled(count);
+                self.turn.took(count);
+                self.dialogue.alive();
+                self.health.life(self.dialogue.now());
+                while let Some(line) = self.lines.next_line() {
+                    self.dialogue.line(line);
+                }
+                true
+            }
+            Err(error) if is_passing(&error) => false,
+            Ok(_) | Err(_) => {
+                self.output_ended();
+                false
+            }
+        }
+    }
+
+    /// A server that goes closes its stdout a moment before; one that lives on without is of no use.
+    fn output_ended(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        process.output_ended = true;
+        if !process.exited && self.ends_by.is_none() && stands("client-mute-server-stopped") {
+            process.server.begin_stop();
+        }
+    }
+
+    /// It may still answer what it has read, and is stopped; its end tells whoever waits.
+    fn input_closed(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.input_closed = true;
+            if self.ends_by.is_none() {
+                process.server.begin_stop();
+            }
+        }
+    }
+
+    async fn process_event(&mut self, event: ServerEvent) {
+        let name = &self.dialogue.name;
+        match event {
+            ServerEvent::Started { pid, tier } => {
+                tracing::debug!("`{name}` runs as process {pid} ({tier:?})");
+            }
+            ServerEvent::Failed(error) => self.start_failed(&error.to_string()),
+            ServerEvent::Exited(exit) => {
+                self.last_words().await;
+                self.exited(&exit);
+            }
+            ServerEvent::Gone(swept) => {
+                if swept.leaked > 0 {
+                    tracing::warn!("`{name}` left {} processes behind; they were ended", swept.leaked);
+                }
+                self.process = None;
+            }
+        }
+    }
+
+    /// Everything that the dead process wrote is in the pipes already.
+    async fn last_words(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.exited = true;
+        }
+        while let Some(process) =
+            self.process.as_mut().filter(|process| !process.output_ended && stands("client-last-words-read"))
+        {
+            let read = process.server.output.read_now(self.lines.spare());
+            if !self.take_read(read) {
+                break;
+            }
+        }
+        while let Some(line) = self.lines.finish() {
+            self.dialogue.line(line);
+        }
+        if let Some(process) = &mut self.process {
+            process.last_stderr().await;
+        }
+    }
+
+    fn exited(&mut self, exit: &Exit) {
+        let name = &self.dialogue.name;
+        if self.dialogue.is_ending {
+            tracing::debug!("`{name}` ended ({exit})");
+            if *exit == Exit::Unknown {
+                tracing::debug!("the end of `{name}` was forced: nobody saw it end within its time");
+            }
+            return;
+        }
+        let (kind, happened, hint) = match self.dialogue.session {
+            Some(_) => (Kind::ServerExited, format!("`{name}` ended ({exit})"), "see its stderr"),
+            None => {
+                let happened = format!("`{name}` ended ({exit}) before it answered anything");
+                let hint = match self.server.environment {
+                    Environment::Inherit => START_HINT,
+                    Environment::Exactly(_) => ENVIRONMENT_HINT,
+                };
+                (Kind::StartFailed, happened, hint)
+            }
+        };
+        let failure = self.dialogue.failure(kind, happened.clone(), hint);
+        self.dialogue.end(Failure { exit: Some(exit.to_string()), ..failure });
+        // Where nobody waits for an answer, nothing else tells of it.
+        tracing::info!("{happened}");
+    }
+
+    /// Nobody waits any more, and everybody may know that it has gone.
+    fn finish(mut self) {
+        let name = &self.dialogue.name;
+        if !self.dialogue.is_ending {
+            let happened = format!("`{name}` has gone");
+            let failure = self.dialogue.failure(Kind::ServerExited, happened, "see its stderr");
+            self.dialogue.end(failure);
+        }
+        if self.process.take().is_some() {
+            tracing::warn!(
+                "`{}` did not end within {}; its lifeline goes on without us",
+                self.dialogue.name,
+                in_words(self.dialogue.limits.stop_limit())
+            );
+        }
+        self.dialogue.gone();
+    }
+}
+
+/// What to do about a server that cannot be started.
+const START_HINT: &str = "check its command by running it in a terminal";
+
+/// The same where the name of the program has spaces.
+const ARGUMENTS_HINT: &str = "`command` is the program alone: put the arguments into `args`";
+
+/// The same where it may lack something that it has there.
+const ENVIRONMENT_HINT: &str = "check its command by running it in a terminal; if it works there, give it what it needs of your \
+                                environment, by env or inherit-env = true in its configuration";
