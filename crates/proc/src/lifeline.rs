@@ -37,7 +37,7 @@ use crate::{
     server::{LIFELINE_NAME, Report, command},
     spawn::{Launch, Stream},
     system,
-    tree::{self, SWEEP_LIMIT, Swept, Tier, Tree, never_wait, now},
+    tree::{SWEEP_LIMIT, StopSignals, Swept, Tier, Tree, never_wait, now},
 };
 
 /// The hidden first argument. It does not contain the name of the program, so that `pkill -f` with that spares the lifeline.
@@ -210,7 +210,7 @@ impl Lifeline {
 fn start_tree(plan: &Plan) -> io::Result<Tree> {
     let stop_signals: &[Signal] =
         if stands("lifeline-outlives-signals") { &[Signal::TERM, Signal::INT, Signal::HUP] } else { &[] };
-    Tree::start(&tree::Plan { best_tier: plan.best_tier, stop_signals }, || {
+    Tree::start(plan.best_tier, StopSignals::listen(stop_signals)?, || {
         Ok(Launch {
             name: Some(&plan.name),
             input: Stream::Inherit,

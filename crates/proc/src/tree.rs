@@ -71,20 +71,25 @@ pub struct Swept {
     pub unkilled: u32,
 }
 
-/// How a tree is to be held.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan<'a> {
-    /// The best way that may be used.
-    pub best_tier: Tier,
-    /// Signals to the caller that [`Tree::stop_asked`] tells of, and that do not end it.
-    pub stop_signals: &'a [Signal],
+/// Signals to the caller that [`Tree::stop_asked`] tells of, and that do not end it from the moment on when this was made.
+#[derive(Debug)]
+pub struct StopSignals(UnixStream);
+
+impl StopSignals {
+    /// Begins to listen to these.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn listen(signals: &[Signal]) -> io::Result<Self> {
+        listen(signals).map(Self)
+    }
 }
 
 /// A tree whose root was started.
 #[derive(Debug)]
 pub struct Tree {
     children: UnixStream,
-    stops: UnixStream,
+    stops: StopSignals,
     root: Pid,
     exit: Option<Exit>,
     /// During a sweep, who was reaped because somebody had killed it.
@@ -100,13 +105,13 @@ impl Tree {
     /// # Errors
     /// What the system said about the start, or what `launch` did.
     pub fn start<'l>(
-        plan: &Plan<'_>,
+        best_tier: Tier,
+        stops: StopSignals,
         mut launch: impl FnMut() -> io::Result<Launch<'l>>,
     ) -> io::Result<Self> {
         let is_subreaper = stands("subreaper") && system::become_subreaper().is_ok();
         let children = listen(&[Signal::CHILD])?;
-        let stops = listen(plan.stop_signals)?;
-        let mut group = (plan.best_tier == Tier::ControlGroup).then(ControlGroup::create).flatten();
+        let mut group = (best_tier == Tier::ControlGroup).then(ControlGroup::create).flatten();
         let root = start_root(&mut launch, &mut group)?;
         Ok(Self { children, stops, root, exit: None, killed: None, is_subreaper, group })
     }
@@ -135,7 +140,7 @@ impl Tree {
 
     /// Waits until a child has ended, a stop signal has come or one of `others` is readable, but not longer than `limit`.
     pub fn wait(&self, others: &[BorrowedFd<'_>], limit: Option<Duration>) {
-        let own = [self.children.as_fd(), self.stops.as_fd()];
+        let own = [self.children.as_fd(), self.stops.0.as_fd()];
         let mut polled: Vec<_> =
             own.iter().chain(others).map(|source| PollFd::new(source, PollFlags::IN)).collect();
         wait(&mut polled, limit);
@@ -145,7 +150,7 @@ impl Tree {
     /// Whether one of the stop signals has come since the last question.
     #[must_use]
     pub fn stop_asked(&self) -> bool {
-        drained(&self.stops)
+        drained(&self.stops.0)
     }
 
     /// Takes the exit status of every child that has ended. How the root ended, if it has.

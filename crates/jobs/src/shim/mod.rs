@@ -38,7 +38,7 @@ use unhang_proc::{
     lock::Lock,
     lookup,
     spawn::{Environment, Exit, Launch, Stream},
-    tree::{self, Plan, Swept, Tier, Tree},
+    tree::{self, StopSignals, Swept, Tier, Tree},
     watch::{Half, divide},
 };
 use unhang_switches::stands;
@@ -49,6 +49,7 @@ use crate::{
         ARGUMENTS, CANCEL, DataFolder, EXIT, FileError, JobFolder, LAUNCH, LOCK, RECORD, RUN, STDERR, STDOUT,
     },
     id::JobId,
+    judge::{Finding, judge},
     launch::Launch as Orders,
     limits,
     moment::Moment,
@@ -56,7 +57,7 @@ use crate::{
     room::MemoryGauge,
     settle::{Handover, settle, write_ending},
     shims::{self, ShimCommand},
-    store::{self, Store, StoreError},
+    store::{self, Starter, Store, StoreError},
     wait::{Limit, look_until, pause},
 };
 
@@ -192,12 +193,14 @@ impl<'a> Shim<'a> {
 
     fn live(&self) -> Result<(), Trouble> {
         (self.witness)(Step::Alive);
-        let Some(_lock) = self.lock()? else { return Ok(()) };
+        let Some(lock) = self.lock()? else { return Ok(()) };
         (self.witness)(Step::Locked);
         let ending = match self.folder.read::<Ending>(EXIT)? {
             Some(ending) => ending,
-            // Another shim has had it. Whoever judges says what that means.
-            None if self.folder.has(RUN) && stands("work-started-once") => return Ok(()),
+            None if self.folder.has(RUN) && stands("work-started-once") => {
+                drop(lock);
+                return self.judge_predecessor();
+            }
             None => self.see_to_the_end()?,
         };
         let ending = self.record(&ending)?;
@@ -224,6 +227,8 @@ impl<'a> Shim<'a> {
             control_group: None,
             started_at: Moment::now(),
         };
+        // Before anybody reads who we are: whoever wants the job to end signals us.
+        let stops = StopSignals::listen(&[Signal::TERM, Signal::INT, Signal::HUP])?;
         // It need not outlive a power failure: a job that had a slot before one is taken for begun anyway.
         let begin = || {
             let is_wanted = !self.folder.has(CANCEL);
@@ -242,7 +247,7 @@ impl<'a> Shim<'a> {
         }
         (self.witness)(Step::Begun);
         let started_at = Some(run.started_at);
-        let (tree, logs) = match self.start_work(&orders) {
+        let (tree, logs) = match self.start_work(&orders, stops) {
             Ok(started) => started,
             Err(error) => return Ok(Ending { started_at, ..failed_start(Reason::StartFailed, &error) }),
         };
@@ -287,7 +292,7 @@ impl<'a> Shim<'a> {
         Ok(orders)
     }
 
-    fn start_work(&self, orders: &Orders) -> Result<(Tree, Logs), Trouble> {
+    fn start_work(&self, orders: &Orders, stops: StopSignals) -> Result<(Tree, Logs), Trouble> {
         let command = orders.command();
         let (name, arguments) = command.split_first().ok_or("the command is empty")?;
         let folder = orders.folder();
@@ -302,9 +307,7 @@ impl<'a> Shim<'a> {
             }
             Logs::create(&stdout, &stderr, self.folder.path(), orders.record.log_limit)
         })?;
-        let plan =
-            Plan { best_tier: Tier::ControlGroup, stop_signals: &[Signal::TERM, Signal::INT, Signal::HUP] };
-        let tree = Tree::start(&plan, || {
+        let tree = Tree::start(Tier::ControlGroup, stops, || {
             Ok(Launch {
                 name: Some(name),
                 environment: &environment,
@@ -402,17 +405,32 @@ impl<'a> Shim<'a> {
         error.kind() == Some(io::ErrorKind::NotFound) && !self.data.path().is_dir()
     }
 
+    /// Says what became of another shim that has had the job, or of something in the place of what it wrote, and starts what is next.
+    fn judge_predecessor(&self) -> Result<(), Trouble> {
+        let (mut store, _) = Store::open(&self.data)?;
+        let starter = shims::this_process()?;
+        let handover = self.handover(&mut store, &starter)?;
+        if let Finding::Settled(settled) = self.look_at(&mut store, self.id, &handover)? {
+            self.start(&mut store, settled.admitted, &handover);
+        }
+        Ok(())
+    }
+
+    fn handover<'s>(&self, store: &mut Store, starter: &'s Starter) -> Result<Handover<'s>, StoreError> {
+        let limit = limits::of_all(&self.data).max_concurrent;
+        Ok(Handover { starter, limit, is_open: self.is_open(store)? })
+    }
+
     /// Brings the end to the database, and starts what is next.
     fn hand_over(&self, ending: &Ending) -> Result<(), Trouble> {
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
-        let limit = limits::of_all(&self.data).max_concurrent;
-        let handover = Handover { starter: &starter, limit, is_open: self.is_open(&mut store)? };
+        let handover = self.handover(&mut store, &starter)?;
         // From here on others may wait for us.
         ask_for_short_turns();
         let settled = settle(&self.data, &mut store, self.id, ending, &handover)?;
         (self.witness)(Step::Settled);
-        self.start(&settled.admitted);
+        self.start(&mut store, settled.admitted, &handover);
         (self.witness)(Step::HandedOver);
         self.wait_with_the_queue(&mut store, &handover)
     }
@@ -433,14 +451,32 @@ impl<'a> Shim<'a> {
             pause(ROOM_LOOK);
         }
         let handover = Handover { is_open: true, ..*handover };
-        self.start(&store.write(|transaction| handover.admit(transaction))?);
+        let admitted = store.write(|transaction| handover.admit(transaction))?;
+        self.start(store, admitted, &handover);
         Ok(())
     }
 
-    fn start(&self, admitted: &[JobId]) {
-        for &id in admitted {
-            // Whoever looks at the jobs next sees that nobody has it, and tries again.
-            let _ = shims::start(self.command, &self.data, id);
+    /// Starts the shims of jobs that have a slot. One without a folder to start in is settled, and its slot goes to the next: nobody else
+    /// may come by for long.
+    fn start(&self, store: &mut Store, mut admitted: Vec<JobId>, handover: &Handover<'_>) {
+        while let Some(id) = admitted.pop() {
+            let folder = self.data.job(id);
+            let is_usable = folder.is_there() && !folder.is_something_else();
+            if is_usable && shims::start(self.command, &self.data, id).is_ok() {
+                continue;
+            }
+            // Where it cannot be judged, whoever looks at the jobs next sees that nobody has it, and tries again.
+            if let Ok(Finding::Settled(settled)) = self.look_at(store, id, handover) {
+                admitted.extend(settled.admitted);
+            }
+        }
+    }
+
+    /// Judges a job that has a slot, as somebody who comes by.
+    fn look_at(&self, store: &mut Store, id: JobId, handover: &Handover<'_>) -> Result<Finding, StoreError> {
+        match store.read(|connection| store::get(connection, id))? {
+            Some(job) if job.is_active => judge(&self.data, store, &job, handover),
+            _ => Ok(Finding::Alive),
         }
     }
 }

@@ -2,14 +2,18 @@
 
 use std::fmt::Display;
 
+use serde_json::Value;
 use unhang_proc::spawn::Exit;
 use unhang_switches::stands;
 
 use crate::{
     document::{MAX_DOCUMENT, check},
-    folder::{FileError, WorkFolder},
+    folder::{ERROR, FileError, WorkFolder},
     record::{Ending, Outcome, Reason, Record},
 };
+
+/// Characters of a failed work's own words that are told wherever its end is.
+const LONGEST_WORDS: usize = 300;
 
 /// Why the work had to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +38,25 @@ pub(super) fn judge(work: &WorkFolder, record: &Record, exit: Exit, stopped: Opt
             ending
                 .because(Reason::Timeout, format!("it ran longer than {}", humantime::format_duration(limit)))
         }
-        None if !exit.is_success() => Ending { detail: Some(exit.to_string()), ..ending },
+        None if !exit.is_success() => {
+            let detail = own_words(work).map_or_else(|| exit.to_string(), |words| format!("{exit}: {words}"));
+            Ending { detail: Some(detail), ..ending }
+        }
         None => match record.results.as_deref().map(|name| missing(work, name)) {
             Some(Err((reason, detail))) if stands("results-checked") => ending.because(reason, detail),
             _ => Ending { outcome: Outcome::Completed, ..ending },
         },
     }
+}
+
+/// What the work says of its failure in `error.json`: its `message`, or the whole of it where it is a text. One line, shortened.
+fn own_words(work: &WorkFolder) -> Option<String> {
+    let said: Value = serde_json::from_slice(&work.read(ERROR, MAX_DOCUMENT).ok()??).ok()?;
+    let words =
+        said.get("message").unwrap_or(&said).as_str()?.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_long = words.chars().count() > LONGEST_WORDS;
+    let shown: String = words.chars().take(LONGEST_WORDS).chain(is_long.then_some('…')).collect();
+    (!shown.is_empty()).then_some(shown)
 }
 
 /// What is wrong with the result file, if anything is.

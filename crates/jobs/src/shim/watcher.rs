@@ -21,7 +21,6 @@ use super::{ROOM_LOOK, Shim, Trouble};
 use crate::{
     folder::EXIT,
     judge::{Finding, Judge, judge_as},
-    limits,
     record::{Ending, Outcome, Reason},
     settle::Handover,
     shims,
@@ -72,8 +71,7 @@ impl Shim<'_> {
         }
         let (mut store, _) = Store::open(&self.data)?;
         let starter = shims::this_process()?;
-        let slots = limits::of_all(&self.data).max_concurrent;
-        let handover = Handover { starter: &starter, limit: slots, is_open: self.is_open(&mut store)? };
+        let handover = self.handover(&mut store, &starter)?;
         let own = |store: &mut Store| store.read(|connection| store::get(connection, self.id));
         let mut job = own(&mut store)?;
         while let Some(open) = job.as_ref().filter(|job| job.is_active)
@@ -91,7 +89,8 @@ impl Shim<'_> {
                 let _ = self.look_after(Judge::Passer, &mut store, &other, &handover);
             }
         }
-        self.start(&store.write(|transaction| handover.admit(transaction))?);
+        let admitted = store.write(|transaction| handover.admit(transaction))?;
+        self.start(&mut store, admitted, &handover);
         self.wait_with_the_queue(&mut store, &handover)
     }
 
@@ -105,8 +104,8 @@ impl Shim<'_> {
     ) -> Result<bool, StoreError> {
         match judge_as(judge, &self.data, store, job, handover)? {
             Finding::Alive => return Ok(false),
-            Finding::StartIt => self.start(&[job.record.job_id]),
-            Finding::Settled(settled) => self.start(&settled.admitted),
+            Finding::StartIt => self.start(store, vec![job.record.job_id], handover),
+            Finding::Settled(settled) => self.start(store, settled.admitted, handover),
         }
         Ok(true)
     }

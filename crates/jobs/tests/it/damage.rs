@@ -132,3 +132,36 @@ async fn f_01_a_queued_job_whose_folder_cannot_be_made_keeps_no_other_from_its_t
     fs::remove_file(&job).unwrap();
     assert_eq!(bench.end(blocked).await.record.status, JobState::Completed);
 }
+
+/// What was done to the folder of a job that waited for its turn.
+const OF_THE_NEXT: [Damage; 5] = [
+    ("no folder", |job| fs::remove_dir_all(job).unwrap()),
+    ("a file as its folder", |job| in_the_place_of(job, |job| fs::write(job, "in the way").unwrap())),
+    ("a link as its folder", |job| in_the_place_of(job, |job| symlink(elsewhere(job), job).unwrap())),
+    ("a folder as run.json", |job| fs::create_dir(job.join("run.json")).unwrap()),
+    ("no JSON in run.json", |job| fs::write(job.join("run.json"), "{").unwrap()),
+];
+
+/// Where no other unhang runs, the queue is up to the one supervisor that ends.
+#[tokio::test]
+async fn a_damaged_job_that_is_next_does_not_stop_the_queue() {
+    for (what, damage) in OF_THE_NEXT {
+        let bench = Bench::with(|options| options.rules.max_concurrent = 1);
+        fs::create_dir(bench.folder.path().join("elsewhere")).unwrap();
+        let (go, ran) = (bench.folder.path().join("go"), bench.folder.path().join("ran"));
+        bench.submit(&format!("until test -e {}; do sleep 0.02; done", go.display())).await;
+        let next = bench.submit("true").await;
+        bench.submit(&format!("touch {}", ran.display())).await;
+        bench.engine.clone().close().await.unwrap();
+        let Bench { folder, engine, .. } = bench;
+        drop(engine);
+        damage(&folder.path().join("jobs").join(next.as_str()));
+        fs::write(&go, "").unwrap();
+        until(what, || ran.exists().then_some(())).await;
+        let (engine, opened) = open(folder.path(), |_| {});
+        let bench = Bench { engine, opened, folder };
+        let record = bench.end(next).await.record;
+        let reason = record.ending.as_ref().and_then(|ending| ending.reason);
+        assert_eq!((record.status, reason), (JobState::Lost, Some(Reason::RecordDamaged)), "{what}");
+    }
+}

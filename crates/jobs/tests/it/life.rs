@@ -10,18 +10,19 @@ use std::{
 
 use rustix::process::{Signal, kill_process};
 use serde_json::json;
+use tokio::time::Instant;
 use unhang_jobs::{
     document::Field,
     error::JobError,
     folder::FileName,
-    record::{JobState, Patch, Reason},
+    record::{JobState, Outcome, Patch, Reason},
     store::Whose,
     submission::{Input, Source, Submission},
 };
 
 use unhang_proc::deadline::Deadline;
 
-use crate::common::{Bench, until};
+use crate::common::{Bench, PATIENCE, until};
 
 /// A poll is answered from memory, and waits for no timer: it is there at the first look.
 #[tokio::test]
@@ -67,6 +68,39 @@ async fn arguments_of_many_mebibytes_reach_the_job() {
         assert_eq!(bench.end(id).await.record.status, JobState::Completed);
         let escaped = 2 * length + r#"{"text":""}"#.len() + 1;
         assert_eq!(bench.stdout(id).trim(), escaped.to_string());
+    }
+}
+
+/// Its supervisor is known from `run.json` on, and hears the signal from then on.
+#[tokio::test]
+async fn a_job_that_is_cancelled_while_it_begins_does_not_blame_its_supervisor() {
+    let bench = Bench::new();
+    for _ in 0..50 {
+        let id = bench.submit("exec sleep 3600").await;
+        // The moment is short, so nothing rests between two looks.
+        let run = bench.job(id).join("run.json");
+        let begin = Instant::now();
+        while !run.exists() {
+            assert!(begin.elapsed() < PATIENCE, "in vain: run.json");
+        }
+        let ending = bench.engine.cancel(id).await.unwrap().record.ending.unwrap();
+        assert_eq!((ending.outcome, ending.reason), (Outcome::Cancelled, None));
+    }
+}
+
+/// What it leaves in `error.json` is taken for the reason, wherever its end is told.
+#[tokio::test]
+async fn a_job_that_says_why_it_failed_ends_with_its_words() {
+    let bench = Bench::new();
+    for (said, detail) in [
+        (r#"{"kind": "K", "message": "no\nfeedstock"}"#, "exit code 4: no feedstock"),
+        (r#""no feedstock""#, "exit code 4: no feedstock"),
+        (r#"{"code": 7}"#, "exit code 4"),
+        ("no JSON", "exit code 4"),
+    ] {
+        let script = format!("printf %s '{said}' > \"$UNHANG_JOB_DIR/error.json\"; exit 4");
+        let record = bench.run(&script).await.record;
+        assert_eq!(record.ending.unwrap().detail.as_deref(), Some(detail), "{said}");
     }
 }
 
