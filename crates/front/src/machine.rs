@@ -280,7 +280,7 @@ impl Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     None,
-    Draining { until: Duration },
+    Draining { until: Duration, cause: &'static str },
     Stopping { until: Duration, code: u8 },
     Over,
 }
@@ -486,9 +486,14 @@ impl Machine {
 
     /// The client's stdin ended: what is in flight may still be answered for a while.
     pub fn client_end(&mut self, now: Duration, outside: &mut impl Outside) {
+        self.drain(now, "the client closed its stream", outside);
+    }
+
+    /// Takes nothing new from now on, for this reason; what is in flight may still be answered for a while.
+    pub fn drain(&mut self, now: Duration, cause: &'static str, outside: &mut impl Outside) {
         self.now = now;
         if self.end == End::None {
-            self.end = End::Draining { until: now + self.limits.eof_grace };
+            self.end = End::Draining { until: now + self.limits.eof_grace, cause };
             self.end_all_changes(outside);
             self.check_drained(outside);
         }
@@ -506,12 +511,19 @@ impl Machine {
         self.end_all_changes(outside);
         for (id, call) in self.calls.take_all() {
             self.abandon(call.key, outside);
-            let happened = format!(
-                "unhang is ending because {cause}; `{}` had not answered after {}",
-                call.awaited.name(),
-                in_words(self.now.saturating_sub(call.since))
-            );
-            let hint = "call it again in the next session if it is safe to repeat";
+            // The window that asks does not end itself, and its session goes on.
+            let (ends, hint) = match self.jobs.are_of_windows {
+                true => (
+                    "the window that has the servers for all windows is ending".to_owned(),
+                    "call it again if it is safe to repeat; another window has the servers now",
+                ),
+                false => (
+                    format!("unhang is ending because {cause}"),
+                    "call it again in the next session if it is safe to repeat",
+                ),
+            };
+            let (name, elapsed) = (call.awaited.name(), in_words(self.now.saturating_sub(call.since)));
+            let happened = format!("{ends}; `{name}` had not answered after {elapsed}");
             self.tell(&id, &call, Telling { kind: Kind::ShuttingDown, happened, hint }, outside);
         }
         self.check_stopped();
@@ -538,11 +550,11 @@ impl Machine {
 
     /// Once the client has ended and waits for nothing, we end.
     pub(super) fn check_drained(&mut self, outside: &mut impl Outside) {
-        if matches!(self.end, End::Draining { .. })
+        if let End::Draining { cause, .. } = self.end
             && self.calls.is_empty()
             && stands("front-ends-when-drained")
         {
-            self.stop(self.now, exit::DONE, "the client closed its stream", outside);
+            self.stop(self.now, exit::DONE, cause, outside);
         }
     }
 

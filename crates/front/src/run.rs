@@ -21,6 +21,7 @@ use super::{
     machine::{ONLY_STREAM, Outside, StreamKey, To},
     work::{Behind, Work, random_name},
 };
+use unhang_background::Ending;
 use unhang_core::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, Limits},
     exit,
@@ -31,8 +32,8 @@ use unhang_core::{
 use unhang_gateway::{Asker, MayRead, Servers};
 use unhang_tools::Toolbox;
 
-/// What is done at the end of a session.
-pub type AtEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// What is done at the end of a session, with why the jobs end that are calls.
+pub type AtEnd = Box<dyn FnOnce(Ending) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// What a front needs.
 pub struct FrontSpec {
@@ -93,9 +94,10 @@ pub async fn run(mut spec: FrontSpec, mut stops: mpsc::Receiver<Stop>) -> io::Re
             yield_now().await;
         }
     };
+    let why = shell.why;
     let at_end = async {
         if let Some(at_end) = at_end {
-            at_end.await;
+            at_end(why).await;
         }
     };
     tokio::select! {
@@ -134,6 +136,8 @@ struct Shell {
     /// When memory that long lines needed is looked at.
     release_at: Option<Instant>,
     ending: bool,
+    /// Why the jobs that are calls end with the session.
+    why: Ending,
     told: watch::Sender<bool>,
     /// By when the process has to be gone, once something has ended the session.
     ends_by: Option<Deadline>,
@@ -150,6 +154,7 @@ impl Shell {
             work: Work::new(limits, &behind, Asker::new("stdio"), random_name()),
             release_at: None,
             ending: false,
+            why: Ending::ClientGone,
             told: spec.ending,
             ends_by: None,
         })
@@ -159,6 +164,7 @@ impl Shell {
         if self.ending {
             return Some(stop.exit_code());
         }
+        self.why = Ending::UnhangEnds;
         self.end(stop.exit_code(), stop.cause());
         None
     }

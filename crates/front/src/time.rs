@@ -45,7 +45,7 @@ impl Machine {
     /// When [`Machine::tick`] is due at the latest.
     pub fn next_tick(&self) -> Option<Duration> {
         let end = match self.end {
-            End::Draining { until } | End::Stopping { until, .. } => Some(until),
+            End::Draining { until, .. } | End::Stopping { until, .. } => Some(until),
             End::None | End::Over => None,
         };
         let calls = self.calls.next_deadline().filter(|_| stands("tool-deadline"));
@@ -72,9 +72,7 @@ impl Machine {
         self.unpark(Some(now));
         self.check_drained(outside);
         match self.end {
-            End::Draining { until } if now >= until => {
-                self.stop(now, exit::DONE, "the client closed its stream", outside);
-            }
+            End::Draining { until, cause } if now >= until => self.stop(now, exit::DONE, cause, outside),
             End::Stopping { until, code } if now >= until => self.finish(code),
             _ => {}
         }

@@ -210,8 +210,8 @@ async fn served(
         given,
         current,
     };
-    let ending_of_calls = if listening.is_some() { Ending::UnhangEnds } else { Ending::ClientGone };
-    let at_end: Option<AtEnd> = Some(Box::pin(end(service, ending_of_calls, sharing, telemetry.clone())));
+    let to_tell = telemetry.clone();
+    let at_end: Option<AtEnd> = Some(Box::new(|why| Box::pin(end(service, why, sharing, to_tell))));
     let Some((listening, door)) = listening else {
         let (client_input, client_output) = take_standard_streams().map_err(|error| Failed::bug(&error))?;
         let spec = FrontSpec {

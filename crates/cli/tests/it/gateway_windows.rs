@@ -223,6 +223,22 @@ fn a_call_of_another_window_ends_in_the_time_of_the_leaders_end_though_it_asks()
     end([leader, follower], &sandbox);
 }
 
+/// Neither the window that asks nor its client has ended anything.
+#[test]
+fn a_call_of_another_window_that_outlives_the_leader_says_whose_end_it_was() {
+    let sandbox = Sandbox::with_jobs();
+    let [mut leader, mut follower] = windows(&sandbox);
+    let id = follower.call("srv__slow", json!({ "seconds": 60 }));
+    wait_until("the server has it", PATIENCE, || seen(&mut leader)[0] == 1);
+    leader.close_stdin();
+    let error = follower.answer(id)["error"].clone();
+    assert_eq!(error["code"], -31008, "{error}");
+    let message = error["message"].as_str().unwrap_or_default();
+    assert!(message.contains("the window that has the servers for all windows is ending"), "{error}");
+    assert!(message.contains("call it again if it is safe to repeat"), "{error}");
+    end([leader, follower], &sandbox);
+}
+
 #[test]
 fn a_call_of_a_window_waits_for_a_server_that_starts_slowly() {
     let sandbox = Sandbox::with_jobs();

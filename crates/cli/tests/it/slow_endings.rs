@@ -94,6 +94,17 @@ fn a_signal_to_a_guard_ends_its_jobs_with_the_reason() {
 }
 
 #[test]
+fn a_signal_to_a_window_ends_its_jobs_with_the_reason() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[slow_server("")]);
+    let job = client.becomes_a_job(lasting(60.0, "x"));
+    client.signal(Signal::TERM);
+    assert_eq!(client.exit_code_within(Duration::from_secs(10)), 143, "{}", client.stderr());
+    failed(&listed(&sandbox, &job), "unhang_ended", LOOK);
+    sandbox.assert_nothing_left();
+}
+
+#[test]
 fn what_was_a_job_when_a_guard_was_killed_has_failed_in_the_next() {
     let sandbox = Sandbox::with_jobs();
     let mut client = Seat::new(&sandbox, true, &[]);

@@ -67,6 +67,7 @@ use super::{
     parking::{secret_in, secret_of},
     work::{Behind, OfWindow, Work, random_name},
 };
+use unhang_background::Ending;
 use unhang_core::{
     config::{
         CONNECTIONS_OF_ONE, CONNECTIONS_OF_ONE_AT_HOME, DEAF_PATIENCE, DESCRIPTORS_KEPT, DISPOSE_LIMIT,
@@ -178,7 +179,7 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
             tracing::warn!("some clients had not taken their answers in time");
         }
         if let Some(at_end) = at_end {
-            at_end.await;
+            at_end(Ending::UnhangEnds).await;
         }
     };
     tokio::select! {

@@ -45,7 +45,7 @@ const SESSION: &str = "sessionId=";
 /// What there is to be asked for by those who come this way.
 pub(super) fn router() -> Router<Arc<Gate>> {
     Router::new()
-        .route(STREAM, get(opened).fallback(no_verb_for_streams))
+        .route(STREAM, get(opened).head(no_verb_for_streams).fallback(no_verb_for_streams))
         .route(MESSAGES, post(said).fallback(no_verb_for_messages))
 }
 

@@ -51,7 +51,7 @@ impl Place {
     pub(super) fn new(gate: Arc<Gate>, offers_sse: bool) -> Place {
         let router = if offers_sse { old::router() } else { Router::new() };
         let rest = router
-            .route(PATH, get(listened).delete(ended).fallback(no_such_verb))
+            .route(PATH, get(listened).head(no_such_verb).delete(ended).fallback(no_such_verb))
             .route("/health", get(health))
             .route("/ready", get(ready))
             .route("/status", get(status))

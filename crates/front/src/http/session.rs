@@ -43,7 +43,7 @@ use unhang_core::{
     exit,
     queue::Class,
     revision::Revision,
-    shell::set,
+    shell::{Stop, set},
     telemetry::Parent,
 };
 
@@ -428,7 +428,7 @@ impl Session {
                     while let Ok(mail) = self.mails.try_recv() {
                         self.take(mail);
                     }
-                    self.work.machine.client_end(self.work.now(), &mut self.world);
+                    self.work.machine.drain(self.work.now(), Stop::Terminate.cause(), &mut self.world);
                 }
                 () = &mut timer => self.tick(),
             }

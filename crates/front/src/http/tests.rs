@@ -263,6 +263,9 @@ async fn what_is_wrong_with_a_request_is_a_status_and_a_sentence() {
         assert_eq!(response.status(), status, "{method} {path}");
         assert!(json_of(response).await["error"]["message"].is_string());
     }
+    // It has no body to be told in, and takes nobody's stream.
+    let response = web.ask("HEAD", "/mcp", &[session], Body::empty()).await;
+    assert_eq!(response.status(), 405);
     let (name, revision) = (session, ("mcp-protocol-version", "2026-07-28"));
     for method in ["GET", "DELETE"] {
         let response = web.ask(method, "/mcp", &[name, revision], Body::empty()).await;
