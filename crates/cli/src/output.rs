@@ -40,7 +40,7 @@ pub(crate) struct Failure {
     pub(crate) data: Option<Value>,
 }
 
-/// Lines of a server's stderr that are told with an error.
+/// Lines of a server's stderr, and of its stdout, that are told with an error.
 const TAIL: usize = 10;
 
 impl Failure {
@@ -60,18 +60,19 @@ impl Failure {
         Failure { code: exit::USAGE, kind: "usage", message, hint: hint.map(str::to_owned), data: None }
     }
 
-    /// The end of a server's stderr, where that may explain it.
+    /// The end of what a server wrote besides its answers, where that may explain it.
     fn tail(&self) -> String {
-        let lines = self
-            .data
-            .as_ref()
-            .and_then(|data| data["stderrTail"].as_array())
-            .map(Vec::as_slice)
-            .unwrap_or_default();
+        let stderr = self.last_lines("stderrTail", "its stderr ended with");
+        stderr + &self.last_lines("junk", "its stdout had lines that are no messages, the last of them")
+    }
+
+    fn last_lines(&self, member: &str, heading: &str) -> String {
+        let lines = self.data.as_ref().and_then(|data| data[member].as_array());
+        let lines = lines.map(Vec::as_slice).unwrap_or_default();
         let last = &lines[lines.len().saturating_sub(TAIL)..];
         let text: String =
             last.iter().filter_map(Value::as_str).map(|line| format!("  | {}\n", escaped(line))).collect();
-        if text.is_empty() { text } else { format!("its stderr ended with:\n{text}") }
+        if text.is_empty() { text } else { format!("{heading}:\n{text}") }
     }
 
     /// It as a program is told of it.
@@ -295,8 +296,10 @@ fn usage_told(parser: &str, command: &str) -> String {
     let message = message.strip_prefix("error: ").unwrap_or(&message);
     let mut told = format!("unhang: {message}\n");
     let rest: Vec<&str> = parts.collect();
-    let tip =
-        rest.iter().flat_map(|part| part.lines()).find_map(|line| line.trim_start().strip_prefix("tip: "));
+    // Behind `--` stands a server's command, or an ID: a flag that is not ours is of no use there.
+    let tips =
+        rest.iter().flat_map(|part| part.lines()).filter_map(|line| line.trim_start().strip_prefix("tip: "));
+    let tip = tips.into_iter().find(|tip| !tip.starts_with("to pass "));
     let usage = rest.iter().find(|part| part.starts_with("Usage: "));
     match (tip, usage) {
         (Some(tip), _) => told.push_str(&format!("hint: {tip}\n")),

@@ -25,14 +25,17 @@ mod session;
 mod stdio;
 mod talk;
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use serde_json::json;
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::Instant,
 };
-use unhang_proc::deadline::Deadline;
+use unhang_proc::{deadline::Deadline, identity::Identity};
 use unhang_switches::stands;
 
 pub use self::{
@@ -53,6 +56,8 @@ use unhang_upstream::{
 const STARTS: u32 = 2;
 /// How long a call is waited for at most: a tool that needs nothing and only reads ought to take moments.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
+/// Between two looks at whether servers have ended: a lifeline is a process that nobody can wait for here.
+const LOOK: Duration = Duration::from_millis(20);
 /// Servers that are examined at the same time.
 const SERVERS: usize = 32;
 
@@ -111,15 +116,42 @@ pub struct Patient {
 pub struct Starts {
     starts: Semaphore,
     servers: Semaphore,
+    lifelines: Mutex<Vec<Identity>>,
 }
 
 impl Default for Starts {
     fn default() -> Self {
-        Self { starts: Semaphore::new(STARTS as usize), servers: Semaphore::new(SERVERS) }
+        Self {
+            starts: Semaphore::new(STARTS as usize),
+            servers: Semaphore::new(SERVERS),
+            lifelines: Mutex::default(),
+        }
     }
 }
 
 impl Starts {
+    /// Whether none of the servers that were started is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let mut lifelines = self.lifelines.lock().unwrap_or_else(PoisonError::into_inner);
+        lifelines.retain(|lifeline| lifeline.is_alive());
+        lifelines.is_empty()
+    }
+
+    /// Waits until every server that was started has ended, those too whose examination was dropped in the middle: their lifelines go on
+    /// for as long as the stop takes.
+    pub async fn ended(&self) {
+        while !self.is_empty() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn note(&self, lifeline: Option<u32>) {
+        let mut lifelines = self.lifelines.lock().unwrap_or_else(PoisonError::into_inner);
+        lifelines.retain(|lifeline| lifeline.is_alive());
+        lifelines.extend(lifeline.and_then(Identity::of));
+    }
+
     /// Nothing else starts meanwhile.
     async fn alone(&self) -> Option<SemaphorePermit<'_>> {
         // It is never closed.

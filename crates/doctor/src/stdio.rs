@@ -228,6 +228,7 @@ impl Examination<'_> {
             Ok(talk) => talk,
             Err(why) => return (None, Err(Failed::Ended(why))),
         };
+        self.starts.note(talk.lifeline());
         let by = Instant::now() + limit;
         let id = talk.send(ask.method(), &self.introduction.params(ask));
         let mut answer = talk.answer(id, limit.min(QUIET)).await;

@@ -106,6 +106,11 @@ impl Talk {
         })
     }
 
+    /// The process number of its lifeline.
+    pub(super) fn lifeline(&self) -> Option<u32> {
+        self.process.as_ref().map(|process| process.server.lifeline_pid())
+    }
+
     /// Since the start.
     pub(super) fn age(&self) -> Duration {
         self.since.elapsed()

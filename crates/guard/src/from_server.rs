@@ -364,8 +364,7 @@ impl Machine {
 
     fn server_oversized(&mut self, oversized: &Oversized, outside: &mut impl Outside) {
         let length = oversized.length;
-        let shown = format!("({length} bytes, method {:?}, id {:?})", oversized.method, oversized.id);
-        self.quarantine(shown.as_bytes(), "longer than --max-message", outside);
+        self.quarantine(oversized.to_string().as_bytes(), "longer than --max-message", outside);
         match (&oversized.id, &oversized.method) {
             (Some(id), Some(method)) if stands("oversized-question-told") => {
                 let telling = Telling {

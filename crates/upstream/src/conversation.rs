@@ -309,10 +309,7 @@ impl<R> Conversation<R> {
 
     fn oversized(&mut self, now: Duration, oversized: &Oversized, events: &mut impl FnMut(Event<R>)) {
         let Oversized { id, method, length, .. } = oversized;
-        self.keep(
-            format!("({length} bytes, method {method:?}, id {id:?})").as_bytes(),
-            "longer than --max-message",
-        );
+        self.keep(oversized.to_string().as_bytes(), "longer than --max-message");
         if method.is_some() {
             if let Some(id) = id {
                 let text =

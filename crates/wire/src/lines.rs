@@ -13,6 +13,7 @@
 //!   holds little.
 //! - Memory that somebody else holds too ([`Lines::memory`]) is never written to.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -77,6 +78,20 @@ pub struct Oversized {
     pub method: Option<String>,
     /// What it seems meant to be.
     pub shape: Shape,
+}
+
+impl fmt::Display for Oversized {
+    /// Says what is known of it, in place of its text.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "({} bytes", self.length)?;
+        if let Some(method) = &self.method {
+            write!(formatter, ", method {method}")?;
+        }
+        if let Some(id) = &self.id {
+            write!(formatter, ", id {}", id.to_json())?;
+        }
+        formatter.write_str(")")
+    }
 }
 
 /// A line that is being skipped.

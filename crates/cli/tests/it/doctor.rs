@@ -337,13 +337,34 @@ fn an_interrupt_ends_it_with_every_server() {
     let mut command = doctor(&sandbox, &["--output", "text"]);
     command.args(["--", UNHANG, "zoo", "silent-at-start"]);
     let (mut client, _stdout) = Client::start_unread(command);
-    wait_until("the server runs", Duration::from_secs(30), || {
-        let is_server = |words: &str| words.contains("zoo silent-at-start") && !words.contains("doctor");
-        sandbox.survivors().iter().any(|(_, words)| is_server(words))
-    });
+    wait_until_it_runs(&sandbox, "silent-at-start");
     signal(client.pid(), Signal::INT);
     assert_eq!(client.exit_code(), 130);
     sandbox.assert_nothing_left();
+}
+
+fn wait_until_it_runs(sandbox: &Sandbox, animal: &str) {
+    wait_until("the server runs", Duration::from_secs(30), || {
+        let is_server = |words: &str| words.contains(&format!("zoo {animal}")) && !words.contains("doctor");
+        sandbox.survivors().iter().any(|(_, words)| is_server(words))
+    });
+}
+
+/// Its lifeline takes a while to end it, and the command waits for that.
+#[test]
+fn it_has_ended_a_stubborn_server_before_it_ends_itself() {
+    for is_interrupted in [true, false] {
+        let sandbox = Sandbox::new();
+        let mut command = doctor(&sandbox, &["--timeout", if is_interrupted { "1m" } else { "1s" }]);
+        command.args(["--stop-grace", "2s", "--", UNHANG, "zoo", "ignores-everything"]);
+        let (mut client, _stdout) = Client::start_unread(command);
+        wait_until_it_runs(&sandbox, "ignores-everything");
+        if is_interrupted {
+            signal(client.pid(), Signal::INT);
+        }
+        assert_eq!(client.exit_code(), if is_interrupted { 130 } else { 1 });
+        assert_eq!(sandbox.survivors(), [], "{is_interrupted}");
+    }
 }
 
 #[tokio::test]

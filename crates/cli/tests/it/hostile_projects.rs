@@ -84,6 +84,25 @@ fn f_23_no_consent_counts_that_another_user_could_have_given() {
     assert!(!project.has_started());
 }
 
+/// In the place of the file that is read first, too.
+#[test]
+fn f_22_what_is_no_plain_file_is_told_of_and_not_passed_by() {
+    for what in ["pipe", "folder", "link"] {
+        let project = Project::new(Sandbox::with_jobs());
+        let path = project.folder.join("unhang.toml");
+        match what {
+            "pipe" => pipe(&path),
+            "folder" => fs::create_dir(&path).expect("a folder"),
+            _ => symlink("/nowhere/at-all", &path).expect("a link"),
+        }
+        for words in [&["servers"][..], &["tools"], &["trust"], &["job", "list"]] {
+            let (code, stdout, stderr) = project.run(words);
+            assert_eq!((code, stdout.as_str()), (2, ""), "{what} {words:?}: {stderr}");
+            assert!(stderr.contains("unhang.toml cannot be read"), "{what} {words:?}: {stderr}");
+        }
+    }
+}
+
 #[test]
 fn f_22_no_project_ships_the_consent_to_itself() {
     let project = Project::new(Sandbox::new()).with_server("");
@@ -116,11 +135,11 @@ fn f_22_no_project_ships_the_consent_to_itself() {
 fn f_22_no_pipe_that_is_found_in_a_project_is_waited_for() {
     let project = Project::new(Sandbox::with_jobs());
     pipe(&project.folder.join(".mcp.json"));
-    pipe(&project.folder.join("unhang.toml"));
     for words in [&["servers"][..], &["tools"]] {
         let (_, _, stderr) = project.run(words);
         assert!(stderr.contains(".mcp.json cannot be read: it is no plain file"), "{words:?}: {stderr}");
     }
+    pipe(&project.folder.join("unhang.toml"));
     for words in [
         &["trust", "unhang.toml"][..],
         &["trust", ".mcp.json"],

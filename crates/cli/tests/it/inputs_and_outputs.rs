@@ -66,6 +66,39 @@ fn a_command_whose_input_does_not_come_ends_at_a_signal_and_has_started_nothing(
     }
 }
 
+/// Whoever holds stdin open and writes nothing is waited for as long as the writer of a pipe.
+#[test]
+fn json_from_stdin_is_waited_for_within_the_limit() {
+    let sandbox = Sandbox::new();
+    let words = ["call", "echo", "--json", "-", "--request-timeout", "500ms"];
+    let mut command = Client::start(asking(&sandbox, &words));
+    assert_eq!(command.exit_code_within(SOON), 4, "{}", command.stderr());
+    let told = command.stderr_at_the_end();
+    assert!(told.contains("stdin could not be read to its end within 500ms"), "{told}");
+}
+
+#[test]
+fn json_that_is_too_long_is_refused_and_not_cut() {
+    let sandbox = Sandbox::new();
+    let script = "{ printf '{\"text\":\"hi\"}'; head -c 67108864 /dev/zero | tr '\\0' ' '; printf 'GARBAGE {'; } > big.json";
+    let (code, _, stderr) = run_to_end(sandbox.shell(script));
+    assert_eq!(code, 0, "{stderr}");
+    let (code, stdout, stderr) = run_to_end(asking(&sandbox, &["call", "echo", "--json", "@big.json"]));
+    assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+    assert!(stderr.contains("big.json has more than 64 MiB"), "{stderr}");
+}
+
+#[test]
+fn what_a_server_wrote_in_place_of_an_answer_is_shown() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.unhang();
+    command.args(["tools", "--output", "text", "--", "sh", "-c", "echo usage: foo [--bar]"]);
+    let (code, _, stderr) = run_to_end(command);
+    assert_ne!(code, 0, "{stderr}");
+    assert!(stderr.contains("its stdout had lines that are no messages"), "{stderr}");
+    assert!(stderr.contains("  | usage: foo [--bar]"), "{stderr}");
+}
+
 #[test]
 fn the_limit_of_a_batch_counts_while_its_file_does_not_come() {
     let sandbox = Sandbox::new();

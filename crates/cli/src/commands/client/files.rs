@@ -304,7 +304,7 @@ impl Here {
     /// Our own file here, else the one of the user.
     fn own_file(&self) -> Option<Place> {
         let here = Place { path: FILE.into(), project: self.folder.clone(), is_of_project: !self.is_home };
-        Some(here).filter(|here| here.path.is_file()).or_else(|| own_file_of_user().map(Place::of_user))
+        Some(here).filter(|here| is_there(&here.path)).or_else(|| own_file_of_user().map(Place::of_user))
     }
 
     /// Where clients keep their servers: first those of the project, then those of the user.
@@ -330,7 +330,7 @@ pub(crate) fn project_files(path: &Path) -> Result<Vec<ProjectFile>, Failure> {
     let places: Vec<Place> = if whole.is_dir() {
         let places =
             names().map(|name| Place { path: whole.join(name), project: whole.clone(), is_of_project: true });
-        places.filter(|place| place.path.is_file()).collect()
+        places.filter(|place| is_there(&place.path)).collect()
     } else {
         // As it was named: a link is found where it lies, and so is its project.
         let named = std::path::absolute(path).map_err(cannot)?;
@@ -435,6 +435,11 @@ fn files_of_user(home: Option<&Path>) -> Vec<PathBuf> {
     let programs = mac.or_else(|| variable("XDG_CONFIG_HOME")).or_else(|| Some(home?.join(".config")));
     files.extend(programs.iter().flat_map(|programs| OF_PROGRAMS.iter().map(|name| programs.join(name))));
     files
+}
+
+/// Whether anything lies there. What is no plain file, or a link that leads nowhere, is told of when it is read.
+fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
 }
 
 fn is_absent(error: &io::Error) -> bool {

@@ -35,6 +35,7 @@ use std::{
 
 use serde::Serialize;
 use tokio::{
+    join,
     sync::{mpsc, watch},
     task::spawn_blocking,
     time::timeout,
@@ -42,6 +43,7 @@ use tokio::{
 use unhang::{
     client::{Client, ClientSpec, Endpoint, Error, Pool, Unfinished},
     config::{EXIT_LIMIT, REQUEST_TIMEOUT},
+    doctor::Starts,
     exit,
     guard::Stop,
     settings::LimitSettings,
@@ -62,6 +64,7 @@ use crate::{
     },
     commands::client::files::{Found, Known},
     output::{self, Failure},
+    progress,
     server_name::server_name,
     signals::signals,
     terminal_text::escaped,
@@ -83,6 +86,8 @@ pub(super) struct Desk<'a> {
     background: watch::Sender<Option<Unfinished>>,
     /// The servers that are reached over HTTP.
     remote: RefCell<HashSet<String>>,
+    /// What examinations have started, which is in no pool.
+    pub(super) examinations: Arc<Starts>,
 }
 
 /// Lets a command work to its end, ends its servers, and tells what went wrong.
@@ -154,6 +159,7 @@ impl<'a> Desk<'a> {
             left: RefCell::default(),
             background: watch::Sender::default(),
             remote: RefCell::default(),
+            examinations: Arc::default(),
             pool: Pool::default(),
             choice: common.files.choice(),
             known: OnceCell::new(),
@@ -248,7 +254,11 @@ impl<'a> Desk<'a> {
     /// Says that the work was broken off, and keeps in mind what may go on without it.
     fn stop(&self, stop: Stop) {
         let name = if stop == Stop::Interrupt { "interrupted" } else { "told to end" };
-        self.say(&format!("{name}: ending the servers that were started"));
+        progress::end();
+        match self.pool.names().is_empty() && self.examinations.is_empty() {
+            true => self.say(name),
+            false => self.say(&format!("{name}: ending the servers that were started")),
+        }
         let unfinished = self.background.send_replace(None);
         self.left.replace(unfinished.map(|unfinished| {
             let is_remote = self.is_remote(&unfinished.server);
@@ -260,8 +270,8 @@ impl<'a> Desk<'a> {
     async fn end(&self, stops: &mut mpsc::Receiver<Stop>) {
         tracing::debug!("waiting for the servers to end");
         tokio::select! {
-            ended = timeout(EXIT_LIMIT, self.pool.dispose()) => match ended {
-                Ok(disposed) => tracing::debug!("{} servers have ended", disposed.gone.len()),
+            ended = timeout(EXIT_LIMIT, async { join!(self.pool.dispose(), self.examinations.ended()) }) => match ended {
+                Ok((disposed, ())) => tracing::debug!("{} servers have ended", disposed.gone.len()),
                 Err(_) => tracing::warn!("the end was forced: the servers had not ended within {} s", EXIT_LIMIT.as_secs()),
             },
             Some(_) = stops.recv() => {}

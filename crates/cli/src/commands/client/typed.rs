@@ -3,7 +3,11 @@
 //! Invariants: nothing is guessed where the schema says what a value is; what cannot be that is an error of the user's, told before the
 //! tool is called (C-26), unless they do not want it compared. No number is changed: what does not fit into 64 bits is refused.
 
-use std::{fs, io::Read, time::Duration};
+use std::{
+    fs,
+    io::{self, IsTerminal, Read},
+    time::Duration,
+};
 
 use serde_json::{Map, Value};
 
@@ -39,10 +43,13 @@ fn split(pair: &str) -> Result<(&str, &str), Failure> {
     })
 }
 
-/// The JSON object in a text, a file or stdin. A file may be a pipe, whose writer is waited for within a limit; stdin may be a person.
+/// The JSON object in a text, a file or stdin. The writer of a pipe is waited for within a limit, and a person who types is not.
 pub(super) async fn object_within(from: String, limit: Duration) -> Result<Map<String, Value>, Failure> {
     match from.strip_prefix('@').map(str::to_owned) {
         Some(path) => read_within(&path, limit, move || object(&from)).await,
+        None if from == "-" && !io::stdin().is_terminal() => {
+            read_within("stdin", limit, move || object(&from)).await
+        }
         None => beside(move || object(&from)).await,
     }
 }
@@ -52,13 +59,17 @@ fn object(from: &str) -> Result<Map<String, Value>, Failure> {
     let read = |what: &str, reader: &mut dyn Read| {
         let mut text = String::new();
         reader
-            .take(MAX_JSON)
+            .take(MAX_JSON + 1)
             .read_to_string(&mut text)
-            .map(|_| text)
-            .map_err(|error| Failure::usage(format!("{what} cannot be read: {error}"), None))
+            .map_err(|error| Failure::usage(format!("{what} cannot be read: {error}"), None))?;
+        if text.len() as u64 > MAX_JSON {
+            let message = format!("{what} has more than {} MiB", MAX_JSON >> 20);
+            return Err(Failure::usage(message, Some("a message cannot be longer")));
+        }
+        Ok(text)
     };
     let (what, text) = match from.strip_prefix('@') {
-        _ if from == "-" => ("stdin", read("stdin", &mut std::io::stdin().lock())?),
+        _ if from == "-" => ("stdin", read("stdin", &mut io::stdin().lock())?),
         Some("") => {
             let hint = "write --json @FILE, or --json - for stdin";
             return Err(Failure::usage("`--json @` names no file".to_owned(), Some(hint)));

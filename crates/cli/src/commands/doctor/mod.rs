@@ -67,7 +67,7 @@ async fn examined(desk: &Desk<'_>, doctor: &Doctor) -> Outcome {
         return Err(no_server());
     }
     let is_one = named.len() == 1 || !doctor.command.is_empty();
-    let reports = examine_all(asked).await;
+    let reports = examine_all(asked, &desk.examinations).await;
     let printed = print(desk, doctor, &reports, is_one).await;
     let is_clean = reports.iter().all(Report::is_clean);
     Ok(if printed == exit::DONE && !is_clean { exit::FAILED } else { printed })
@@ -135,8 +135,8 @@ fn variables() -> Vec<String> {
 }
 
 /// Examines all, and says whom it waits for. The reports come in the order of the servers.
-async fn examine_all(asked: Vec<Asked>) -> Vec<Report> {
-    let (starts, count) = (Arc::new(Starts::default()), asked.len());
+async fn examine_all(asked: Vec<Asked>, starts: &Arc<Starts>) -> Vec<Report> {
+    let count = asked.len();
     let mut reports: Vec<(usize, Report)> = Vec::new();
     let mut examinations = JoinSet::new();
     let mut waiting: BTreeMap<usize, String> = BTreeMap::new();

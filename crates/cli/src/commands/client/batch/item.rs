@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 
+use super::lines::LONGEST;
 use crate::commands::large_numbers;
 
 /// One request.
@@ -28,6 +29,12 @@ pub(super) enum Asked {
 pub(super) struct Wrong {
     pub(super) id: Option<Value>,
     pub(super) reason: String,
+}
+
+impl Wrong {
+    pub(super) fn too_long() -> Self {
+        Wrong { id: None, reason: format!("has more than {} MiB", LONGEST >> 20) }
+    }
 }
 
 /// Everything that a line may have.

@@ -21,10 +21,18 @@ use crate::commands::large_numbers;
 /// Lines that are read ahead.
 const AHEAD: usize = 256;
 /// The longest line: a message cannot be longer either.
-const LONGEST: u64 = 64 << 20;
+pub(super) const LONGEST: u64 = 64 << 20;
 
-/// A line with its number, from 1, without its ending.
-type Numbered = (u64, Vec<u8>);
+/// A line with its number, from 1.
+type Numbered = (u64, Line);
+
+/// A line without its ending.
+#[derive(Debug, PartialEq)]
+pub(super) enum Line {
+    Whole(Vec<u8>),
+    /// It has more than [`LONGEST`] bytes, which are not kept.
+    TooLong,
+}
 
 /// The lines that are still to come.
 pub(super) struct Lines {
@@ -126,6 +134,7 @@ pub(super) fn twice(path: &Path) -> io::Result<Option<Twice>> {
     for number in 1.. {
         let Some(line) = next(&mut input)? else { break };
         // The batch reports a broken line when it comes to it.
+        let Line::Whole(line) = line else { continue };
         let id = serde_json::from_slice(&line).ok().and_then(|Named { id }| id);
         if let Some(id) = id.filter(|_| large_numbers::in_json(&line).is_none())
             && let Err(twice) = ids.meet(&id, number)
@@ -136,17 +145,18 @@ pub(super) fn twice(path: &Path) -> io::Result<Option<Twice>> {
     Ok(None)
 }
 
-fn next(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+fn next(input: &mut impl BufRead) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
     let length = input.take(LONGEST + 1).read_until(b'\n', &mut line)?;
     if line.last() == Some(&b'\n') {
         line.pop();
     } else if length as u64 > LONGEST {
-        return Err(io::Error::other(format!("a line has more than {LONGEST} bytes")));
+        input.skip_until(b'\n')?;
+        return Ok(Some(Line::TooLong));
     } else if length == 0 {
         return Ok(None);
     }
-    Ok(Some(line))
+    Ok(Some(Line::Whole(line)))
 }
 
 fn count(file: File) -> io::Result<u64> {
@@ -165,6 +175,14 @@ fn count(file: File) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_costs_no_other() {
+        let text = [b"{}\n".to_vec(), vec![b'x'; LONGEST as usize + 5], b"\nlast".to_vec()].concat();
+        let mut input = BufReader::new(&*text);
+        let read: Vec<_> = std::iter::from_fn(|| next(&mut input).unwrap()).collect();
+        assert_eq!(read, [Line::Whole(b"{}".into()), Line::TooLong, Line::Whole(b"last".into())]);
+    }
 
     #[test]
     fn an_id_that_stands_in_two_lines_is_found_with_both() {

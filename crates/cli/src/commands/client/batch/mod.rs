@@ -32,7 +32,7 @@ use unhang::{
 
 use self::{
     item::{Asked, Item, Wrong},
-    lines::{Ids, Lines, Twice, twice},
+    lines::{Ids, Line, Lines, Twice, twice},
     out::{Earlier, Out},
     tally::Tally,
 };
@@ -182,11 +182,12 @@ impl<'a> Work<'a> {
     }
 
     /// Begins what a line asks for, unless it was done before.
-    async fn begin(&mut self, number: u64, line: &[u8], running: &mut JoinSet<Done>) {
-        if line.trim_ascii().is_empty() {
-            return self.tally.ignore();
-        }
-        let read = Item::read(number, line).and_then(|item| self.met(item));
+    async fn begin(&mut self, number: u64, line: &Line, running: &mut JoinSet<Done>) {
+        let read = match line {
+            Line::Whole(line) if line.trim_ascii().is_empty() => return self.tally.ignore(),
+            Line::Whole(line) => Item::read(number, line).and_then(|item| self.met(item)),
+            Line::TooLong => Err(Wrong::too_long()),
+        };
         let item = match read {
             Ok(item) if self.earlier.has(&item) => {
                 self.tally.skip();
