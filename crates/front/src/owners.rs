@@ -11,7 +11,7 @@ use unhang_switches::stands;
 use unhang_wire::{self as wire, Id, Json};
 
 use super::{
-    machine::{Awaited, Call, Machine, Outside},
+    machine::{Awaited, Call, CallKey, Machine, Outside},
     requests::{MOST_ECHOED, Request, invalid_params},
     subscriptions::{SUBSCRIBE, UNSUBSCRIBE},
 };
@@ -215,8 +215,10 @@ impl Machine {
     /// Goes on with those whose servers are known now; with all, once nothing more is awaited.
     pub(super) fn resume_owned(&mut self, outside: &mut impl Outside) {
         let waiting = self.calls.iter().filter(|(_, call)| matches!(call.awaited, Awaited::Owner(_)));
-        let waiting: Vec<Id> = waiting.map(|(id, _)| id.clone()).collect();
-        for id in waiting {
+        let mut waiting: Vec<(CallKey, Id)> = waiting.map(|(id, call)| (call.key, id.clone())).collect();
+        // As they came, so that who came last waits longest, or is refused.
+        waiting.sort_unstable_by_key(|(key, _)| *key);
+        for (_, id) in waiting {
             let Some(call) = self.calls.cancel(&id) else { continue };
             let (now, since) = (self.now, call.since);
             let Awaited::Owner(ownerless) = &call.awaited else { continue };

@@ -148,3 +148,21 @@ fn promise_8_a_client_that_writes_without_an_end_keeps_no_other_window_from_its_
     }
     sandbox.assert_nothing_left_within(Duration::from_secs(3));
 }
+
+/// At the first start nobody knows yet whose tools they are.
+#[test]
+fn calls_that_wait_for_a_first_start_go_on_in_their_order() {
+    let sandbox = Sandbox::with_jobs();
+    let teed = ["tee", "said", "/dev/null", "--", UNHANG, "zoo", "slow-start", "500"];
+    fs::write(sandbox.path().join("unhang.toml"), server("srv", &teed, "limits.max-in-flight = 1"))
+        .expect("a file");
+    let mut client = window(&sandbox, &[]);
+    let ids: Vec<i64> = (0..12).map(|number| client.call("srv__sleep", json!({ "ms": number }))).collect();
+    for id in ids {
+        assert!(client.answer(id)["error"].is_null());
+    }
+    assert_eq!(came(&sandbox), (0..12).collect::<Vec<_>>());
+    client.close_stdin();
+    assert_eq!(client.exit_code(), 0, "{}", client.stderr());
+    sandbox.assert_nothing_left();
+}
