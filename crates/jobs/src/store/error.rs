@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
+use rustix::fs::statvfs;
 use unhang_proc::file_limit;
 
 use super::{PATIENCE, VERSION};
@@ -101,14 +102,44 @@ pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
         Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull) => {
             // SQLite does not say which error of the system it was.
             let limit = file_limit::told().map(|limit| format!("; {limit}")).unwrap_or_default();
-            StoreError::Failed { path, detail: detail + &limit }
+            let hint = match error.sqlite_error_code() {
+                Some(ErrorCode::SystemIoFailure) if limit.is_empty() => IO_HINT,
+                _ => "",
+            };
+            StoreError::Failed { path, detail: detail + &limit + hint }
         }
         Some(ErrorCode::CannotOpen) => {
             let limit = file_limit::open_told_if_reached().map(|limit| format!("; {limit}"));
-            StoreError::Failed { path, detail: detail + &limit.unwrap_or_default() }
+            let room =
+                || has_no_room_for_files(&path).then(|| "; its disk has no room for another file".to_owned());
+            let why = limit.or_else(room).unwrap_or_default();
+            StoreError::Failed { path, detail: detail + &why }
         }
         _ => StoreError::Failed { path, detail },
     }
+}
+
+/// What to do about an error that a disk can have, and files that somebody changes meanwhile.
+const IO_HINT: &str = "; try again, and if it stays so, `unhang job rebuild` makes the database anew from the folders of the jobs";
+
+/// Says what is wrong with something that lies in the place of the database and is no file.
+pub(super) fn check_plain(path: &Path) -> Result<(), StoreError> {
+    let what = match path.metadata() {
+        Ok(found) if found.is_file() => return Ok(()),
+        Ok(_) => "what lies there is no plain file",
+        Err(_) if path.symlink_metadata().is_ok() => "what lies there is a link that leads nowhere",
+        Err(_) => return Ok(()),
+    };
+    let detail = format!(
+        "{what}; move it away, and `unhang job rebuild` makes the database anew from the folders of the jobs"
+    );
+    Err(StoreError::Failed { path: path.to_owned(), detail })
+}
+
+/// Whether there is no inode left beside this path. File systems without a number of inodes tell of none at all.
+fn has_no_room_for_files(path: &Path) -> bool {
+    let found = path.parent().and_then(|folder| statvfs(folder).ok());
+    found.is_some_and(|found| found.f_files > 0 && found.f_favail == 0)
 }
 
 #[cfg(test)]

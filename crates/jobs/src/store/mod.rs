@@ -46,7 +46,7 @@ use unhang_switches::stands;
 pub(crate) use self::rebuild::look_into;
 pub use self::{error::StoreError, rebuild::Rebuilt};
 use self::{
-    error::{explain, is_busy},
+    error::{check_plain, explain, is_busy},
     turn::Turns,
 };
 use crate::{
@@ -192,6 +192,7 @@ impl Store {
             return Err(StoreError::OnNetwork { path: data.path().to_owned(), system });
         }
         let path = data.database();
+        check_plain(&path)?;
         make_private(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |error| explain(&path, &error);

@@ -2,14 +2,16 @@
 
 use std::{fs, os::unix::fs::symlink};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 use unhang_jobs::{
     document::Field,
+    engine::Engine,
     folder::FileName,
     record::{JobState, Patch},
 };
 
-use crate::common::{Bench, open, until};
+use crate::common::{Bench, open, options, until};
 
 /// A script that waits until this bench has a file `gate`, and then does the rest.
 fn gated(bench: &Bench, rest: &str) -> String {
@@ -208,7 +210,25 @@ fn a_link_in_the_place_of_the_folder_of_jobs_is_refused_with_the_reason() {
     fs::create_dir(&data).unwrap();
     fs::create_dir(folder.path().join("elsewhere")).unwrap();
     symlink(folder.path().join("elsewhere"), data.join("jobs")).unwrap();
-    let options = crate::common::options(&data, "none");
-    let refused = unhang_jobs::engine::Engine::open(options).unwrap_err().to_string();
+    let options = options(&data, "none");
+    let refused = Engine::open(options).unwrap_err().to_string();
     assert!(refused.contains("it is a link") && refused.contains("UNHANG_HOME"), "{refused}");
+}
+
+#[tokio::test]
+async fn what_lies_in_the_place_of_the_database_and_is_no_file_is_named() {
+    for what in ["a folder", "a pipe", "a link"] {
+        let bench = Bench::new();
+        let Bench { folder, engine, .. } = bench;
+        drop(engine);
+        let path = folder.path().join("unhang.db");
+        fs::remove_file(&path).unwrap();
+        match what {
+            "a folder" => fs::create_dir(&path).unwrap(),
+            "a pipe" => mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, 0).unwrap(),
+            _ => symlink("/nowhere/at-all", &path).unwrap(),
+        }
+        let error = Engine::open(options(folder.path(), "none")).unwrap_err().to_string();
+        assert!(error.contains("what lies there is") && error.contains("move it away"), "{what}: {error}");
+    }
 }
