@@ -12,7 +12,7 @@
 //! Theory of operation: one `poll` over the link, SIGCHLD and the stop signals. The owner sends single bytes (`T`, `K`).
 //! End-of-file on the link, SIGTERM, SIGINT or SIGHUP start the same ladder that the owner would have climbed; the owner's
 //! death has closed the server's stdin already. When the server has ended, everything that is left of its tree is swept (see
-//! [`tree`]).
+//! [`tree`](crate::tree)).
 
 use std::{
     ffi::{CString, OsString},
